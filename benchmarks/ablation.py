@@ -1,7 +1,7 @@
 """What each mechanism that shortens first answers is worth: `python ablation.py [mechanism ...]`.
 
 Each job of first_table.py is answered with everything on and with one mechanism off (`PROBML_OFF`,
-probml/jaxpr/mechanisms.py), in turns, ROUNDS times: with an empty folder of programs (cold), then
+probml/jaxpr/compat.py), in turns, ROUNDS times: with an empty folder of programs (cold), then
 with the programs that the first process kept. Each answer has a process of its own, forked from one
 that has imported everything and has not started JAX. A figure is the processor's seconds of the
 answer, of all threads: the best of the rounds. `again` is the same answer once more on other data
@@ -69,11 +69,11 @@ def measured(code, off, folder):
         try:
             import signal
 
-            from probml.jaxpr import mechanisms
+            from probml.jaxpr import compat
 
             signal.alarm(MOST)
             os.environ["PROBML_CACHE"] = folder
-            mechanisms.OFF.update(off.split(","))
+            compat.OFF.update(off.split(","))
             there = {}
             exec(code + (COUNTED if os.environ.get("COUNT") else MEASURED), there)
             found = [*there["answer"], there["repeat"][0], there["peak"]]

@@ -1,15 +1,28 @@
 """The private parts of JAX that probml uses, what each is for, and what is lost where a version has
-none: no other file imports from `jax._src`.
+none: no other file imports from `jax._src`. Also which of the mechanisms that shorten the time to a
+first answer are off.
 
 The first three have to be there. The others are looked up when they are first asked for, and answer
 None (or False) where JAX has changed: programs are then the same, but slower to start.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax._src import config, core, source_info_util
+
+# what shortens the time to a first answer, and a switch for each, for tests and
+# benchmarks/ablation.py: PROBML_OFF names those that a process does without, between commas
+SWITCH = "PROBML_OFF"
+NAMES = frozenset({"backward", "blas", "effort", "emitters",
+                   "holding", "lapack", "programs", "shortened", "tapes",
+                   "validation", "whole_loops"})
+OFF = set(os.environ.get(SWITCH, "").split(",")) - {""}
+if not OFF <= NAMES:
+    raise ValueError(f"{SWITCH} names {', '.join(sorted(OFF - NAMES))}, which are not among "
+                     f"{', '.join(sorted(NAMES))}")
 
 is_outside_of_traces: Callable[[], bool] = core.trace_state_clean
 trace_settings: Callable[[], tuple] = config.trace_context

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF
 
 # seconds that a call may take by NumPy: of what is asked once a fit, to compile which takes longer;
 # and of questions, which may be asked again and again. A program keeps to what it was: by its count

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 from probml.jaxpr import compat
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF
 from probml.numerics.process.shared_changes import SharedChange
 
 CORES = 8  # with more threads than calls that can meet, none blocks

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF
 from probml.jaxpr.opened.shortened import traced
 from probml.jaxpr.program import Line, Program, bind
 

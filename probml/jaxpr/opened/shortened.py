@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF
 from probml.jaxpr.program import CALLS, RULES, Program, flatten
 
 

@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 import jax
 
 from probml.jaxpr import memo
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF
 
 MOST = 20_000  # mappings: some thousand programs, and a third of what Linux allows
 HEAVY = 2**30  # bytes by which the process has grown

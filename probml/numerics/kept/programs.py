@@ -25,8 +25,7 @@ import jax
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 
-from probml.jaxpr.compat import start_lapack, trace_settings
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF, start_lapack, trace_settings
 from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity

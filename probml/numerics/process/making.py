@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from numpyro.distributions import Distribution
 
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF
 from probml.numerics import lapack
 from probml.numerics.process import whole_loops
 from probml.numerics.process.shared_changes import SharedChange, no_change

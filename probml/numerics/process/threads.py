@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from threadpoolctl import ThreadpoolController
 
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF
 from probml.numerics.process.shared_changes import SharedChange
 
 SMALL = 128  # columns of a matrix from which several threads gain something

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from probml.jaxpr import compat
-from probml.jaxpr.mechanisms import OFF
+from probml.jaxpr.compat import OFF
 from probml.numerics.process.shared_changes import SharedChange, no_change
 
 WHOLE = "probml_whole_loops"  # an option beside XLA's own: bytes up to which a loop is one piece
