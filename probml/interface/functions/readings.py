@@ -25,6 +25,7 @@ from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.given.scaled import Scaled
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.marginal_weights import Leaning
+from probml.interface.functions.messages import prepared, trace_isolated
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import log_of_events
 from probml.interface.functions.steps.chains import integrated
@@ -32,8 +33,8 @@ from probml.interface.functions.steps.joined import joined
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.scans import scans_integrated
 from probml.interface.functions.steps.smoothed import smoothed
-from probml.interface.functions.survey import observed_batch, prepared
-from probml.interface.functions.unseen import Blank, Seen
+from probml.interface.functions.survey import observed_batch
+from probml.interface.functions.unseen import Seen
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
 
@@ -247,9 +248,9 @@ class Whole(Reading):
         arguments = self._arguments(inputs)
         settings = {name: as_given(value) for name, value in settings.items()}
         seen = {site: inputs[name] for name, site in self.given.items()}
-        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              Blank(seen)):
-            Reading.call(self, {**settings, **arguments})
+        with validation_enabled(False):
+            trace = trace_isolated(lambda: Reading.call(self, {**settings, **arguments}), seen,
+                                   sums=False)
         masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
         out = {}
         for name, site in trace.items():

@@ -13,8 +13,8 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 from probml.errors import ModelError
 from probml.interface.functions.given.column import column
 from probml.interface.functions.given.params import Spec
+from probml.interface.functions.messages import prepared
 from probml.interface.functions.readings import Reading
-from probml.interface.functions.survey import prepared
 from probml.language.named_rows import ROWS
 
 
@@ -61,14 +61,16 @@ class Rowed(Reading):
         arguments |= {name: column(arguments[name], values)
                       for name, values in self.every.items()}
         settings = {**settings, **dict.fromkeys(self.sized, rows)}
-        with validation_enabled(False), _Rows(self.plate, self.along, rows):
+        with validation_enabled(False), AsRows(self.plate, self.along, rows):
             return self.call({**settings, **arguments})
 
 
-class _Rows(Messenger):
-    """Makes one plate the rows, and forgets what is observed: data say it."""
+class AsRows(Messenger):
+    """Makes one plate, or the last batch axis of some sites, the rows, and forgets what is
+    observed: data say it, or it is drawn."""
 
-    def __init__(self, plate: str | None, along: tuple[str, ...], rows: int):
+    def __init__(self, plate: str | None = None, along: tuple[str, ...] = (),
+                 rows: int | None = None):
         super().__init__()
         self.plate, self.along, self.rows = plate, along, rows
 

@@ -18,12 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from numpyro import handlers
 
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
-from probml.interface.functions.steps.isolated_runs import Keep
+from probml.interface.functions.messages import run_in_part
 from probml.interface.functions.steps.linear import Affine, Linear, affine, linear_of
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.outside import slots
@@ -40,12 +39,9 @@ def integrated(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
         ModelError: they are not linear and Gaussian.
     """
     linear = linear_of(call, steps, given)
-    keep = Keep(linear.others, ())
-    with (handlers.block(hide_fn=lambda msg: msg.get("name") in linear.gone), keep,
-          handlers.condition(data=dict(given)), handlers.substitute(data=dict(linear.still))):
-        out = call()
+    out, values = run_in_part(call, linear.gone, linear.others, linear.still, given)
     first = next(iter((*linear.times, *(linear.outside.near if linear.outside else ()))))
-    numpyro.factor(first, evidence(linear, steps, keep.values))
+    numpyro.factor(first, evidence(linear, steps, values))
     return out
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.errors import ModelError
+from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.steps.affine_sites import (
     BESIDE,
     Bent,
@@ -18,7 +19,6 @@ from probml.interface.functions.steps.affine_sites import (
     results_with_powers,
     site_records,
 )
-from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.outside import Outside, Returned, outside_of
 from probml.jaxpr import levels

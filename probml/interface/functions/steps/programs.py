@@ -13,8 +13,8 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.families import domains
+from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.names import LEAST, Joined, stem_of
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened

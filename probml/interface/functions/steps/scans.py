@@ -12,7 +12,6 @@ outside and looks at what the scan returns stands beside y_t (outside.py).
 Cost: as elimination/kalman/filter.py has it.
 """
 
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro import handlers
 from numpyro.contrib.control_flow.scan import PytreeTrace
 from numpyro.primitives import Messenger
 
@@ -30,9 +28,9 @@ from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
 from probml.errors import ModelError
 from probml.interface.functions.loops import Loop, Summed, conditioned, loop_of, names_inside
+from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.steps.affine_sites import Bent
 from probml.interface.functions.steps.bodies import Body, Step, body_of, steps_of_body
-from probml.interface.functions.steps.isolated_runs import Keep, trace_isolated
 from probml.interface.functions.steps.linear import WIDEST
 from probml.interface.functions.steps.outside import Outside, Returned, Rows, outside_of, slots
 
@@ -52,17 +50,9 @@ def scans_integrated(call: Callable[[], Any], names: Collection[str],
             has many numbers.
     """
     outside = _outside(call, names, given)
-    scans = _Scans(names, given, None if outside is None else outside.paths)
-    if outside is None:
-        with scans:
-            out = call()
-        rows, beside = [None] * len(scans.met), jnp.zeros(())
-    else:
-        keep = Keep(outside.others, ())
-        with (handlers.block(hide_fn=lambda msg: msg.get("name") in outside.gone), keep,
-              handlers.condition(data=dict(given)), scans):
-            out = call()
-        rows, beside = outside.rows(keep.values), outside.unaffected_log_density(keep.values)
+    scans = _Scans(names, given, outside.paths)
+    out, values = run_in_part(_within(scans, call), outside.gone, outside.others, {}, given)
+    rows, beside = outside.rows(values), outside.unaffected_log_density(values)
     found, taken = [], set[str]()
     for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
         one = scanned(*met, own)
@@ -76,14 +66,9 @@ def scans_integrated(call: Callable[[], Any], names: Collection[str],
 
 
 def _outside(call: Callable[[], Any], names: Collection[str],
-             given: Mapping[str, Any]) -> Outside | None:
-    """What looks at scans from outside; None where nothing does."""
-    with contextlib.suppress(Exception):  # it is looked at, which may end in any error
-        trace = trace_isolated(_within(_Scans(names, given), call), given, {})
-        if not any(isinstance(leaf, Summed) for site in trace.values()
-                   for leaf in jax.tree.leaves(site["value"])):
-            return None
-    first = _Scans(names, given, ())
+             given: Mapping[str, Any]) -> Outside:
+    """What looks at scans from outside."""
+    first = _Scans(names, given)
     trace = trace_isolated(_within(first, call), given, {})
     others = {name: jnp.asarray(site["value"]) for name, site in trace.items()
               if site["type"] == "sample" and not site["is_observed"]
@@ -107,15 +92,14 @@ class _Scans(Messenger):
     """Keeps scans from being run, and what they are.
 
     Args:
-        paths: what they return, leaf by leaf, one after the other; where these run out, zeros;
-            None: what nothing may look at.
+        paths: what they return, leaf by leaf, one after the other; where these run out, zeros.
     """
 
     def __init__(self, names: Collection[str], given: Mapping[str, Any],
-                 paths: Sequence[jax.Array] | None = None):
+                 paths: Sequence[jax.Array] = ()):
         super().__init__()
         self.names, self.given = set(names), given
-        self.paths = None if paths is None else list(paths)
+        self.paths = list(paths)
         self.met = list[tuple]()
         self.returned = list[Returned]()
 
@@ -131,10 +115,7 @@ class _Scans(Messenger):
         self.met.append((loop, init, xs, length, reverse))
         left = Summed(next(iter(loop.drawn), ""), "continuous, latent, in a scan, and integrated "
                                                   "out there")
-        if self.paths is None:
-            carry, said = jax.tree.map(lambda _: left, init), left
-        else:
-            carry, said = self._scan_results(loop, init, first, length, reverse, left)
+        carry, said = self._scan_results(loop, init, first, length, reverse, left)
         msg["value"] = ((length, None, carry), (PytreeTrace({}), said))
 
     def _scan_results(self, loop: Loop, init: Any, first: Any, length: int, reverse: bool,

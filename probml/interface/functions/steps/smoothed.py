@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 from numpyro.distributions.distribution import validation_enabled
 
+from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.steps.chains import moments, path
-from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.linear import linear_of
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.programs import program_of
