@@ -1,6 +1,8 @@
 """The body of numpyro's scan as a linear Gaussian step: its program, proven affine in its sites and
-in what is handed on and looks at them, and every step's numbers (scans.py has the formulas)."""
+in what is handed on and looks at them, and every step's numbers (formulas: state_space.py)."""
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from probml.interface.functions.steps.affine_sites import (
     results_with_powers,
     site_records,
 )
+from probml.interface.functions.steps.state_space import Affine, Carried, Step
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import evaluate, jaxpr_of
@@ -26,7 +29,8 @@ class Body(NamedTuple):
     `owners`, then what it hands on, and what it returns.
 
     Attributes:
-        moved: the leaves that look at sites; copies: of these, leaf → site that it is.
+        moved: the leaves that look at sites; copies: of these, leaf → site that it is; before: leaf
+            → leaf of the step before that it is.
         looked: the leaves at which what is observed looks, or what it returns and is `told`.
         normal: what is observed and looks at them or at sites.
         mixing: whether sites of a step look at each other.
@@ -39,10 +43,38 @@ class Body(NamedTuple):
     leaves: int
     moved: tuple[int, ...]
     copies: Mapping[int, str]
+    before: Mapping[int, int]
     looked: tuple[int, ...]
     normal: tuple[str, ...]
     mixing: bool
     told: tuple[int, ...]
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """Site → numbers of a step, and its shape."""
+        return {name: (math.prod(shape), shape) for name, shape in self.shapes.items()}
+
+    def carried(self, init: Sequence[jax.Array]) -> Carried:
+        """The numbers that a step hands on and that depend on sites.
+
+        Args:
+            init: leaves of what the first step takes.
+        """
+        def firsts(names: Sequence[Any], sizes: Sequence[int]) -> dict[Any, int]:
+            return dict(zip(names, itertools.accumulate((0, *sizes)), strict=False))
+
+        sites = firsts(self.order, [self.sizes[name][0] for name in self.order])
+        leaves = firsts(self.moved, [init[i].size for i in self.moved])
+
+        def numbers(found: Mapping[int, Any], first: Mapping[Any, int]) -> np.ndarray:
+            return np.concatenate([np.zeros(0, int), *(
+                first[found[i]] + np.arange(init[i].size) if i in found
+                else np.full(init[i].size, -1) for i in self.moved)])
+
+        return Carried(
+            jnp.concatenate([jnp.zeros(0), *(init[i].ravel() for i in self.moved)]),
+            numbers(self.copies, sites), numbers(self.before, leaves),
+            numbers({i: i for i in self.looked}, leaves) >= 0)
 
 
 def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
@@ -99,32 +131,12 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
     return Body(
         closed, tuple(owners), order, shapes, count, tuple(sorted(moved)),
         {i: order[j - count] for i in moved for j in sites if outs[n + i] is ins[j]},
+        {i: j for i in moved for j in moved if outs[n + i] is ins[j]},
         tuple(i for i in sorted(moved) if any(("handed", i) in own for own in (
             *(own for name, own in look.items() if name not in order),
             *(uses[i] for i in told_at)))),
         tuple(name for name, own in look.items() if own and name not in order),
         any(kind == "site" for name in order for kind, _ in look[name]), told_at)
-
-
-class Step(NamedTuple):
-    """Every step's numbers, time first.
-
-    Attributes:
-        loc, after, seen, said: (values at 0, slopes in m, slopes in z) of sites, of what is handed
-            on, of what is observed and normal, of what is told outside.
-        root: of the covariance of sites; noise, value, mask: of what is observed.
-        rest: log density of all else.
-    """
-
-    loc: tuple[jax.Array, jax.Array, jax.Array]
-    after: tuple[jax.Array, jax.Array, jax.Array]
-    seen: tuple[jax.Array, jax.Array, jax.Array]
-    said: tuple[jax.Array, jax.Array, jax.Array]
-    root: jax.Array
-    noise: jax.Array
-    value: jax.Array
-    mask: jax.Array
-    rest: jax.Array
 
 
 def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray) -> Step:
@@ -175,7 +187,7 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
         return jnp.concatenate([value.ravel() for value in values]) if values else jnp.zeros(0)
 
     def step_at(plain: list, x: Any, t: Any) -> Step:
-        def affine(outputs: Sequence[int]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def affine(outputs: Sequence[int]) -> Affine:
             if not outputs:
                 return jnp.zeros(0), jnp.zeros((0, m.size)), jnp.zeros((0, z.size))
             own = lambda m, z: joined(run(outputs, m, z, plain, x, t))  # noqa: E731

@@ -21,13 +21,12 @@ from probml.interface.functions.steps.affine_sites import (
 )
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.outside import Outside, Returned, outside_of
+from probml.interface.functions.steps.state_space import WIDEST
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import jaxpr_of
 from probml.jaxpr.repeats.equivalent_results import EquivalentResults, equivalent_results
 from probml.jaxpr.repeats.stored import by_elements
-
-WIDEST = 16  # numbers of the steps looked at: Kalman's filter costs their cube
 
 
 class Linear(NamedTuple):
