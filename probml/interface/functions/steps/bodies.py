@@ -12,16 +12,13 @@ import numpy as np
 
 from probml.interface.functions.loops import Loop
 from probml.interface.functions.steps.affine_sites import (
-    BESIDE,
     Bent,
-    is_affine,
-    results_with_powers,
+    Uses,
     site_records,
 )
+from probml.interface.functions.steps.recorded import recorded, results_at
 from probml.interface.functions.steps.state_space import Affine, Carried, Step
 from probml.jaxpr import levels
-from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.program import evaluate, jaxpr_of
 
 
 class Body(NamedTuple):
@@ -88,22 +85,14 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
     Raises:
         Bent: it is not linear and Gaussian in its sites.
     """
-    owners: list[tuple[str, str]] = []
-
-    def every(carry: list, sites: Mapping, x: Any, t: Any) -> list[jax.Array]:
-        trace, after, said = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
-        owners.clear()
-        out = []
-        for name, site in trace.items():
-            for kind, value in site_records(name, site):
-                owners.append((name, kind))
-                out.append(value)
-        return out + jax.tree.leaves(after) + jax.tree.leaves(said)
+    def run(carry: list, sites: Mapping, x: Any, t: Any) -> tuple[dict, list]:
+        trace, *handed = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
+        return trace, jax.tree.leaves(handed)
 
     order = tuple(sorted(loop.drawn))
     shapes = {name: loop.shapes[name] for name in order}
     blank = {name: jnp.zeros(shapes[name]) for name in order}
-    closed = jaxpr_of(shortened(every))(list(init), blank, first, 0)
+    closed, owners = recorded(run, site_records, list(init), blank, first, 0)
     count, n = len(init), len(owners)
     depends = levels.dependencies(closed)
     sites, moved = set(range(count, count + len(order))), set[int]()
@@ -114,29 +103,27 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
         moved = wider
     named = {i: ("handed", i) if i < count else ("site", order[i - count])
              for i in (*moved, *sites)}
-    uses, turned = levels.classify(closed, named), results_with_powers(closed, list(named))
-    told_at = tuple(n + i for i in told_of)
-    for i, own in enumerate(uses):
-        if i >= n + count and i not in told_at:
-            continue
-        name, kind = owners[i] if i < n else ("the carry of a step", "loc")
-        if kind == "loc" and own and (i in turned or not all(map(is_affine, own.values()))):
-            raise Bent(f"{name} is not affine in sites of the scan")
-        if kind in BESIDE and own:
-            raise Bent(f"the {kind} of '{name}' depends on sites of the scan")
-        if kind == "log" and (own or name in order) and (name, "loc") not in owners:
-            raise Bent(f"site '{name}' is not normal")
-    look = {name: uses[owners.index((name, "loc"))] for name, kind in owners if kind == "loc"}
+    handed = [("handed", i) for i in range(len(closed.jaxpr.outvars) - n)]
+    uses = Uses.of(closed, [*owners, *handed], named)
+    found = uses.found
+    for i in (*range(count), *told_of):
+        if handed[i] in uses.curved:
+            raise Bent("what a step hands on is not affine in sites of the scan")
+    for name, kind in owners:
+        if kind == "log" and (found[name, kind] or name in order) and not uses.is_linear(name):
+            raise Bent(f"site '{name}' is not linear and Gaussian in sites of the scan")
+    look = {name: found[name, kind] for name, kind in owners if kind == "loc"}
     outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars
     return Body(
-        closed, tuple(owners), order, shapes, count, tuple(sorted(moved)),
+        closed, owners, order, shapes, count, tuple(sorted(moved)),
         {i: order[j - count] for i in moved for j in sites if outs[n + i] is ins[j]},
         {i: j for i in moved for j in moved if outs[n + i] is ins[j]},
         tuple(i for i in sorted(moved) if any(("handed", i) in own for own in (
             *(own for name, own in look.items() if name not in order),
-            *(uses[i] for i in told_at)))),
+            *(found[handed[i]] for i in told_of)))),
         tuple(name for name, own in look.items() if own and name not in order),
-        any(kind == "site" for name in order for kind, _ in look[name]), told_at)
+        any(kind == "site" for name in order for kind, _ in look[name]),
+        tuple(n + i for i in told_of))
 
 
 def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray) -> Step:
@@ -160,10 +147,8 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
                   for i, part in zip(body.moved, parts(m, sizes), strict=True)}
         sites = [part.reshape(body.shapes[name])
                  for name, part in zip(body.order, parts(z, widths), strict=True)]
-        program, takes = levels.restrict(body.closed, outputs)
         inputs = [*(carry[i] for i in range(body.leaves)), *sites, *jax.tree.leaves(x), t]
-        return evaluate(program, *(jnp.asarray(inputs[i], aval.dtype)
-                                   for i, aval in zip(takes, program.in_avals, strict=True)))
+        return results_at(body.closed, outputs, inputs.__getitem__)
 
     m, z = jnp.zeros(sum(sizes)), jnp.zeros(sum(widths))
 

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from numpyro.contrib.control_flow.scan import PytreeTrace
 from numpyro.primitives import Messenger
 
@@ -22,6 +21,7 @@ from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.steps.affine_sites import Bent
 from probml.interface.functions.steps.bodies import body_of, steps_of_body
 from probml.interface.functions.steps.outside import Outside, Returned, Rows, outside_of
+from probml.interface.functions.steps.recorded import latent_of
 from probml.interface.functions.steps.state_space import Chain, chain_of
 
 
@@ -59,9 +59,7 @@ def _outside(call: Callable[[], Any], names: Collection[str],
     """What looks at scans from outside."""
     first = _Scans(names, given)
     trace = trace_isolated(_within(first, call), given, {})
-    others = {name: jnp.asarray(site["value"]) for name, site in trace.items()
-              if site["type"] == "sample" and not site["is_observed"]
-              and not isinstance(site["fn"], dist.Unit)}
+    others = latent_of(trace)
 
     def run(paths: Sequence[jax.Array], values: Mapping[str, Any]) -> Mapping[str, Any]:
         return trace_isolated(_within(_Scans(names, given, paths), call), given, values)
