@@ -8,8 +8,8 @@ models reads it like any other: no engine and no question knows of it.
 import contextlib
 import functools
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,21 +37,26 @@ from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
 
 
+@dataclass(eq=False)
 class Reading:
     """What the readings share: the names and the identity of the function that is read.
 
     Args:
         generative: the decorated function.
-        arguments: those that stay arguments, name of the input → name in the function.
+        own: arguments that stay arguments, name of the input → name in the function.
         params: what numpyro.param holds in it, name → its shapes and constraint.
+        batch: the plate's subsample_size, for engines that take rows in batches.
     """
 
-    whole = found = False
-    batch: int | None = None
+    generative: Any
+    own: Mapping[str, str]
+    params: Mapping[str, Spec] = field(default_factory=dict, kw_only=True)
+    batch: int | None = field(default=None, kw_only=True)
+    whole: ClassVar[bool] = False
+    found: ClassVar[bool] = False
 
-    def __init__(self, generative: Any, arguments: Mapping[str, str],
-                 params: Mapping[str, Spec] = MappingProxyType({})):
-        self.generative, self.inputs, self.params = generative, dict(arguments), dict(params)
+    def __post_init__(self) -> None:
+        generative = self.generative
         self.function = generative.function
         self.summary_tables, self.former = generative.summary_tables, generative.former
         self.identified_by = generative.identified_by
@@ -59,13 +64,17 @@ class Reading:
         self.__module__, self.__doc__ = generative.__module__, generative.__doc__
 
     @property
+    def inputs(self) -> dict[str, str]:
+        """Name of an input → name in the function."""
+        return dict(self.own)
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         return tuple(self.inputs)
 
-    @property
-    def parts(self) -> tuple:
-        """The arguments that make it again."""
-        return self.generative, self.inputs, self.params
+    def __reduce__(self):
+        return functools.partial(type(self), **{
+            own.name: getattr(self, own.name) for own in fields(self)}), ()
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Run the function, its params as sites."""
@@ -75,12 +84,9 @@ class Reading:
     @property
     def key(self) -> tuple:
         """What tells two readings of one function apart."""
-        return (type(self),
-                *(tuple(part.items()) if isinstance(part, dict) else part
-                  for part in self.parts[1:]))
-
-    def __reduce__(self):
-        return type(self), self.parts
+        parts = [getattr(self, own.name) for own in fields(self)[1:]]
+        return type(self), *(tuple(part.items()) if isinstance(part, Mapping) else part
+                             for part in parts)
 
 
 class Element(NamedTuple):
@@ -93,6 +99,7 @@ class Element(NamedTuple):
     plates: tuple[tuple[str, int], ...]
 
 
+@dataclass(eq=False)
 class Whole(Reading):
     """One density of everything: all that is seen is one row, the product of its densities a log
     weight of that row; what is unseen lies outside rows, as it does in the function.
@@ -109,25 +116,18 @@ class Whole(Reading):
         every: arguments of which the function asks which values there are, see rowed.py.
     """
 
-    whole = True
-
-    def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str],
-                 summed: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({}),
-                 masks: Mapping[str, Any] | None = None,
-                 loops: Mapping[str, tuple[str, ...]] | None = None, integrated: bool = False,
-                 derived: tuple[str, ...] = (),
-                 every: Mapping[str, tuple] = MappingProxyType({})):
-        super().__init__(generative, {**arguments, **given}, params)
-        self.integrated, self.derived, self.every = integrated, tuple(derived), dict(every)
-        self.masks = None if masks is None else dict(masks)
-        self.loops = None if loops is None else dict(loops)
-        self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
+    given: Mapping[str, str] = field(default_factory=dict)
+    summed: tuple[str, ...] = ()
+    masks: Mapping[str, Any] | None = None
+    loops: Mapping[str, tuple[str, ...]] | None = None
+    integrated: bool = False
+    derived: tuple[str, ...] = ()
+    every: Mapping[str, tuple] = field(default_factory=dict)
+    whole: ClassVar[bool] = True
 
     @property
-    def parts(self) -> tuple:
-        return (self.generative, self.own, self.given, self.summed, self.params, self.masks,
-                self.loops, self.integrated, self.derived, self.every)
+    def inputs(self) -> dict[str, str]:
+        return {**self.own, **self.given}
 
     @property
     def steps(self) -> Joined:
