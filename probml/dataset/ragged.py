@@ -3,7 +3,7 @@ steps of each row count."""
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -47,10 +47,10 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
             f"'{name}': sequence {odd} has the shape {parts[odd].shape}, sequence 0 "
             f"{parts[0].shape}: only the number of steps may differ."
         )
-    text = not {part.dtype.kind for part in parts} <= set("biuf")
-    kind = np.dtype(object) if text else np.result_type(*parts, *[np.float32] * unseen)
-    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]),
-                  (None if text else np.nan) if unseen else 0, kind)
+    kind, missing = np.dtype(object), cast(Any, None)
+    if {part.dtype.kind for part in parts} <= set("biuf"):
+        kind, missing = np.result_type(*parts, *[np.float32] * unseen), np.nan
+    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]), missing if unseen else 0, kind)
     for row, part in zip(out, parts, strict=True):
         row[: len(part)] = part
     return out

@@ -27,6 +27,7 @@ LANES = 32  # sequences of a part at least, for threads
 PARTED = 2**22  # numbers that a pass goes through, from which chunks are a multiple of the parts
 MANY = 32  # chunks from which their number is a multiple of 8
 PART = 2**24  # bytes that are worth a thread to copy
+FEW = 1024  # rows and steps that stay on the host until a program takes them
 
 
 def load(
@@ -49,26 +50,27 @@ def load(
         least: fewer rows are padded to so many, so that one program serves them all.
         params: where the rows will be met, or begin to be, as far as known: chains with improbable
             moves are treated with more care.
-        roomy: few steps are padded to a power of two, so that one program serves shorter sequences.
+        roomy: of a question, which one program answers: few rows stay on the host until it takes
+            them (JAX's device_put takes longer than such a program), and few steps are padded to a
+            power of two, so that it serves shorter sequences.
         devices: chunks are as many on each of so many.
 
     Cost: one centred copy of the data in JAX's float type, but for long inputs that can be read
         where they are (in_place.py); padding repeats the first row at weight 0.
     """
-    table, sites = data.table, data.structure.sites
-    dtype = jnp.result_type(float)
+    table, dtype = data.table, jnp.result_type(float)
     if not isinstance(keep, Layout):
         keep = None if keep is None else Layout(np.asarray(keep), np.ones((), bool))
     index, own, tiles = keep or (None, True, None)
     rows = table.rows if index is None else len(index)
-    chunks, size = _chunk_shape(data, plan, bucket(max(rows, least)), copies, devices, tiles)
-    moments = {name: Moments.of(column, weights) for name, column in used(data, plan).items()
-               if sites[name].time is None and (name in plan.centred or scattered(plan, name))}
-    centre, spreads = located(plan, moments,
-                              table.rows if weights is None else weights.sum())
+    total = bucket(max(rows, least))
+    chunks, size = _chunk_shape(data, plan, total, copies, devices, tiles)
+    place = np.asarray if roomy and total * (data.steps or 1) <= FEW else placed
+    every = np.broadcast_to(1.0, table.rows) if weights is None else weights
+    centre, spreads = located(plan, _moments(data, plan, weights), every.sum(), place)
     weight = aligned((chunks * size,), np.float64)
     weight[:rows] = own
-    weight[:rows] *= 1.0 if weights is None else weights if index is None else weights[index]
+    weight[:rows] *= every if index is None else every[index]
     weight[rows:] = 0.0
     kinds = Kinds(dtype, jnp.result_type(int))
     plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
@@ -77,25 +79,25 @@ def load(
                                 lambda part, own, shape: packed(part, plan, centre, own, shape,
                                                                 kinds))
         if lying is not None:
-            return lying, placed_values(data, centre, spreads)
+            return lying, placed_values(data, centre, spreads, place)
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
                   tiles=tiles)
-    # on a CPU the device keeps these arrays, which nobody else has
-    held = jax.tree.map(jax.device_put, held)
+    if place is placed:  # on a CPU the device keeps these arrays, which nobody else has
+        held = jax.tree.map(jax.device_put, held)
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), sparse(plan, params or {}), kinds,
-                      room(data.steps) if roomy and data.steps <= ROOM else None)
+                      room(data.steps) if roomy and data.steps <= ROOM else None, place)
         held = held._replace(steps=lanes.load(used(data, plan), centre, spreads))
-    return Resident(held), placed_values(data, centre, spreads)
+    return Resident(held), placed_values(data, centre, spreads, place)
 
 
 def placed_values(data: Data, centre: Mapping[str, np.ndarray],
-                  spread: dict[str, jax.Array]) -> Known:
+                  spread: dict[str, jax.Array], place: Callable = placed) -> Known:
     """On the device: sites outside rows that are given, and what columns are centred on."""
     sites = data.structure.sites
-    return Known({name: placed(value, jnp.result_type(int if sites[name].discrete else float))
+    return Known({name: place(value, jnp.result_type(int if sites[name].discrete else float))
                   for name, value in data.table.values.items()},
-                 {name: placed(value, jnp.result_type(float)) for name, value in centre.items()},
+                 {name: place(value, jnp.result_type(float)) for name, value in centre.items()},
                  spread)
 
 
@@ -111,13 +113,21 @@ def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
     return chunks, -(-rows // (chunks * whole)) * whole
 
 
-def located(plan: Plan, moments: Mapping[str, Moments],
-            total: float) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
+def _moments(data: Data, plan: Plan, weights: np.ndarray | None) -> dict[str, Moments]:
+    """Moments of the columns whose centre or spread is asked for, but for those along time."""
+    return {name: Moments.of(column, weights) for name, column in used(data, plan).items()
+            if plan.structure.sites[name].time is None
+            and (name in plan.centred or scattered(plan, name))}
+
+
+def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Callable = placed
+            ) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
     """What columns are centred on, and the spreads against which scales are judged: site →
     (lattice cells, event).
 
     Args:
         moments: of these columns. total: weight of all rows; an unseen cell lies on its centre.
+        place: (array, type) → where it is to lie.
     """
     sites, centre, spread, dtype = plan.structure.sites, {}, {}, jnp.result_type(float)
     for name, (weight, mean, square) in moments.items():
@@ -127,7 +137,7 @@ def located(plan: Plan, moments: Mapping[str, Moments],
             centre[name], weight = rounded(mean.reshape(shape)), total
         if name in plan.centred or scattered(plan, name):
             found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
-            spread[name] = placed(found.reshape(shape if name in centre else shape[:1]), dtype)
+            spread[name] = place(found.reshape(shape if name in centre else shape[:1]), dtype)
     return centre, spread
 
 
