@@ -32,7 +32,6 @@ from probml.engines.restarting.rest import converge_parameters, parameter_tolera
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.restarting.squarem import Settings, held_at
-from probml.engines.restarting.squarem import ahead as compile_ahead
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (
@@ -52,7 +51,6 @@ from probml.engines.start.race import (
 from probml.engines.start.start import (
     Start,
     check_distinct,
-    foreseen,
     stack,
     starts,
     tells_apart,
@@ -245,7 +243,6 @@ class EM(Engine):
         close = self._close(problem)
         found, first = self._finished(problem, made), None
         if not found:
-            self._foresee(problem, made.starts)
             first = starts(problem.data, plan, known, problem.weights, made.starts, problem.seed,
                            problem.start, self.prior)
             race = Race(np.zeros(made.starts, int),
@@ -276,13 +273,6 @@ class EM(Engine):
                                 for name, value in outcome.params.items()}, None, {})
         return find_boundaries(problem, self.prior, diagnose(
             problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), tried=False)
-
-    def _foresee(self, problem: Problem, count: int) -> None:
-        """While starts are made, the program that goes on from them is compiled."""
-        first = foreseen(problem.plan, problem.known, count, problem.start)
-        if first is not None:
-            compile_ahead(problem.plan, (self.prior, self.hard, self.accelerate, True), first,
-                          problem.known, problem.rows)
 
     def starts(self, data: Data | None, plan: Plan, start: Mapping[str, Any],
                programs: int = 1) -> int:

@@ -50,8 +50,9 @@ def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Name
     return [_Named(f.log, f.names) for f in parts_of(plan, belief, known, rows.first).rows]
 
 
-_small = jit(_factors, static_argnums=0, seldom=ASKED)
-_large = jit(_factors, static_argnums=0, seldom=LONG)  # 1,000 tables compile for half a minute
+_small = jit(_factors, static_argnums=0, seldom=ASKED, on_host=True)
+# 1,000 tables compile for half a minute
+_large = jit(_factors, static_argnums=0, seldom=LONG, on_host=True)
 
 
 def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
@@ -71,9 +72,9 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     if (not (cheap or heavy and count <= FEW) or rows.chunks > 1
         or not _sums_states(plan, [question for question, _ in ask], scopes)):
         return None
-    chunk = jax.device_get(rows).first  # on the host nothing is compiled
+    chunk = jax.tree.map(np.asarray, rows).first  # on the host nothing is compiled
     factors = [host.Table(np.asarray(f.log, float)[:count], f.names)
-               for f in jax.device_get((_large if heavy else _small)(plan, belief, known, rows))]
+               for f in (_large if heavy else _small)(plan, belief, known, rows)]
     if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
         return None
     needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)

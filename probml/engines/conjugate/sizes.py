@@ -15,7 +15,8 @@ import numpy as np
 
 from probml.engines.engine import Problem
 from probml.errors import Refusal
-from probml.numerics.compiling import jit, unchecked
+from probml.numerics.compiling import jit
+from probml.numerics.process.making import unchecked
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,12 +27,10 @@ from probml.engines.start.prior import (
 )
 from probml.evidence.expected import Expected
 from probml.evidence.passes import expect
-from probml.factors.naturals import naturals
 from probml.jaxpr.levels import Level
-from probml.jaxpr.memo import memo
 from probml.jaxpr.opened.shortened import shortened
 from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit, unchecked
+from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import all_blocks, users
 from probml.plan.plan import Plan
@@ -227,34 +225,6 @@ def starts(
         point[name] = np.array(point[name])
         point[name][labels.drawn] = given.get(name, value)
     return Start(point, expected, fixed, allowed, labels.drawn)
-
-
-def foreseen(plan: Plan, known: Known, restarts: int, start: Mapping) -> Start | None:
-    """The shapes of what `starts` makes by an M-step from labelled rows; None where it makes no
-    such step, or where its shapes depend on more than the plan."""
-    if plan.complete or plan.rowwise or plan.latents or plan.groupings or plan.globals:
-        return None
-    if not hidden(plan) or set(start) >= set(plan.free):
-        return None
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), known)
-    leaves, tree = jax.tree.flatten(shapes)
-    one = _foreseen(plan, tree, tuple(leaves), jnp.result_type(float))
-    params, expected = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct((restarts, *leaf.shape), leaf.dtype), one)
-    return Start(params, expected, {})
-
-
-@memo(64)
-def _foreseen(plan: Plan, tree: Any, leaves: tuple, kind: Any) -> tuple[dict, Expected]:
-    """The parameters of a plan whose sites in rows all pool, and an E-step there."""
-    params = {name: jax.ShapeDtypeStruct(plan.structure.sites[name].shape, kind)
-              for name in plan.free}
-    number = jax.ShapeDtypeStruct((), kind)
-    # the gradient with respect to the naturals: as these
-    with unchecked():
-        statistics = jax.eval_shape(functools.partial(naturals, plan), params,
-                                    jax.tree.unflatten(tree, leaves))
-    return params, Expected(statistics, {}, [], number, number, {}, {})
 
 
 def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:

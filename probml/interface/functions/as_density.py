@@ -140,9 +140,10 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
     names = {named(own, shown): own for own in arguments if own not in baked}
     seen = {f"{site} (seen)": site for site in given}
     fixed = {name: arguments[name] for name in baked}
-    reading = Whole(model.generative, names, seen, summed, shown.params, masks, loops,
-                    integrated, shown.computed if integrated else (),
-                    {own: values for own, values in every.items() if own in names.values()})
+    reading = Whole(model.generative, names, seen, summed, masks, loops, integrated,
+                    shown.computed if integrated else (),
+                    {own: values for own, values in every.items() if own in names.values()},
+                    params=shown.params)
     read = bound(model, reading, fixed, arguments)
     seen_as = {id(site.value) for site in shown.seen}
     data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)

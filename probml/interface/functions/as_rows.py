@@ -6,6 +6,7 @@ checks say whether its members are independent given the rest.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
@@ -149,8 +150,8 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
                          f"{len(shown.sites[across].value)}")
     names = {named(own, shown): own for own in long}
     reading = Rowed(model.generative, names, plate, along, {}, {}, every, sized,
-                    shown.params, shown.partial.get(plate or ""),
-                    (*shown.sites, *shown.computed))
+                    (*shown.sites, *shown.computed), params=shown.params,
+                    batch=shown.partial.get(plate or ""))
     first = bound(model, reading, rest, long)
     structure = traced(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
@@ -167,9 +168,7 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
     idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
-    reading = Rowed(model.generative, names, plate, along, idle, observed, every, sized,
-                    shown.params, shown.partial.get(plate or ""),
-                    (*shown.sites, *shown.computed))
+    reading = dataclasses.replace(reading, own=names, shown=idle, columns=observed)
     read = bound(model, reading, rest, long)
     return Met(read, translated(read, items),
                f"the rows are {_axis_name(plate, along)}, as with rows()", shown.begin)

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro import handlers
 
 from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal, quoted
@@ -30,8 +29,8 @@ from probml.interface.functions.cell_tables import (
     tables,
 )
 from probml.interface.functions.marginal_weights import Leaning
+from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
-from probml.interface.functions.steps.isolated_runs import Keep, trace_isolated
 from probml.jaxpr import levels
 from probml.jaxpr.opened.shortened import shortened
 from probml.jaxpr.program import jaxpr_of
@@ -75,11 +74,8 @@ def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
     gone = {name for name, looks in seen.looks.items() if looks and name not in seen.free}
     mixed = [name for name in seen.free if seen.looks[name]]
     still = {name: states.everywhere()[0] for name, states in seen.hidden.items()}
-    keep = Keep(seen.free, mixed)
-    with (handlers.block(hide_fn=lambda msg: msg.get("name") in gone), keep,
-          handlers.substitute(data=still)):
-        out = call()
-    numpyro.factor(next(iter(seen.hidden)), _evidence(seen, keep.values, leaning))
+    out, values = run_in_part(call, gone, seen.free, still, given, mixed)
+    numpyro.factor(next(iter(seen.hidden)), _evidence(seen, values, leaning))
     return out
 
 

@@ -8,8 +8,8 @@ models reads it like any other: no engine and no question knows of it.
 import contextlib
 import functools
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,34 +25,38 @@ from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.given.scaled import Scaled
 from probml.interface.functions.loops import summed_out
 from probml.interface.functions.marginal_weights import Leaning
+from probml.interface.functions.messages import prepared, trace_isolated
 from probml.interface.functions.plates import summed_in_plates
 from probml.interface.functions.states import log_of_events
-from probml.interface.functions.steps.chains import integrated
 from probml.interface.functions.steps.joined import joined
 from probml.interface.functions.steps.names import Joined
-from probml.interface.functions.steps.scans import scans_integrated
-from probml.interface.functions.steps.smoothed import smoothed
-from probml.interface.functions.survey import observed_batch, prepared
-from probml.interface.functions.unseen import Blank, Seen
+from probml.interface.functions.steps.smoothed import Smoothed, integrated, smoothed
+from probml.interface.functions.survey import observed_batch
+from probml.interface.functions.unseen import Seen
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
 
 
+@dataclass(eq=False)
 class Reading:
     """What the readings share: the names and the identity of the function that is read.
 
     Args:
         generative: the decorated function.
-        arguments: those that stay arguments, name of the input → name in the function.
+        own: arguments that stay arguments, name of the input → name in the function.
         params: what numpyro.param holds in it, name → its shapes and constraint.
+        batch: the plate's subsample_size, for engines that take rows in batches.
     """
 
-    whole = found = False
-    batch: int | None = None
+    generative: Any
+    own: Mapping[str, str]
+    params: Mapping[str, Spec] = field(default_factory=dict, kw_only=True)
+    batch: int | None = field(default=None, kw_only=True)
+    whole: ClassVar[bool] = False
+    found: ClassVar[bool] = False
 
-    def __init__(self, generative: Any, arguments: Mapping[str, str],
-                 params: Mapping[str, Spec] = MappingProxyType({})):
-        self.generative, self.inputs, self.params = generative, dict(arguments), dict(params)
+    def __post_init__(self) -> None:
+        generative = self.generative
         self.function = generative.function
         self.summary_tables, self.former = generative.summary_tables, generative.former
         self.identified_by = generative.identified_by
@@ -60,13 +64,17 @@ class Reading:
         self.__module__, self.__doc__ = generative.__module__, generative.__doc__
 
     @property
+    def inputs(self) -> dict[str, str]:
+        """Name of an input → name in the function."""
+        return dict(self.own)
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         return tuple(self.inputs)
 
-    @property
-    def parts(self) -> tuple:
-        """The arguments that make it again."""
-        return self.generative, self.inputs, self.params
+    def __reduce__(self):
+        return functools.partial(type(self), **{
+            own.name: getattr(self, own.name) for own in fields(self)}), ()
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Run the function, its params as sites."""
@@ -76,12 +84,9 @@ class Reading:
     @property
     def key(self) -> tuple:
         """What tells two readings of one function apart."""
-        return (type(self),
-                *(tuple(part.items()) if isinstance(part, dict) else part
-                  for part in self.parts[1:]))
-
-    def __reduce__(self):
-        return type(self), self.parts
+        parts = [getattr(self, own.name) for own in fields(self)[1:]]
+        return type(self), *(tuple(part.items()) if isinstance(part, Mapping) else part
+                             for part in parts)
 
 
 class Element(NamedTuple):
@@ -94,6 +99,7 @@ class Element(NamedTuple):
     plates: tuple[tuple[str, int], ...]
 
 
+@dataclass(eq=False)
 class Whole(Reading):
     """One density of everything: all that is seen is one row, the product of its densities a log
     weight of that row; what is unseen lies outside rows, as it does in the function.
@@ -110,25 +116,18 @@ class Whole(Reading):
         every: arguments of which the function asks which values there are, see rowed.py.
     """
 
-    whole = True
-
-    def __init__(self, generative: Any, arguments: Mapping[str, str], given: Mapping[str, str],
-                 summed: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({}),
-                 masks: Mapping[str, Any] | None = None,
-                 loops: Mapping[str, tuple[str, ...]] | None = None, integrated: bool = False,
-                 derived: tuple[str, ...] = (),
-                 every: Mapping[str, tuple] = MappingProxyType({})):
-        super().__init__(generative, {**arguments, **given}, params)
-        self.integrated, self.derived, self.every = integrated, tuple(derived), dict(every)
-        self.masks = None if masks is None else dict(masks)
-        self.loops = None if loops is None else dict(loops)
-        self.own, self.given, self.summed = dict(arguments), dict(given), tuple(summed)
+    given: Mapping[str, str] = field(default_factory=dict)
+    summed: tuple[str, ...] = ()
+    masks: Mapping[str, Any] | None = None
+    loops: Mapping[str, tuple[str, ...]] | None = None
+    integrated: bool = False
+    derived: tuple[str, ...] = ()
+    every: Mapping[str, tuple] = field(default_factory=dict)
+    whole: ClassVar[bool] = True
 
     @property
-    def parts(self) -> tuple:
-        return (self.generative, self.own, self.given, self.summed, self.params, self.masks,
-                self.loops, self.integrated, self.derived, self.every)
+    def inputs(self) -> dict[str, str]:
+        return {**self.own, **self.given}
 
     @property
     def steps(self) -> Joined:
@@ -136,18 +135,15 @@ class Whole(Reading):
         return Joined(self.loops or {})
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-            rows: int | None = None) -> Any:
+            rows: int | None = None, leaning: Leaning | None = None) -> Any:
+        """Run the function; `leaning` weighs the states of discrete sites that are summed out."""
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
-        with _Weighs(seen):
-            if self.loops is not None and not self.steps.scans:
-                return (integrated if self.integrated else joined)(call, self.steps, seen)
-            call = self._without_scans(call, seen)
-            return summed_in_plates(call, self.summed, seen) if self.summed else call()
-
-    def _without_scans(self, call: Callable, seen: Mapping[str, Any]) -> Callable:
-        """The function, its scans integrated out where they are."""
-        scans = self.steps.scans if self.integrated else ()
-        return (lambda: scans_integrated(call, scans, seen)[0]) if scans else call
+        with _Weigh(seen, leaning=leaning):
+            if self.loops is not None and not self.steps.scans and not self.integrated:
+                return joined(call, self.steps, seen)
+            if self.integrated:
+                call = functools.partial(integrated, call, self.steps, seen)
+            return summed_in_plates(call, self.summed, seen, leaning) if self.summed else call()
 
     def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                   values: Mapping[str, Any], leaning: Leaning) -> jax.Array:
@@ -159,56 +155,33 @@ class Whole(Reading):
         """
         if self.integrated and not self.summed:  # then nothing discrete is unseen
             return jnp.zeros(())
-        call, seen = self._bound(settings, inputs)
-        call = self._without_scans(call, seen)
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.substitute(data=self.steps.split_steps(values)), _Weighs(seen, leaning)):
-            if self.summed:
-                summed_in_plates(call, self.summed, seen, leaning)
-            else:
-                call()
+              handlers.substitute(data=dict(values))):
+            self.run(settings, {name: jnp.asarray(value)[None] for name, value in inputs.items()},
+                     leaning=leaning)
         return sum((jnp.sum(site["fn"].log_factor) for site in trace.values()
                     if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
 
-    def _bound(self, settings: Mapping[str, Any],
-               inputs: Mapping[str, Any]) -> tuple[Callable, dict[str, Any]]:
-        """The function with its arguments, and site → what is seen of it."""
-        arguments = self._arguments(inputs)
-        settings = {name: as_given(value) for name, value in settings.items()}
-        return (functools.partial(self.call, {**settings, **arguments}),
+    def smoothed(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+                 values: Mapping[str, Any]) -> Smoothed:
+        """Loops that are integrated out, given what is seen.
+
+        Args:
+            inputs: name of the input → value, without the one row. values: site → value.
+        """
+        call, seen = self._bound(settings, inputs)
+        return smoothed(call, self.steps, seen, values)
+
+    def _bound(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
+               run: Callable | None = None) -> tuple[Callable, dict[str, Any]]:
+        """The function, or another way to `run` it, with its arguments, of which those that are
+        traced know which values there were; and site → what is seen of it."""
+        found = {name: as_given(value) for name, value in settings.items()}
+        found |= {own: inputs[name] for name, own in self.own.items()}
+        found |= {own: column(found[own], values) for own, values in self.every.items()
+                  if isinstance(found[own], jax.core.Tracer)}
+        return (functools.partial(run or self.call, found),
                 {site: inputs[name] for name, site in self.given.items()})
-
-    def _arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The function's arguments; what is traced knows which values there were."""
-        found = {own: inputs[name] for name, own in self.own.items()}
-        return found | {own: column(found[own], values) for own, values in self.every.items()
-                        if isinstance(found[own], jax.core.Tracer)}
-
-    def along(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-              values: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, Any]:
-        """Of loops that are integrated out, given what is seen: name of all steps → (means,
-        standard deviations); or, with a key, a draw of them, and what is computed from it.
-
-        Args:
-            inputs: name of the input → value, without the one row. values: site → value.
-        """
-        call, seen = self._bound(settings, inputs)
-        given = smoothed(call, self.steps, seen, values)
-        if key is None:
-            return given.moments()
-        found = given.path(key)
-        return found | given.computed(found)
-
-    def computed(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-                 values: Mapping[str, Any], keys: jax.Array) -> dict[str, jax.Array]:
-        """What is computed from steps that are integrated out, name → its mean given what is seen.
-
-        Args:
-            inputs: name of the input → value, without the one row. values: site → value.
-            keys: of draws; see Smoothed.means_computed.
-        """
-        call, seen = self._bound(settings, inputs)
-        return smoothed(call, self.steps, seen, values).means_computed(keys)
 
     def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                  values: Mapping[str, Any]) -> dict[str, Element]:
@@ -224,13 +197,11 @@ class Whole(Reading):
             return {}
         # NumPyro's scan takes a step of a value by a traced number
         single = jax.tree.map(jnp.asarray, self.steps.split_steps(values))
-        arguments = self._arguments(inputs)
-        settings = {name: as_given(value) for name, value in settings.items()}
-        seen = {site: inputs[name] for name, site in self.given.items()}
+        call, seen = self._bound(settings, inputs)
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               handlers.substitute(data=single), handlers.condition(data=seen),
-              _Sums(seen, True)):
-            self.call({**settings, **arguments})
+              _Weigh(seen, weighs=False)):
+            call()
         return {name: Element(site["value"], log_of_events(site), site["fn"].event_dim,
                               tuple((frame.name, frame.dim) for frame in site["cond_indep_stack"]))
                 for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]
@@ -244,12 +215,9 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        arguments = self._arguments(inputs)
-        settings = {name: as_given(value) for name, value in settings.items()}
-        seen = {site: inputs[name] for name, site in self.given.items()}
-        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              Blank(seen)):
-            Reading.call(self, {**settings, **arguments})
+        call, seen = self._bound(settings, inputs, super().call)
+        with validation_enabled(False):
+            trace = trace_isolated(call, seen, sums=False)
         masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
         out = {}
         for name, site in trace.items():
@@ -281,11 +249,9 @@ class Whole(Reading):
         Args:
             inputs: name of the input → value, without the one row.
         """
-        arguments = self._arguments(inputs)
-        settings = {name: as_given(value) for name, value in settings.items()}
-        seen = {site: inputs[name] for name, site in self.given.items()}
-        call = functools.partial(self.call, {**settings, **arguments}, False)
-        with handlers.condition(data=seen), _Sums(seen, bool(self.summed)):
+        call, seen = self._bound(settings, inputs, functools.partial(self.call, params=False))
+        with (handlers.condition(data=seen),
+              _Weigh(seen, weighs=False, full=bool(self.summed))):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
 
 
@@ -302,34 +268,28 @@ def site_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return steps.together(values)
 
 
-class _Sums(Messenger):
-    """Sums the discrete sites of scans out; with `full` makes every plate whole."""
+class _Weigh(Messenger):
+    """Turns what is observed into log weights of the one row; the function goes on with what was
+    observed. Discrete sites of scans are summed out.
 
-    def __init__(self, given: Mapping[str, Any], full: bool):
+    Args:
+        given: values of sites that are data. leaning: weighs the states of discrete sites.
+        weighs: whether it is turned; full: whether plates are whole.
+    """
+
+    def __init__(self, given: Mapping[str, Any], leaning: Leaning | None = None,
+                 weighs: bool = True, full: bool = True):
         super().__init__()
-        self.given, self.full = given, full
+        self.given, self.leaning, self.weighs, self.full = given, leaning, weighs, full
 
     def process_message(self, msg: dict) -> None:
         if self.full:
             prepared(msg)
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("condition", self.given))
-            summed_out(msg)
-
-
-class _Weighs(Messenger):
-    """Turns what is observed into log weights of the one row; the function goes on with what was
-    observed."""
-
-    def __init__(self, given: Mapping[str, Any], leaning: Leaning | None = None):
-        super().__init__()
-        self.given, self.leaning = given, leaning
-
-    def process_message(self, msg: dict) -> None:
-        prepared(msg)
-        if msg["type"] == "control_flow":
-            msg["kwargs"]["substitute_stack"].append(("condition", self.given))
             summed_out(msg, self.leaning)
+        if not self.weighs:
+            return
         frames = [frame._replace(name="rows of its own") if frame.name == "rows" else frame
                   for frame in msg.get("cond_indep_stack") or ()]
         if msg["type"] in ("sample", "deterministic"):

@@ -8,14 +8,14 @@ import jax
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
-from numpyro.primitives import Messenger
 
 from probml.dataset.coding import indices as codes
 from probml.errors import ModelError, listed
 from probml.interface.functions.given.params import Params, Spec
 from probml.interface.functions.readings import Reading
+from probml.interface.functions.rowed import AsRows
 from probml.interface.functions.steps import answers
-from probml.interface.functions.survey import prepared, survey, writes_rows
+from probml.interface.functions.survey import survey, writes_rows
 from probml.language.language import Bound, RowsUnknown, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
@@ -34,16 +34,6 @@ def without_rows(model: Bound) -> bool:
     except Exception:  # it needs its data: whether it names rows is seen then
         return True
     return True
-
-
-class _Forget(Messenger):
-    """Draws what the function observes."""
-
-    def process_message(self, msg: dict) -> None:
-        prepared(msg)
-        factor = type(msg.get("fn")).__name__ == "Unit"
-        if msg["type"] == "sample" and msg["is_observed"] and not factor:
-            msg |= {"is_observed": False, "value": None}
 
 
 @single_thread()
@@ -72,7 +62,7 @@ def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, An
 
     def run() -> dict:
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.seed(rng_seed=seed), handlers.substitute(data=held), _Forget(),
+              handlers.seed(rng_seed=seed), handlers.substitute(data=held), AsRows(),
               Params(params)):
             model.generative.run({**settings, **arguments}, {})
         return {name: site["value"] for name, site in trace.items()

@@ -1,8 +1,8 @@
 """A plate of a function's own, or a common axis of what it observes, as the rows."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -12,12 +12,12 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
 from probml.interface.functions.given.column import column
-from probml.interface.functions.given.params import Spec
+from probml.interface.functions.messages import prepared
 from probml.interface.functions.readings import Reading
-from probml.interface.functions.survey import prepared
 from probml.language.named_rows import ROWS
 
 
+@dataclass(eq=False)
 class Rowed(Reading):
     """A plate of the function's own, or a common axis of what it observes, as the rows.
 
@@ -30,27 +30,17 @@ class Rowed(Reading):
         every: arguments of which the function asks which values there are, as for the greatest,
             name → the values in order, as they were when the function met its data.
         sized: settings that are the number of the rows.
-        batch: the plate's subsample_size, for engines that take rows in batches.
         sites: the names of all, and of what is computed.
     """
 
-    found = True
-
-    def __init__(self, generative: Any, arguments: Mapping[str, str], plate: str | None,
-                 along: tuple[str, ...], shown: Mapping[str, tuple], columns: Mapping[str, str],
-                 every: Mapping[str, tuple], sized: tuple[str, ...] = (),
-                 params: Mapping[str, Spec] = MappingProxyType({}), batch: int | None = None,
-                 sites: tuple[str, ...] = ()):
-        super().__init__(generative, arguments, params)
-        self.batch = batch
-        self.plate, self.along, self.shown = plate, tuple(along), dict(shown)
-        self.columns, self.every, self.sized = dict(columns), dict(every), tuple(sized)
-        self.sites = tuple(sites)
-
-    @property
-    def parts(self) -> tuple:
-        return (self.generative, self.inputs, self.plate, self.along, self.shown, self.columns,
-                self.every, self.sized, self.params, self.batch, self.sites)
+    plate: str | None
+    along: tuple[str, ...]
+    shown: Mapping[str, tuple]
+    columns: Mapping[str, str]
+    every: Mapping[str, tuple]
+    sized: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+    found: ClassVar[bool] = True
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:
@@ -61,14 +51,16 @@ class Rowed(Reading):
         arguments |= {name: column(arguments[name], values)
                       for name, values in self.every.items()}
         settings = {**settings, **dict.fromkeys(self.sized, rows)}
-        with validation_enabled(False), _Rows(self.plate, self.along, rows):
+        with validation_enabled(False), AsRows(self.plate, self.along, rows):
             return self.call({**settings, **arguments})
 
 
-class _Rows(Messenger):
-    """Makes one plate the rows, and forgets what is observed: data say it."""
+class AsRows(Messenger):
+    """Makes one plate, or the last batch axis of some sites, the rows, and forgets what is
+    observed: data say it, or it is drawn."""
 
-    def __init__(self, plate: str | None, along: tuple[str, ...], rows: int):
+    def __init__(self, plate: str | None = None, along: tuple[str, ...] = (),
+                 rows: int | None = None):
         super().__init__()
         self.plate, self.along, self.rows = plate, along, rows
 

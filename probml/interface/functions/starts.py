@@ -20,6 +20,7 @@ from numpyro import handlers
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
+from probml.interface.functions.states import zeros_of
 from probml.structure.recorder import peel
 
 STARTS = 4  # steps after which the tree that a body hands on must be the same
@@ -106,41 +107,32 @@ class _Run:
     def __init__(self, body: Callable, carry: Any, x: Any):
         self.body, self.carry, self.x = body, carry, x
 
-    def _of(self, values: Mapping[str, Any], until: str | None) -> tuple[Any, Any]:
-        with (handlers.block(), handlers.seed(rng_seed=0), _Until(until),
-              handlers.substitute(data=dict(values))):
-            return self.body(self.carry, self.x)
+    def _of(self, values: Mapping[str, Any]) -> tuple[Any, dict]:
+        """What it hands on and returns, and its sites: those without a value at zeros."""
+        def value(site: dict) -> Any:
+            if site["type"] != "sample" or site["is_observed"]:
+                return None
+            return values.get(site["name"], zeros_of(site["fn"]))
+
+        with (handlers.block(), handlers.seed(rng_seed=0), handlers.trace() as trace,
+              handlers.substitute(substitute_fn=value)):
+            return self.body(self.carry, self.x), trace
 
     def handed(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
         """What it hands on and returns where its sites have these values."""
-        return self._of(values, None)
+        return self._of(values)[0]
 
     def distribution(self, name: str, values: Mapping[str, Any]) -> dist.Distribution:
-        """That of a site, given the values of those before it."""
-        try:
-            self._of(values, name)
-        except _Reached as reached:
-            return reached.fn
+        """That of a site, given the values of those before it.
+
+        Raises:
+            ModelError: it is in the later steps alone.
+        """
+        trace = self._of(values)[1]
+        if name in trace:
+            return trace[name]["fn"]
         raise ModelError(f"site '{name}' is in the later steps of a scan but not in the first, "
                          f"which starts at None: let every step have the same sites")
-
-
-class _Reached(Exception):
-    def __init__(self, fn: dist.Distribution):
-        super().__init__()
-        self.fn = fn
-
-
-class _Until(Messenger):
-    """Ends a run at a site."""
-
-    def __init__(self, name: str | None):
-        super().__init__()
-        self.name = name
-
-    def process_message(self, msg: dict) -> None:
-        if msg["type"] == "sample" and msg["name"] == self.name:
-            raise _Reached(msg["fn"])
 
 
 class _Chosen(Messenger):

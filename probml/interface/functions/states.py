@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.families import finite
+from probml.families.domains import of_values
 
 
 class States(NamedTuple):
@@ -47,6 +48,15 @@ def single(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
             fn = fn.base_dist
         else:
             return fn, copies
+
+
+def zeros_of(fn: dist.Distribution, whole: Any = 0) -> jax.Array:
+    """Zeros of the shape and kind of a distribution's values, in the place of whole ones `whole`.
+    """
+    support = of_values(fn)
+    discrete = support is not None and bool(support.is_discrete)
+    return jnp.full(fn.shape(), whole if discrete else 0,
+                    jnp.result_type(int if discrete else float))
 
 
 def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:

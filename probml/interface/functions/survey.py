@@ -7,6 +7,7 @@ the very array that went in.
 
 import contextlib
 import dis
+import functools
 import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,29 +15,28 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from numpyro.distributions import constraints
 from numpyro.distributions.distribution import validation_enabled
-from numpyro.primitives import Messenger
 
 from probml.errors import DataError, ModelError
 from probml.families.domains import of_values
-from probml.interface.functions.given.params import Found as FoundParams
 from probml.interface.functions.given.params import Spec
 from probml.interface.functions.loops import names_inside
-from probml.interface.functions.starts import started
-from probml.interface.functions.states import states_of
+from probml.interface.functions.messages import Fill, Record
+from probml.interface.functions.states import states_of, zeros_of
 from probml.jaxpr.gathers.bounds import Beyond, beyond
 from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
 from probml.language.language import Bound, inner
+from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
-from probml.numerics.process.inline_calls import evaluated
-from probml.structure.recorder import listless, log_weight_of
+from probml.structure.recorder import listless
 
 LONG = 600  # characters of somebody else's error that are shown
+PARTIAL, TWICE, BEGIN = "probml.partial", "probml.twice", "probml.begin"  # marks of messages
 
 
 class Found(NamedTuple):
@@ -116,81 +116,51 @@ class Survey(NamedTuple):
                      and site.name not in self.inside)
 
 
-def prepared(msg: dict) -> None:
-    """A message as all readings want it: a plate in full, its members' numbers concrete, since what
-    engines sum over is the density of all data; a factor under a mask as a factor; sample_shape= as
-    axes of the distribution; a scan from None as one from arrays."""
-    if msg["type"] == "control_flow":
-        started(msg)
-    if msg["type"] == "plate":
-        size = msg["args"][0]
-        msg["args"] = (size, None)
-        with evaluated():
-            msg["value"] = jnp.arange(size)
-    fn = msg.get("fn")
-    if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:
-        msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *fn.batch_shape))
-        msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}
-    if (weight := log_weight_of(fn)) is not None:
-        msg["fn"] = weight
-
-
 def observed_batch(fn: dist.Distribution, value: Any) -> tuple[int, ...]:
     """The batch shape over which NumPyro's log_prob of a value broadcasts."""
     own = np.shape(value)
     return np.broadcast_shapes(fn.batch_shape, own[: len(own) - fn.event_dim])
 
 
-class _Watch(Messenger):
-    """Gives what is unseen zeros, and `given` sites their values; keeps what it meets."""
+class _Watch(Fill):
+    """Gives what is latent zeros; marks what is observed twice, and codes some of which are
+    missing, since what reads them wants codes: rows sum them out."""
 
-    def __init__(self, given: Mapping[str, Any]):
-        super().__init__()
-        self.given, self.sites, self.loops, self.computed = given, {}, False, []
-        self.zero: Any = 0
-        self.plates: dict[str, int] = {}
-        self.inside: set[str] = set()
-        self.partial: dict[str, int] = {}
-        self.twice: list[str] = []
+    inside = False
 
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
-            self.partial[msg["name"]] = int(msg["args"][1])
-        prepared(msg)
-        if msg["type"] == "plate":
-            self.plates[msg["name"]] = msg["args"][0]
-        if msg["type"] == "control_flow":
-            self.loops = True
-            self.inside |= names_inside(msg)
-            msg["kwargs"]["rng_key"] = jax.random.key(0)
-        if msg["type"] == "deterministic":
-            self.computed.append(msg["name"])
-        if msg["type"] != "sample":
-            return
-        fn, name = msg["fn"], msg["name"]
-        factor, support = isinstance(fn, dist.Unit), of_values(fn)
-        observed = bool(msg["is_observed"]) or name in self.given
-        discrete = not factor and support is not None and bool(support.is_discrete)
-        if name in self.given and msg["is_observed"]:
-            self.twice.append(name)
-        elif name in self.given:
-            msg["value"] = self.given[name]
-        elif msg["value"] is None:
-            msg["value"] = jnp.full(fn.batch_shape + fn.event_shape, self.zero if discrete else 0,
-                                    jnp.result_type(int if discrete else float))
-        value = None if factor or not observed else msg["value"]
-        batch = fn.batch_shape if value is None else observed_batch(fn, value)
-        states = None
-        if discrete and not observed:
-            with contextlib.suppress(ModelError):
-                states = states_of(name, fn).count
-        frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
-        self.sites[name] = Found(name, observed, factor, discrete, frames, tuple(batch),
-                                 () if factor else tuple(fn.shape()), value, support, states,
-                                 isinstance(fn, dist.MaskedDistribution), _kind(fn),
-                                 tuple(fn.event_shape))
-        if observed and discrete and holed(value):  # what reads it wants codes; rows sum them out
-            msg["value"] = np.nan_to_num(value).astype(int)
+            msg[PARTIAL] = int(msg["args"][1])
+        msg[TWICE] = msg.get("name") in self.given and msg["type"] == "sample" and bool(
+            msg["is_observed"])
+        super().process_message(msg)
+        value = msg["value"]
+        if msg["type"] == "sample" and msg["is_observed"] and holed(value) and (
+            msg["fn"].support.is_discrete
+        ):
+            msg |= {OBSERVED: value, "value": np.nan_to_num(value).astype(int)}
+
+    def postprocess_message(self, msg: dict) -> None:
+        if msg["type"] == "param":  # which the function may change
+            msg[BEGIN] = jax.tree.map(lambda leaf: leaf, msg["value"])
+
+
+def _found(msg: Mapping[str, Any]) -> Found:
+    """What is known of a sample statement that was met."""
+    name, fn, value = msg["name"], msg["fn"], msg.get(OBSERVED, msg["value"])
+    factor, support = isinstance(fn, dist.Unit), of_values(fn)
+    observed = bool(msg["is_observed"])
+    discrete = not factor and support is not None and bool(support.is_discrete)
+    value = None if factor or not observed else value
+    batch = fn.batch_shape if value is None else observed_batch(fn, value)
+    states = None
+    if discrete and not observed:
+        with contextlib.suppress(ModelError):
+            states = states_of(name, fn).count
+    frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
+    return Found(name, observed, factor, discrete, frames, tuple(batch),
+                 () if factor else tuple(fn.shape()), value, support, states,
+                 isinstance(fn, dist.MaskedDistribution), _kind(fn), tuple(fn.event_shape))
 
 
 def _kind(fn: dist.Distribution) -> str:
@@ -210,29 +180,33 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
 
     Raises: what the function raises; RowsUnknown where it calls rows().
     """
-    watch, found = _Watch(given), FoundParams()
+    sites, specs, inside = dict[str, Found](), dict[str, Spec](), set[str]()
+    record = Record()
 
-    def run() -> dict:
-        with validation_enabled(False), watch, found:
+    def run(whole: Any = 0) -> dict:
+        nonlocal record
+        record = Record()
+        blank = functools.partial(zeros_of, whole=whole)
+        with validation_enabled(False), _Watch(given, sums=False, blank=blank), record:
             model.generative.run({**model.bound, **arguments}, {})
-        return {name: found.specs[name].flat(value) for name, value in found.values.items()
-                if not all(found.specs[name].idle)}
-
-    def unknown(zero: Any) -> dict:
-        watch.zero = zero  # what is computed of what is unseen is no constant
-        try:
-            return run()
-        finally:
-            watch.zero = 0
+            inside.update(*map(names_inside, record.loops))
+        sites.update({msg["name"]: _found(msg) for msg in record.of("sample")})
+        begin = {msg["name"]: msg[BEGIN] for msg in record.of("param")}
+        specs.update({msg["name"]: Spec.of(
+            msg[BEGIN], msg["kwargs"].get("constraint", constraints.real), msg["value"])
+            for msg in record.of("param")})
+        return {name: specs[name].flat(value) for name, value in begin.items()
+                if not all(specs[name].idle)}
 
     try:
-        program = jaxpr_of(unknown)(0)
+        program = jaxpr_of(run)(0)  # what is computed of whole numbers is no constant
     except (ModelError, DataError):
         raise
     except Exception as error:
         shapes = ", ".join(f"'{name}' {np.shape(value)}" for name, value in
                            {**arguments, **given}.items())
-        plates = ", ".join(f"'{name}' {size}" for name, size in watch.plates.items()) or "none yet"
+        plates = ", ".join(f"'{msg['name']}' {msg['args'][0]}" for msg in record.of("plate")
+                           ) or "none yet"
         frames = [f for f in traceback.extract_tb(error.__traceback__)
                   if f.name == model.generative.__name__]
         where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
@@ -249,12 +223,14 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
             f"sizes of its plates so far: {plates}. Bind an argument that is not data, "
             f"{model.name}(n=8)"
         ) from error
-    if any(not watch.sites[name].is_concrete for name in values if name in watch.sites):
+    if any(not sites[name].is_concrete for name in values if name in sites):
         run()
-    specs = found.specs
     begin = jax.device_get(jit(run)()) if specs else {}
-    return Survey(watch.sites, watch.loops, frozenset(watch.inside), tuple(watch.computed),
-                  tuple(watch.twice), dict(watch.partial), specs, begin,
+    return Survey(sites, bool(record.loops), frozenset(inside),
+                  tuple(msg["name"] for msg in record.of("deterministic")),
+                  tuple(msg["name"] for msg in record.of("sample") if msg[TWICE]),
+                  {msg["name"]: msg[PARTIAL] for msg in record.of("plate") if PARTIAL in msg},
+                  specs, begin,
                   recursive(by_elements(program, idle=True)), sum(1 for _ in equations(program)),
                   beyond(program))
 

@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
+from probml.interface.functions.messages import prepared, trace_isolated
 from probml.interface.functions.states import single
-from probml.interface.functions.survey import prepared
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import jaxpr_of
 from probml.language.language import Bound
@@ -87,8 +86,8 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
     def every(values: jax.Array) -> list[jax.Array]:
         own = {**arguments, name: values} if name in arguments else dict(arguments)
         seen = {**given, name: values} if name in given else dict(given)
-        with handlers.block(), handlers.trace() as trace, Blank(seen):
-            model.generative.run({**model.bound, **own}, {})
+        trace = trace_isolated(lambda: model.generative.run({**model.bound, **own}, {}), seen,
+                               sums=False)
         owners.clear()
         flat = []
         for site in trace.values():
@@ -134,9 +133,9 @@ def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
     Cost: one run of the function, computed.
     """
     try:
-        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              Blank(given), _Feasible()):
-            model.generative.run({**model.bound, **arguments}, {})
+        with validation_enabled(False):  # at values at which no density need be NaN
+            trace = trace_isolated(lambda: model.generative.run({**model.bound, **arguments}, {}),
+                                   given, sums=False, blank=_feasible)
     except Exception:
         return False
     found = [leaf for site in trace.values() if site["type"] == "sample"
@@ -145,33 +144,6 @@ def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
                    if jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
-class _Feasible(Messenger):
-    """Gives what is unseen some value of its support, at which no density need be NaN."""
-
-    def process_message(self, msg: dict) -> None:
-        if msg["type"] == "sample" and not msg["is_observed"]:
-            msg["value"] = msg["fn"].support.feasible_like(jnp.zeros(msg["fn"].shape()))
-
-
-class Blank(Messenger):
-    """Every site at some value of its shape, those that are given at theirs."""
-
-    def __init__(self, given: Mapping[str, Any]):
-        super().__init__()
-        self.given = given
-
-    def process_message(self, msg: dict) -> None:
-        prepared(msg)
-        if msg["type"] == "prng_key":
-            msg["value"] = jax.random.key(0)
-        if msg["type"] == "control_flow":
-            msg["kwargs"]["substitute_stack"].append(("condition", self.given))
-            if msg["kwargs"]["rng_key"] is None:
-                msg["kwargs"]["rng_key"] = jax.random.key(0)
-        if msg["type"] != "sample" or msg["is_observed"]:
-            return
-        if msg["name"] in self.given:
-            msg |= {"value": self.given[msg["name"]], "is_observed": True}
-        elif msg["value"] is None:
-            kind = int if msg["fn"].support.is_discrete else float
-            msg["value"] = jnp.zeros(msg["fn"].shape(), jnp.result_type(kind))
+def _feasible(fn: dist.Distribution) -> jax.Array:
+    """Some value of a support."""
+    return fn.support.feasible_like(jnp.zeros(fn.shape()))

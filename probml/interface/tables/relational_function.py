@@ -2,18 +2,18 @@
 which they belong."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 from numpyro.distributions.distribution import validation_enabled
 
-from probml.interface.functions.given.params import Spec
 from probml.interface.functions.readings import Reading
 from probml.language.language import row_scope
 from probml.language.named_rows import Nested, RowPlate
 
 
+@dataclass(eq=False)
 class RelationalFunction(Reading):
     """The rows of one table, `root`, with places for the rows of others beside each.
 
@@ -29,15 +29,9 @@ class RelationalFunction(Reading):
     Cost: rows × places of the root's row that has most.
     """
 
-    def __init__(self, generative: Any, arguments: Mapping[str, str], root: str,
-                 tables: Mapping[str, tuple[str, int]], owners: Mapping[str, str],
-                 params: Mapping[str, Spec] = MappingProxyType({})):
-        super().__init__(generative, arguments, params)
-        self.root, self.tables, self.owners = root, dict(tables), dict(owners)
-
-    @property
-    def parts(self) -> tuple:
-        return (self.generative, self.inputs, self.root, self.tables, self.owners, self.params)
+    root: str
+    tables: Mapping[str, tuple[str, int]]
+    owners: Mapping[str, str]
 
     @property
     def places(self) -> dict[str, int]:
@@ -48,8 +42,7 @@ class RelationalFunction(Reading):
         """The same function with so many places for the rows of some tables."""
         tables = {name: (key, places.get(name, width))
                   for name, (key, width) in self.tables.items()}
-        return RelationalFunction(self.generative, self.inputs, self.root, tables, self.owners,
-                                  self.params)
+        return replace(self, tables=tables)
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None) -> Any:

@@ -56,7 +56,7 @@ def related(model: Bound, data: Any) -> Met | None:
     reading = RelationalFunction(model.generative, names, root,
                                  {name: (key, 1) for name, key in keys.items()},
                                  {own: home[own] for own in names.values() if home[own] in others},
-                                 shown.params)
+                                 params=shown.params)
     read = bound(model, reading, {}, arguments)
     flat, places = flattened(read, tables)
     read = widened(read, {name: found.width for name, found in places.items()})

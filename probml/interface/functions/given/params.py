@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
 BUILT = "probml.param"  # the mark of a message that was a param
@@ -97,28 +96,3 @@ class Params(Messenger):
     def postprocess_message(self, msg: dict) -> None:
         if BUILT in msg:
             msg["value"] = msg[BUILT].built(msg["value"])
-
-
-class Found(Messenger):
-    """Keeps the params that a run meets, at the values with which they begin."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.values: dict[str, Any] = {}
-        self.after: dict[str, Any] = {}
-        self.constraints: dict[str, Any] = {}
-
-    def process_message(self, msg: dict) -> None:
-        if msg["type"] == "prng_key":
-            msg["value"] = jax.random.key(0)  # what a network's first weights are drawn by
-
-    def postprocess_message(self, msg: dict) -> None:
-        if msg["type"] == "param" and msg["value"] is not None:
-            self.values[msg["name"]] = jax.tree.map(lambda leaf: leaf, msg["value"])
-            self.after[msg["name"]] = msg["value"]  # which the function may change
-            self.constraints[msg["name"]] = msg["kwargs"].get("constraint", constraints.real)
-
-    @property
-    def specs(self) -> dict[str, Spec]:
-        return {name: Spec.of(value, self.constraints[name], self.after[name])
-                for name, value in self.values.items()}

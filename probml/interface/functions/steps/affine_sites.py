@@ -2,8 +2,8 @@
 is seen of it; and whether a location is affine in steps (jaxpr/levels.py proves it)."""
 
 import math
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.interface.functions.states import logs_of
+from probml.interface.functions.steps.recorded import Owner
 from probml.jaxpr import levels
 from probml.jaxpr.levels import Level
 from probml.jaxpr.program import Literal, bodies, equations
@@ -25,12 +26,45 @@ class Bent(ModelError):
     """Steps that are not linear and Gaussian, whatever of their arguments is known."""
 
 
-def is_affine(use: levels.Use) -> bool:
+class Uses(NamedTuple):
+    """How the records of sites use some inputs of their program.
+
+    Attributes:
+        found: (site, kind) → input → use; curved: the records that are no affine function of them.
+    """
+
+    found: Mapping[Owner, Mapping[Any, levels.Use]]
+    curved: frozenset[Owner]
+
+    @classmethod
+    def of(cls, closed: Any, owners: Sequence[Owner], inputs: Mapping[int, Any]) -> "Uses":
+        """
+        Args:
+            owners: of the results; inputs: place of an input → its name.
+        """
+        found = dict(zip(owners, levels.classify(closed, inputs), strict=True))
+        powers = _results_with_powers(closed, list(inputs))
+        return cls(found, frozenset(
+            owner for i, owner in enumerate(owners)
+            if found[owner] and (i in powers or not all(map(_is_affine, found[owner].values())))))
+
+    def computed(self) -> set[str]:
+        """What is computed from the inputs."""
+        return {name for (name, kind), own in self.found.items() if kind == "computed" and own}
+
+    def is_linear(self, name: str) -> bool:
+        """Whether a site is normal about a location that is affine in the inputs, with a standard
+        deviation that does not depend on them."""
+        return ((name, "loc") in self.found and (name, "loc") not in self.curved
+                and not any(self.found.get((name, kind)) for kind in BESIDE))
+
+
+def _is_affine(use: levels.Use) -> bool:
     """Whether a result is affine in an input that is used untransformed."""
     return use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
 
 
-def results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
+def _results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
     """The results that some inputs reach through a power, which levels.py judges on the positive
     half line alone."""
     near, raised = {closed.jaxpr.invars[i] for i in inputs}, set()

@@ -127,16 +127,17 @@ def _values(fit: Fitted) -> dict[str, Any]:
 
 @functools.partial(jit, static_argnums=0)
 def _moments(model: Bound, inputs: Mapping, values: Mapping):
-    return jax.lax.map(lambda own: model.generative.along(model.bound, inputs, own), values)
+    return jax.lax.map(lambda own: model.generative.smoothed(model.bound, inputs, own).moments(),
+                       values)
 
 
 @functools.partial(jit, static_argnums=0)
 def _computed(model: Bound, inputs: Mapping, values: Mapping, keys: jax.Array):
-    return jax.lax.map(lambda own: model.generative.computed(model.bound, inputs, *own),
-                       (values, keys))
+    return jax.lax.map(lambda own: model.generative.smoothed(
+        model.bound, inputs, own[0]).means_computed(own[1]), (values, keys))
 
 
 @functools.partial(jit, static_argnums=0)
 def _paths(model: Bound, inputs: Mapping, values: Mapping, keys: jax.Array):
-    return jax.lax.map(lambda own: model.generative.along(model.bound, inputs, *own),
-                       (values, keys))
+    return jax.lax.map(lambda own: model.generative.smoothed(
+        model.bound, inputs, own[0]).path(own[1]), (values, keys))

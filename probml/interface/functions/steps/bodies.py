@@ -1,6 +1,8 @@
 """The body of numpyro's scan as a linear Gaussian step: its program, proven affine in its sites and
-in what is handed on and looks at them, and every step's numbers (scans.py has the formulas)."""
+in what is handed on and looks at them, and every step's numbers (formulas: state_space.py)."""
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,15 +12,13 @@ import numpy as np
 
 from probml.interface.functions.loops import Loop
 from probml.interface.functions.steps.affine_sites import (
-    BESIDE,
     Bent,
-    is_affine,
-    results_with_powers,
+    Uses,
     site_records,
 )
+from probml.interface.functions.steps.recorded import recorded, results_at
+from probml.interface.functions.steps.state_space import Affine, Carried, Step
 from probml.jaxpr import levels
-from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.program import evaluate, jaxpr_of
 
 
 class Body(NamedTuple):
@@ -26,7 +26,8 @@ class Body(NamedTuple):
     `owners`, then what it hands on, and what it returns.
 
     Attributes:
-        moved: the leaves that look at sites; copies: of these, leaf → site that it is.
+        moved: the leaves that look at sites; copies: of these, leaf → site that it is; before: leaf
+            → leaf of the step before that it is.
         looked: the leaves at which what is observed looks, or what it returns and is `told`.
         normal: what is observed and looks at them or at sites.
         mixing: whether sites of a step look at each other.
@@ -39,10 +40,38 @@ class Body(NamedTuple):
     leaves: int
     moved: tuple[int, ...]
     copies: Mapping[int, str]
+    before: Mapping[int, int]
     looked: tuple[int, ...]
     normal: tuple[str, ...]
     mixing: bool
     told: tuple[int, ...]
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """Site → numbers of a step, and its shape."""
+        return {name: (math.prod(shape), shape) for name, shape in self.shapes.items()}
+
+    def carried(self, init: Sequence[jax.Array]) -> Carried:
+        """The numbers that a step hands on and that depend on sites.
+
+        Args:
+            init: leaves of what the first step takes.
+        """
+        def firsts(names: Sequence[Any], sizes: Sequence[int]) -> dict[Any, int]:
+            return dict(zip(names, itertools.accumulate((0, *sizes)), strict=False))
+
+        sites = firsts(self.order, [self.sizes[name][0] for name in self.order])
+        leaves = firsts(self.moved, [init[i].size for i in self.moved])
+
+        def numbers(found: Mapping[int, Any], first: Mapping[Any, int]) -> np.ndarray:
+            return np.concatenate([np.zeros(0, int), *(
+                first[found[i]] + np.arange(init[i].size) if i in found
+                else np.full(init[i].size, -1) for i in self.moved)])
+
+        return Carried(
+            jnp.concatenate([jnp.zeros(0), *(init[i].ravel() for i in self.moved)]),
+            numbers(self.copies, sites), numbers(self.before, leaves),
+            numbers({i: i for i in self.looked}, leaves) >= 0)
 
 
 def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
@@ -56,22 +85,14 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
     Raises:
         Bent: it is not linear and Gaussian in its sites.
     """
-    owners: list[tuple[str, str]] = []
-
-    def every(carry: list, sites: Mapping, x: Any, t: Any) -> list[jax.Array]:
-        trace, after, said = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
-        owners.clear()
-        out = []
-        for name, site in trace.items():
-            for kind, value in site_records(name, site):
-                owners.append((name, kind))
-                out.append(value)
-        return out + jax.tree.leaves(after) + jax.tree.leaves(said)
+    def run(carry: list, sites: Mapping, x: Any, t: Any) -> tuple[dict, list]:
+        trace, *handed = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
+        return trace, jax.tree.leaves(handed)
 
     order = tuple(sorted(loop.drawn))
     shapes = {name: loop.shapes[name] for name in order}
     blank = {name: jnp.zeros(shapes[name]) for name in order}
-    closed = jaxpr_of(shortened(every))(list(init), blank, first, 0)
+    closed, owners = recorded(run, site_records, list(init), blank, first, 0)
     count, n = len(init), len(owners)
     depends = levels.dependencies(closed)
     sites, moved = set(range(count, count + len(order))), set[int]()
@@ -82,49 +103,27 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
         moved = wider
     named = {i: ("handed", i) if i < count else ("site", order[i - count])
              for i in (*moved, *sites)}
-    uses, turned = levels.classify(closed, named), results_with_powers(closed, list(named))
-    told_at = tuple(n + i for i in told_of)
-    for i, own in enumerate(uses):
-        if i >= n + count and i not in told_at:
-            continue
-        name, kind = owners[i] if i < n else ("the carry of a step", "loc")
-        if kind == "loc" and own and (i in turned or not all(map(is_affine, own.values()))):
-            raise Bent(f"{name} is not affine in sites of the scan")
-        if kind in BESIDE and own:
-            raise Bent(f"the {kind} of '{name}' depends on sites of the scan")
-        if kind == "log" and (own or name in order) and (name, "loc") not in owners:
-            raise Bent(f"site '{name}' is not normal")
-    look = {name: uses[owners.index((name, "loc"))] for name, kind in owners if kind == "loc"}
+    handed = [("handed", i) for i in range(len(closed.jaxpr.outvars) - n)]
+    uses = Uses.of(closed, [*owners, *handed], named)
+    found = uses.found
+    for i in (*range(count), *told_of):
+        if handed[i] in uses.curved:
+            raise Bent("what a step hands on is not affine in sites of the scan")
+    for name, kind in owners:
+        if kind == "log" and (found[name, kind] or name in order) and not uses.is_linear(name):
+            raise Bent(f"site '{name}' is not linear and Gaussian in sites of the scan")
+    look = {name: found[name, kind] for name, kind in owners if kind == "loc"}
     outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars
     return Body(
-        closed, tuple(owners), order, shapes, count, tuple(sorted(moved)),
+        closed, owners, order, shapes, count, tuple(sorted(moved)),
         {i: order[j - count] for i in moved for j in sites if outs[n + i] is ins[j]},
+        {i: j for i in moved for j in moved if outs[n + i] is ins[j]},
         tuple(i for i in sorted(moved) if any(("handed", i) in own for own in (
             *(own for name, own in look.items() if name not in order),
-            *(uses[i] for i in told_at)))),
+            *(found[handed[i]] for i in told_of)))),
         tuple(name for name, own in look.items() if own and name not in order),
-        any(kind == "site" for name in order for kind, _ in look[name]), told_at)
-
-
-class Step(NamedTuple):
-    """Every step's numbers, time first.
-
-    Attributes:
-        loc, after, seen, said: (values at 0, slopes in m, slopes in z) of sites, of what is handed
-            on, of what is observed and normal, of what is told outside.
-        root: of the covariance of sites; noise, value, mask: of what is observed.
-        rest: log density of all else.
-    """
-
-    loc: tuple[jax.Array, jax.Array, jax.Array]
-    after: tuple[jax.Array, jax.Array, jax.Array]
-    seen: tuple[jax.Array, jax.Array, jax.Array]
-    said: tuple[jax.Array, jax.Array, jax.Array]
-    root: jax.Array
-    noise: jax.Array
-    value: jax.Array
-    mask: jax.Array
-    rest: jax.Array
+        any(kind == "site" for name in order for kind, _ in look[name]),
+        tuple(n + i for i in told_of))
 
 
 def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray) -> Step:
@@ -148,10 +147,8 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
                   for i, part in zip(body.moved, parts(m, sizes), strict=True)}
         sites = [part.reshape(body.shapes[name])
                  for name, part in zip(body.order, parts(z, widths), strict=True)]
-        program, takes = levels.restrict(body.closed, outputs)
         inputs = [*(carry[i] for i in range(body.leaves)), *sites, *jax.tree.leaves(x), t]
-        return evaluate(program, *(jnp.asarray(inputs[i], aval.dtype)
-                                   for i, aval in zip(takes, program.in_avals, strict=True)))
+        return results_at(body.closed, outputs, inputs.__getitem__)
 
     m, z = jnp.zeros(sum(sizes)), jnp.zeros(sum(widths))
 
@@ -175,7 +172,7 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
         return jnp.concatenate([value.ravel() for value in values]) if values else jnp.zeros(0)
 
     def step_at(plain: list, x: Any, t: Any) -> Step:
-        def affine(outputs: Sequence[int]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        def affine(outputs: Sequence[int]) -> Affine:
             if not outputs:
                 return jnp.zeros(0), jnp.zeros((0, m.size)), jnp.zeros((0, z.size))
             own = lambda m, z: joined(run(outputs, m, z, plain, x, t))  # noqa: E731

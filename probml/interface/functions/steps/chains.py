@@ -1,37 +1,30 @@
-"""Loops whose links are linear and Gaussian, integrated out: the Python loop as the chain that
-Kalman's filter takes.
+"""Loops whose links are linear and Gaussian, integrated out.
 
 With s_t all sites of step t,
 
     s_t = Σ_l A_tl s_{t−l} + b_t + ε_t,   y_t = Σ_l C_tl s_{t−l} + d_t + ν_t
 
-where A, b, C, d and the spreads of ε and ν may look at parameters (linear.py reads them). A state
-is as many steps as are looked at, (s_t, s_{t−1}, …), of which those behind the first move along
-without noise.
-Cost: as elimination/kalman/filter.py has it.
+where A, b, C, d and the standard deviations of ε and ν may depend on parameters (linear.py reads
+them). What a step hands on are as many steps as others depend on, itself first (state_space.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from numpyro import handlers
 
-from probml.elimination.kalman import evidence as kalman_evidence
-from probml.elimination.kalman import filter as kalman
-from probml.elimination.kalman import paths as kalman_paths
-from probml.interface.functions.steps.isolated_runs import Keep
-from probml.interface.functions.steps.linear import Affine, Linear, affine, linear_of
+from probml.interface.functions.messages import run_in_part
+from probml.interface.functions.steps.linear import Linear, affine, linear_of
 from probml.interface.functions.steps.names import Joined
-from probml.interface.functions.steps.outside import slots
+from probml.interface.functions.steps.state_space import Affine, Carried, Chain, Step, chain_of
 
 
-def integrated(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Any:
+def loops_integrated(call: Callable[[], Any], steps: Joined,
+                     given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
     """Run a function, its loops integrated out: those outside hear of the parameters beside them
-    and of one factor, what is observed.
+    and of one factor, what is observed. What the function returns, and the loops as one chain.
 
     Args:
         given: values of sites that are data, name → value.
@@ -40,164 +33,102 @@ def integrated(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
         ModelError: they are not linear and Gaussian.
     """
     linear = linear_of(call, steps, given)
-    keep = Keep(linear.others, ())
-    with (handlers.block(hide_fn=lambda msg: msg.get("name") in linear.gone), keep,
-          handlers.condition(data=dict(given)), handlers.substitute(data=dict(linear.still))):
-        out = call()
-    first = next(iter((*linear.times, *(linear.outside.near if linear.outside else ()))))
-    numpyro.factor(first, evidence(linear, steps, keep.values))
-    return out
+    out, values = run_in_part(call, linear.gone, linear.others, linear.still, given)
+    step, outside = _steps(linear, steps, values), linear.outside
+    beside: Any = 0.0
+    if outside is not None:
+        rows, = outside.rows(values)
+        columns = np.concatenate([_columns(linear)[list(linear.sizes)[i]] for i in rows.looked])
+        count, d = step.loc[0].shape
+        blank = jnp.zeros((count, len(columns)))
+        said = (blank, jnp.zeros((*blank.shape, d * linear.back)),
+                jnp.broadcast_to(jnp.eye(d)[columns], (*blank.shape, d)))
+        step = step._replace(said=said).with_rows(rows, np.arange(count))
+        beside = outside.unaffected_log_density(values)
+    first = next(iter((*linear.times, *(outside.near if outside else ()))))
+    chain = chain_of(step, _carried(step, linear.back), len(steps.groups) > 1, linear.sizes, first)
+    numpyro.factor(first, chain.evidence + beside)
+    return out, [chain]
 
 
-def evidence(linear: Linear, steps: Joined, values: Mapping[str, Any]) -> jax.Array:
-    """log p of what is observed, steps integrated out.
-
-    Args:
-        values: of the sites beside the steps.
-    """
-    system, _ = _system(linear, steps, values)
-    logs = [i for i, (_, kind) in enumerate(linear.owners) if kind in ("log", "beside")]
-    beside = sum((part.offset.sum() for part in affine(linear, steps, logs, values)),
-                 jnp.zeros(()))
-    if linear.outside is not None:
-        beside = beside + linear.outside.unaffected_log_density(values)
-    return kalman_evidence.evidence(system)[0] + beside
+def _columns(linear: Linear) -> dict[str, np.ndarray]:
+    """Name of all steps → which of the numbers of a step are its own."""
+    ends = np.cumsum([0, *(size for size, _ in linear.sizes.values())])
+    return {title: ends[i] + np.arange(size)
+            for i, (title, (size, _)) in enumerate(linear.sizes.items())}
 
 
-def moments(linear: Linear, steps: Joined,
-            values: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """Means and standard deviations of all steps given what is observed, (steps, *shape) each."""
-    system, centre = _system(linear, steps, values)
-    found = kalman_evidence.smoothed(system)
-    spread = jnp.sqrt(jnp.maximum(jnp.diagonal(found.covariance[..., 0], axis1=1, axis2=2), 0.0))
-    return {title: (mean, _split(linear, spread)[title])
-            for title, mean in _split(linear, (found.mean + centre)[..., 0]).items()}
+def _carried(step: Step, back: int) -> Carried:
+    """As many steps as are handed on, the newest first; before the first one, where nothing depends
+    on them, at its location."""
+    d, (base, _, mix) = step.loc[0].shape[1], step.loc
+    numbers, first = np.arange(d * back), np.arange(d * back) < d
+    start = jnp.linalg.solve(jnp.eye(d) - mix[0], base[0])
+    return Carried(jnp.tile(start, back), np.where(first, numbers, -1),
+                   np.where(first, -1, numbers - d), numbers < d * (back - 1))
 
 
-def path(linear: Linear, steps: Joined, values: Mapping[str, Any],
-         key: jax.Array) -> dict[str, jax.Array]:
-    """A draw of all steps given what is observed, (steps, *shape)."""
-    system, centre = _system(linear, steps, values)
-    return _split(linear, (kalman_paths.draw(system, key) + centre)[..., 0])
+def _steps(linear: Linear, steps: Joined, values: Mapping[str, Any]) -> Step:
+    """The numbers of all steps."""
+    places, columns, back = steps.places, _columns(linear), linear.back
+    count, d = len(next(iter(steps.groups.values()))), sum(size for size, _ in
+                                                           linear.sizes.values())
+    root = jnp.zeros((count, d, d))
 
-
-def _split(linear: Linear, flat: jax.Array) -> dict[str, jax.Array]:
-    """States (T, D) → name of all steps → (T, *shape)."""
-    out, start = {}, 0
-    for title, (size, shape) in linear.sizes.items():
-        out[title] = flat[:, start : start + size].reshape(len(flat), *shape)
-        start += size
-    return out
-
-
-def _system(linear: Linear, steps: Joined,
-            values: Mapping[str, Any]) -> tuple[kalman.System, jax.Array]:
-    """What Kalman's filter takes, and the state that is its 0: where the chain is expected to
-    begin, so that a level far from 0 keeps its digits."""
-    places, first, d = steps.places, {}, 0
-    for title, (size, _) in linear.sizes.items():
-        first[title], d = d, d + size
-    count, back = len(next(iter(steps.groups.values()))), linear.back
-    moves = jnp.zeros((count, back + 1, d, d))  # by how many steps they look back
-    offset, root = jnp.zeros((count, d)), jnp.zeros((count, d, d))
-
-    def flat(names: Sequence[str], kind: str) -> list[tuple[list[str], Affine]]:
+    def flat(names: Sequence[str], kind: str) -> list[tuple[list[str], Any]]:
         outputs = [linear.at(name, kind) for name in names]
         own = dict(zip(outputs, names, strict=True))
         return [([own[i] for i in part.outputs], part)
                 for part in affine(linear, steps, outputs, values)]
 
+    def located(width: int, seats: Mapping[str, tuple[int, np.ndarray]]) -> Affine:
+        """The locations of sites in all steps: at 0, and slopes in the steps before and in the
+        step's own sites.
+
+        Args:
+            seats: site → its step, and its numbers among `width`.
+        """
+        offset, slope = jnp.zeros((count, width)), jnp.zeros((count, width, back + 1, d))
+        for size in dict.fromkeys(len(rows) for _, rows in seats.values()):
+            for members, part in flat([n for n, (_, rows) in seats.items() if len(rows) == size],
+                                      "loc"):
+                at = np.array([seats[name][0] for name in members])
+                rows = np.array([seats[name][1] for name in members])
+                offset = offset.at[at[:, None], rows].set(part.offset)
+                for looked, own in part.slopes:
+                    for other in dict.fromkeys(places[name][0] for name in looked):
+                        mine = np.array([places[name][0] == other for name in looked])
+                        lag = at[mine] - np.array([places[name][1] for name in looked])[mine]
+                        slope = slope.at[
+                            at[mine][:, None, None], rows[mine][..., None], lag[:, None, None],
+                            columns[other]].add(own[mine])
+        return offset, slope[:, :, 1:].reshape(count, width, back * d), slope[:, :, 0]
+
     for title, names in steps.groups.items():
-        rows = first[title] + np.arange(linear.sizes[title][0])
-        for members, part in flat(names, "loc"):
-            at = np.array([places[name][1] for name in members])
-            offset = offset.at[at[:, None], rows].set(part.offset)
-            for looked, slope in part.slopes:
-                for other in dict.fromkeys(places[name][0] for name in looked):
-                    columns = first[other] + np.arange(linear.sizes[other][0])
-                    mine = np.array([places[name][0] == other for name in looked])
-                    lag = at - np.array([places[name][1] for name in looked])
-                    moves = moves.at[at[mine][:, None, None], lag[mine][:, None, None],
-                                     rows[:, None], columns].add(slope[mine])
         for members, part in flat(names, "root"):
             at = np.array([places[name][1] for name in members])
+            rows = columns[title]
             root = root.at[at[:, None, None], rows[:, None], rows].set(part.offset)
-    noise = root @ jnp.swapaxes(root, -1, -2)
-    if len(steps.groups) > 1:  # sites of a step that look at each other
-        mix = jnp.linalg.inv(jnp.eye(d) - moves[:, 0])
-        moves, offset = mix[:, None] @ moves, (mix @ offset[..., None])[..., 0]
-        noise = mix @ noise @ jnp.swapaxes(mix, -1, -2)
-    whole, rest = d * back, d * (back - 1)
-    along = jnp.eye(rest, whole)  # what was a step before lies one further behind
-    transition = jnp.concatenate(
-        [jnp.moveaxis(moves[:, 1:], 1, 2).reshape(count, d, whole),
-         jnp.broadcast_to(along, (count, rest, whole))], 1)
-    offset = jnp.pad(offset, ((0, 0), (0, rest)))
-    noise = jnp.pad(noise, ((0, 0), (0, rest), (0, rest)))
-    sight = _sight(linear, steps, first, (count, d), flat)
-    if linear.outside is not None:
-        sight = _with_outside_rows(sight, linear, first, values)
-    value, slope, variance, seen = sight
-    lane = lambda leaf: leaf[..., None]  # noqa: E731
-    system = kalman.System(lane(offset[0]), lane(noise[0]), lane(transition), lane(offset),
-                           lane(noise), lane(value), lane(slope), lane(variance), lane(seen), None)
-    centre = lane(jnp.tile(offset[0, :d], back))
-    return kalman.about(system, centre), centre
-
-
-def _sight(linear: Linear, steps: Joined, first: Mapping[str, int], shape: tuple[int, int],
-           flat: Callable) -> tuple[jax.Array, ...]:
-    """What is seen of each step: value less its location at s = 0, slope, variance, whether it is
-    seen; (T, m, ...)."""
-    places, (count, d) = steps.places, shape
-    sizes = {name: linear.closed.out_avals[linear.at(name, "loc")].size for name in linear.times}
-    used, begins = [0] * count, {}
+    used, seen = [0] * count, {}
     for name, at in linear.times.items():
-        begins[name] = used[at]
-        used[at] += sizes[name]
+        size = linear.closed.out_avals[linear.at(name, "loc")].size
+        seen[name] = at, used[at] + np.arange(size)
+        used[at] += size
     width = max(used)
-    value, slope = jnp.zeros((count, width)), jnp.zeros((count, width, d * linear.back))
-    variance, seen = jnp.ones((count, width)), jnp.zeros((count, width), bool)
-    for size in dict.fromkeys(sizes.values()):
-        names = [name for name in linear.times if sizes[name] == size]
-
-        def index(members: Sequence[str], size: int = size) -> tuple[np.ndarray, np.ndarray]:
-            at = np.array([linear.times[name] for name in members])
-            return at[:, None], np.array([begins[name] for name in members])[:, None] + np.arange(
-                size)
-
-        for members, part in flat(names, "value"):
-            value = value.at[index(members)].add(part.offset)
-        for members, part in flat(names, "scale"):
-            variance = variance.at[index(members)].set(part.offset**2)
-        for members, part in flat(names, "mask"):
-            seen = seen.at[index(members)].set(part.offset)
-        for members, part in flat(names, "loc"):
-            at, rows = index(members)
-            value = value.at[at, rows].add(-part.offset)
-            for looked, own in part.slopes:
-                for other in dict.fromkeys(places[name][0] for name in looked):
-                    columns = first[other] + np.arange(linear.sizes[other][0])
-                    mine = np.array([places[name][0] == other for name in looked])
-                    lag = at[mine, 0] - np.array([places[name][1] for name in looked])[mine]
-                    slope = slope.at[at[mine][..., None], rows[mine][..., None],
-                                     columns + d * lag[:, None, None]].add(own[mine])
-    return jnp.where(seen, value, 0.0), slope, variance, seen
-
-
-def _with_outside_rows(sight: tuple[jax.Array, ...], linear: Linear, first: Mapping[str, int],
-                       values: Mapping[str, Any]) -> tuple[jax.Array, ...]:
-    """The observations of each step, and with them those that depend on all steps and are outside
-    the loop."""
-    rows, = linear.outside.rows(values)
-    count, titles = len(sight[0]), list(linear.sizes)
-    slot, width = slots(rows.at, count)
-    columns = np.concatenate([first[titles[i]] + np.arange(linear.sizes[titles[i]][0])
-                              for i in rows.looked])
-    value, slope, variance, seen = (
-        jnp.pad(own, ((0, 0), (0, width), *((0, 0),) * (own.ndim - 2)), constant_values=blank)
-        for own, blank in zip(sight, (0.0, 0.0, 1.0, False), strict=True))
-    where, mask = (rows.at, sight[0].shape[1] + slot), rows.mask.astype(bool)
-    return (value.at[where].set(jnp.where(mask, rows.value - rows.loc, 0.0)),
-            slope.at[where[0][:, None], where[1][:, None], columns].set(rows.slopes),
-            variance.at[where].set(rows.scale**2), seen.at[where].set(mask))
+    about = dict.fromkeys(("value", "mask"), jnp.zeros((count, width)))
+    about["scale"] = jnp.ones((count, width))
+    for kind in about:
+        for size in dict.fromkeys(len(rows) for _, rows in seen.values()):
+            for members, part in flat([n for n, (_, rows) in seen.items() if len(rows) == size],
+                                      kind):
+                at, rows = (np.array([seen[name][side] for name in members]) for side in (0, 1))
+                about[kind] = about[kind].at[at[:, None], rows].set(part.offset)
+    logs = [i for i, (_, kind) in enumerate(linear.owners) if kind in ("log", "beside")]
+    rest = sum((part.offset.sum() for part in affine(linear, steps, logs, values)), jnp.zeros(()))
+    shift = np.eye(d * back, k=-d)  # what was a step before lies one further behind
+    after = (jnp.zeros((count, d * back)), jnp.broadcast_to(shift, (count, *shift.shape)),
+             jnp.broadcast_to(jnp.eye(d * back, d), (count, d * back, d)))
+    loc = located(d, {name: (i, columns[title]) for name, (title, i) in places.items()})
+    none = (jnp.zeros((count, 0)), jnp.zeros((count, 0, d * back)), jnp.zeros((count, 0, d)))
+    return Step(loc, after, located(width, seen), none, root, about["scale"], about["value"],
+                about["mask"], rest)

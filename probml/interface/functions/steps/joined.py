@@ -18,10 +18,9 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions.batch_util import promote_batch_shape
-from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
-from probml.interface.functions.steps.isolated_runs import Keep
+from probml.interface.functions.messages import Record, run_in_part
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.programs import Program, program_of
 
@@ -38,29 +37,33 @@ def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> 
             them.
     """
     program = program_of(call, steps, given)
-    keep, late = Keep(program.others, program.mixed), _Late(steps)
-    with (handlers.block(hide_fn=lambda msg: msg.get("name") in program.gone), keep,
-          handlers.condition(data=dict(given)), handlers.substitute(data=dict(program.still))):
-        out = call()
+    out, others = run_in_part(call, program.gone, program.others, program.still, given,
+                              program.mixed)
+    late, drawn = Record(), dict[str, jax.Array]()  # one draw of all loops
 
-    def at(title: str, values: Mapping[str, Any]) -> dist.Distribution:
-        return _distribution(program, steps, title, {**keep.values, **values})
+    def at(title: str, own: Mapping[str, Any]) -> dist.Distribution:
+        met = {title: msg["value"] for title, msg in late.met.items()}
+        return _distribution(program, steps, title, {**others, **met, **own})
 
-    def draw(key: jax.Array) -> dict[str, jax.Array]:
-        told = {title: value for title, value in late.values.items() if value is not None}
-        known = {**keep.values, **steps.split_steps(told)}
-        with (handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key),
-              handlers.condition(data=dict(given)), handlers.substitute(data=known)):
-            call()
-        return {title: jnp.stack([trace[name]["value"] for name in names])
-                for title, names in steps.groups.items()}
+    def draw(title: str, key: jax.Array) -> jax.Array:
+        if not drawn:
+            told = {title: msg["value"] for title, msg in late.met.items()
+                    if msg["value"] is not None}
+            known = {**others, **steps.split_steps(told)}
+            with (handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key),
+                  handlers.condition(data=dict(given)), handlers.substitute(data=known)):
+                call()
+            drawn.update({title: jnp.stack([trace[name]["value"] for name in names])
+                          for title, names in steps.groups.items()})
+        return drawn[title]
 
     with late:
-        values = {title: numpyro.sample(title, _Steps(title, program.likes[title], late, at, draw))
-                  for title in steps.groups}
+        values = {title: numpyro.sample(title, _Steps(title, len(names), program.likes[title], at,
+                                                      draw))
+                  for title, names in steps.groups.items()}
     for title in steps.groups:  # what a step looks at is known now
-        late.messages[title]["fn"] = at(title, values)
-    values = {**keep.values, **values}
+        late.met[title]["fn"] = at(title, values)
+    values |= others
     for name, i in steps.places.items():
         numpyro.deterministic(name, values[i[0]][i[1]])
     for name, value in program.computed(steps, values).items():
@@ -73,38 +76,20 @@ def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> 
     return out
 
 
-class _Late(Messenger):
-    """Keeps the messages of the sites of all steps, whose distributions are known once their
-    values are."""
-
-    def __init__(self, steps: Joined):
-        super().__init__()
-        self.steps, self.messages, self.drawn = steps, dict[str, dict](), dict[str, jax.Array]()
-
-    def process_message(self, msg: dict) -> None:
-        if msg["type"] == "sample" and msg["name"] in self.steps.groups:
-            self.messages[msg["name"]] = msg
-
-    @property
-    def values(self) -> dict[str, Any]:
-        return {title: msg["value"] for title, msg in self.messages.items()}
-
-
 class _Steps(dist.Distribution):
     """All steps of a loop, jointly: each given those before it.
 
     Args:
         like: the distribution of the first step.
-        at: (name, values of all loops) → that of all steps at these values.
-        draw: a key → a draw of all loops.
+        at: name, values of some loops → that of all steps at these values.
+        draw: name, a key → a draw of all steps.
     """
 
     arg_constraints: dict = {}
 
-    def __init__(self, title: str, like: dist.Distribution, late: _Late, at: Callable,
+    def __init__(self, title: str, count: int, like: dist.Distribution, at: Callable,
                  draw: Callable):
-        self.title, self.like, self.late, self.at, self.draw = title, like, late, at, draw
-        count = len(late.steps.groups[title])
+        self.title, self.like, self.at, self.draw = title, like, at, draw
         super().__init__((count, *like.batch_shape), tuple(like.event_shape))
 
     @property
@@ -112,14 +97,12 @@ class _Steps(dist.Distribution):
         return self.like.support
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        return self.at(self.title, {**self.late.values, self.title: value}).log_prob(value)
+        return self.at(self.title, {self.title: value}).log_prob(value)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         if sample_shape:
             raise NotImplementedError
-        if not self.late.drawn:  # one draw of all loops
-            self.late.drawn.update(self.draw(key))
-        return self.late.drawn[self.title]
+        return self.draw(self.title, key)
 
 
 def _distribution(program: Program, steps: Joined, title: str,

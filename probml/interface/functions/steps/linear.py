@@ -8,26 +8,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 
 from probml.errors import ModelError
+from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.steps.affine_sites import (
     BESIDE,
     Bent,
-    is_affine,
-    results_with_powers,
+    Uses,
     site_records,
 )
-from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.outside import Outside, Returned, outside_of
+from probml.interface.functions.steps.recorded import latent_of, recorded
+from probml.interface.functions.steps.state_space import WIDEST
 from probml.jaxpr import levels
-from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.program import jaxpr_of
 from probml.jaxpr.repeats.equivalent_results import EquivalentResults, equivalent_results
 from probml.jaxpr.repeats.stored import by_elements
-
-WIDEST = 16  # numbers of the steps looked at: Kalman's filter costs their cube
 
 
 class Linear(NamedTuple):
@@ -81,31 +77,18 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     places, groups = steps.places, steps.groups
     if len({len(names) for names in groups.values()}) != 1:
         raise ModelError("it has no loop, or loops of different lengths")
-    trace = trace_isolated(call, given, {})
-    free = {name: jnp.asarray(site["value"]) for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"]
-            and not isinstance(site["fn"], dist.Unit)}
+    free = latent_of(trace_isolated(call, given))
     still = {name: value for name, value in free.items() if name in places}
     others = {name: value for name, value in free.items() if name not in places}
     sizes = {title: (still[names[0]].size, still[names[0]].shape)
              for title, names in groups.items()}
-    owners: list[tuple[str, str]] = []
-
-    def every(own: Mapping, others: Mapping) -> list[jax.Array]:
-        owners.clear()
-        out = []
-        for name, site in trace_isolated(call, given, {**own, **others}).items():
-            for kind, value in site_records(name, site):
-                owners.append((name, kind))
-                out.append(value)
-        return out
-
-    closed = by_elements(jaxpr_of(shortened(every))(still, others))
+    program, owners = recorded(
+        lambda own, others: (trace_isolated(call, given, {**own, **others}), ()), site_records,
+        still, others)
+    closed = by_elements(program)
     takes = (*sorted(still), *sorted(others))
-    turned = results_with_powers(closed, range(len(still)))
-    uses = levels.classify(closed, {i: name for i, name in enumerate(takes) if name in places})
-    found = dict(zip(owners, uses, strict=True))
-    computed = {name for name, kind in owners if kind == "computed" and found[name, kind]}
+    uses = Uses.of(closed, owners, {i: name for i, name in enumerate(takes) if name in places})
+    found, computed = uses.found, uses.computed()
     near = [name for name, kind in owners if kind == "log" and (found[name, kind]
                                                                 or name in places)]
     numbers = sum(size for size, _ in sizes.values())
@@ -115,13 +98,9 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     for name in near:
         if name in late:
             continue
-        loc = found.get((name, "loc"))
-        looks = [found.get((name, kind)) for kind in BESIDE]
-        if loc is None or not all(map(is_affine, loc.values())) or any(looks) or (
-            owners.index((name, "loc")) in turned
-        ):
+        if not uses.is_linear(name):
             raise Bent(f"site '{name}' is not linear and Gaussian in steps of a loop")
-        seen = {places[step][1] for step in loc}
+        seen = {places[step][1] for step in found[name, "loc"]}
         if name in places:
             own = places[name][1]
             if seen and max(seen) > own:

@@ -19,16 +19,13 @@ import numpy as np
 
 from probml.errors import ModelError
 from probml.interface.functions.steps.affine_sites import (
-    BESIDE,
     Bent,
-    is_affine,
-    results_with_powers,
+    Uses,
     site_records,
 )
+from probml.interface.functions.steps.recorded import Owner, recorded, results_at
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.program import evaluate, jaxpr_of
 from probml.jaxpr.repeats.stored import by_elements
 
 
@@ -90,17 +87,11 @@ class Outside(NamedTuple):
     where: tuple[tuple[np.ndarray, np.ndarray], ...]
     gone: frozenset[str]
 
-    def _program(self, kinds: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> Callable:
+    def _program(self, kinds: Sequence[Owner], values: Mapping[str, Any]) -> Callable:
         """The paths → results."""
-        part, takes = levels.restrict(self.closed, [self.owners.index(own) for own in kinds])
-        count = len(self.paths)
-
-        def run(paths: Sequence[jax.Array]) -> list[jax.Array]:
-            inputs = [paths[i] if i < count else values[self.others[i - count]] for i in takes]
-            return evaluate(part, *(jnp.asarray(value, aval.dtype)
-                                    for value, aval in zip(inputs, part.in_avals, strict=True)))
-
-        return run
+        outputs, count = [self.owners.index(own) for own in kinds], len(self.paths)
+        return lambda paths: results_at(self.closed, outputs, lambda i: (
+            paths[i] if i < count else values[self.others[i - count]]))
 
     def unaffected_log_density(self, values: Mapping[str, Any]) -> jax.Array:
         """The log density of what depends on paths but not on the steps."""
@@ -162,34 +153,20 @@ def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
         Bent: it is not normal about a location affine in what is returned.
         ModelError: one of its numbers looks at several steps.
     """
-    owners: list[tuple[str, str]] = []
-
-    def every(paths: Sequence[jax.Array], others: Mapping) -> list[jax.Array]:
-        owners.clear()
-        out = []
-        for name, site in run(paths, others).items():
-            for kind, value in site_records(name, site):
-                owners.append((name, kind))
-                out.append(value)
-        return out
-
-    closed = by_elements(jaxpr_of(shortened(every))(list(paths), dict(others)))
-    count = len(paths)
-    uses = levels.classify(closed, {i: f"{i}" for i in range(count)})
-    turned, found = results_with_powers(closed, range(count)), dict(zip(owners, uses, strict=True))
-    computed = {name for name, kind in owners if kind == "computed" and found[name, kind]}
+    program, owners = recorded(lambda *own: (run(*own), ()), site_records, list(paths),
+                               dict(others))
+    closed = by_elements(program)
+    uses = Uses.of(closed, owners, {i: f"{i}" for i in range(len(paths))})
+    found = uses.found
     near = tuple(name for name, kind in owners if kind == "log" and found[name, kind]
                  and (only is None or name in only))
     for name in near:
-        loc = found.get((name, "loc"))
-        if name in others or loc is None or not all(map(is_affine, loc.values())) or any(
-            found.get((name, kind)) for kind in BESIDE
-        ) or owners.index((name, "loc")) in turned:
+        if name in others or not uses.is_linear(name):
             raise Bent(f"site '{name}' is not linear and Gaussian in the values that a scan "
                        f"returns")
     looked = tuple(sorted({int(i) for name in near for i in found[name, "loc"]}))
-    outside = Outside(closed, tuple(owners), tuple(scans), tuple(paths), tuple(sorted(others)),
-                      near, looked, (), frozenset({*near, *computed}))
+    outside = Outside(closed, owners, tuple(scans), tuple(paths), tuple(sorted(others)),
+                      near, looked, (), frozenset({*near, *uses.computed()}))
     return outside._replace(where=_where(outside)) if near else outside
 
 

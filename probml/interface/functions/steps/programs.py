@@ -13,12 +13,11 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.families import domains
+from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.isolated_runs import trace_isolated
 from probml.interface.functions.steps.names import LEAST, Joined, stem_of
+from probml.interface.functions.steps.recorded import latent_of, recorded
 from probml.jaxpr import levels
-from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.program import jaxpr_of
 from probml.jaxpr.repeats.equivalent_results import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
 from probml.jaxpr.repeats.stored import by_elements
@@ -156,24 +155,14 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
         ModelError: a step stands under handlers.scale; the support of another site looks at steps.
     """
     trace, places = trace_isolated(call, given, {}), steps.places
-    free = {name: jnp.asarray(site["value"]) for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"]
-            and not isinstance(site["fn"], dist.Unit)}
+    free = latent_of(trace)
     still = {name: value for name, value in free.items() if name in places}
     others = {name: value for name, value in free.items() if name not in places}
-    owners: list[tuple[str, str]] = []
     trees: dict[str, Any] = {}
-
-    def every(own: Mapping, others: Mapping) -> list[jax.Array]:
-        owners.clear()
-        out = []
-        for name, site in trace_isolated(call, given, {**own, **others}).items():
-            for kind, value in _site_records(name, site, places, others, trees):
-                owners.append((name, kind))
-                out.append(value)
-        return out
-
-    closed = by_elements(jaxpr_of(shortened(every))(still, others))
+    program, owners = recorded(
+        lambda own, others: (trace_isolated(call, given, {**own, **others}), ()),
+        lambda name, site: _site_records(name, site, places, others, trees), still, others)
+    closed = by_elements(program)
     takes = (*sorted(still), *sorted(others))
     looks = [frozenset(takes[i] for i in used) for used in levels.dependencies(closed)]
     near = [not own.isdisjoint(places) for own in looks]

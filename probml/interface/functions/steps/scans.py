@@ -1,44 +1,32 @@
 """numpyro's scan whose continuous sites are linear and Gaussian, integrated out by Kalman's filter.
 
-Let m be the numbers that a step hands on and that look at its sites, and z its sites, flat:
-
-    z_t = L m_{t−1} + Z z_t + l + S ε_t,   m_t = M m_{t−1} + K z_t + k,
-    y_t = C m_{t−1} + D z_t + d + ν_t
-
-where L, Z (strictly triangular), l, S, … may look at parameters, inputs, and what a step hands on
-beside m. The state is z_t, what of m_t is no copy of it, and what of m_{t−1} y_t looks at. The body
-is traced once, whatever the number of steps; levels.py proves that it is affine. What is observed
-outside and looks at what the scan returns stands beside y_t (outside.py).
-Cost: as elimination/kalman/filter.py has it.
+The body is traced once, whatever the number of steps; levels.py proves that it is affine. What is
+observed outside and depends on what the scan returns stands together with what is observed inside
+(outside.py, state_space.py).
 """
 
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
-from numpyro import handlers
 from numpyro.contrib.control_flow.scan import PytreeTrace
 from numpyro.primitives import Messenger
 
-from probml.elimination.kalman import evidence as kalman_evidence
-from probml.elimination.kalman import filter as kalman
-from probml.elimination.kalman import paths as kalman_paths
 from probml.errors import ModelError
 from probml.interface.functions.loops import Loop, Summed, conditioned, loop_of, names_inside
+from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.steps.affine_sites import Bent
-from probml.interface.functions.steps.bodies import Body, Step, body_of, steps_of_body
-from probml.interface.functions.steps.isolated_runs import Keep, trace_isolated
-from probml.interface.functions.steps.linear import WIDEST
-from probml.interface.functions.steps.outside import Outside, Returned, Rows, outside_of, slots
+from probml.interface.functions.steps.bodies import body_of, steps_of_body
+from probml.interface.functions.steps.outside import Outside, Returned, Rows, outside_of
+from probml.interface.functions.steps.recorded import latent_of
+from probml.interface.functions.steps.state_space import Chain, chain_of
 
 
 def scans_integrated(call: Callable[[], Any], names: Collection[str],
-                     given: Mapping[str, Any]) -> tuple[Any, list["Scanned"]]:
+                     given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
     """Run a function, the sites of its scans integrated out: those outside hear of the other
     parameters, of what looks at no scan, and of one factor a scan. What the function returns, and
     the scans that were met.
@@ -52,42 +40,26 @@ def scans_integrated(call: Callable[[], Any], names: Collection[str],
             has many numbers.
     """
     outside = _outside(call, names, given)
-    scans = _Scans(names, given, None if outside is None else outside.paths)
-    if outside is None:
-        with scans:
-            out = call()
-        rows, beside = [None] * len(scans.met), jnp.zeros(())
-    else:
-        keep = Keep(outside.others, ())
-        with (handlers.block(hide_fn=lambda msg: msg.get("name") in outside.gone), keep,
-              handlers.condition(data=dict(given)), scans):
-            out = call()
-        rows, beside = outside.rows(keep.values), outside.unaffected_log_density(keep.values)
+    scans = _Scans(names, given, outside.paths)
+    out, values = run_in_part(_within(scans, call), outside.gone, outside.others, {}, given)
+    rows, beside = outside.rows(values), outside.unaffected_log_density(values)
     found, taken = [], set[str]()
     for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
         one = scanned(*met, own)
         name = one.seen or outside.near[0]  # where nothing is observed inside
         name = f"{name} by {next(iter(one.sizes))}" if name in taken else name
         taken.add(name)
-        log = kalman_evidence.evidence(one.system)[0] + one.beside
-        numpyro.factor(name, log if k else log + beside)
+        numpyro.factor(name, one.evidence if k else one.evidence + beside)
         found.append(one)
     return out, found
 
 
 def _outside(call: Callable[[], Any], names: Collection[str],
-             given: Mapping[str, Any]) -> Outside | None:
-    """What looks at scans from outside; None where nothing does."""
-    with contextlib.suppress(Exception):  # it is looked at, which may end in any error
-        trace = trace_isolated(_within(_Scans(names, given), call), given, {})
-        if not any(isinstance(leaf, Summed) for site in trace.values()
-                   for leaf in jax.tree.leaves(site["value"])):
-            return None
-    first = _Scans(names, given, ())
+             given: Mapping[str, Any]) -> Outside:
+    """What looks at scans from outside."""
+    first = _Scans(names, given)
     trace = trace_isolated(_within(first, call), given, {})
-    others = {name: jnp.asarray(site["value"]) for name, site in trace.items()
-              if site["type"] == "sample" and not site["is_observed"]
-              and not isinstance(site["fn"], dist.Unit)}
+    others = latent_of(trace)
 
     def run(paths: Sequence[jax.Array], values: Mapping[str, Any]) -> Mapping[str, Any]:
         return trace_isolated(_within(_Scans(names, given, paths), call), given, values)
@@ -107,15 +79,14 @@ class _Scans(Messenger):
     """Keeps scans from being run, and what they are.
 
     Args:
-        paths: what they return, leaf by leaf, one after the other; where these run out, zeros;
-            None: what nothing may look at.
+        paths: what they return, leaf by leaf, one after the other; where these run out, zeros.
     """
 
     def __init__(self, names: Collection[str], given: Mapping[str, Any],
-                 paths: Sequence[jax.Array] | None = None):
+                 paths: Sequence[jax.Array] = ()):
         super().__init__()
         self.names, self.given = set(names), given
-        self.paths = None if paths is None else list(paths)
+        self.paths = list(paths)
         self.met = list[tuple]()
         self.returned = list[Returned]()
 
@@ -131,10 +102,7 @@ class _Scans(Messenger):
         self.met.append((loop, init, xs, length, reverse))
         left = Summed(next(iter(loop.drawn), ""), "continuous, latent, in a scan, and integrated "
                                                   "out there")
-        if self.paths is None:
-            carry, said = jax.tree.map(lambda _: left, init), left
-        else:
-            carry, said = self._scan_results(loop, init, first, length, reverse, left)
+        carry, said = self._scan_results(loop, init, first, length, reverse, left)
         msg["value"] = ((length, None, carry), (PytreeTrace({}), said))
 
     def _scan_results(self, loop: Loop, init: Any, first: Any, length: int, reverse: bool,
@@ -157,47 +125,8 @@ class _Scans(Messenger):
         return jax.tree.unflatten(tree, out)
 
 
-class Scanned(NamedTuple):
-    """A scan that is integrated out.
-
-    Attributes:
-        system: what Kalman's filter takes; centre: the state that is its 0.
-        beside: log density of what is observed and looks at no site.
-        sizes: site → numbers of a step, and its shape, in the order of a state.
-        seen: a name of what is observed inside; None: nothing is.
-        length: steps; reverse: the last is the first.
-    """
-
-    system: kalman.System
-    centre: jax.Array
-    beside: jax.Array
-    sizes: Mapping[str, tuple[int, tuple[int, ...]]]
-    seen: str | None
-    length: int
-    reverse: bool
-
-    def moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
-        """Means and standard deviations of all steps given what is observed, (steps, *shape)."""
-        found = kalman_evidence.smoothed(self.system)
-        variance = jnp.diagonal(found.covariance[..., 0], axis1=1, axis2=2)
-        spread = self._split(jnp.sqrt(jnp.maximum(variance, 0.0)))
-        mean = self._split((found.mean + self.centre)[..., 0])
-        return {name: (mean[name], spread[name]) for name in self.sizes}
-
-    def path(self, key: jax.Array) -> dict[str, jax.Array]:
-        """A draw of all steps given what is observed, (steps, *shape)."""
-        return self._split((kalman_paths.draw(self.system, key) + self.centre)[..., 0])
-
-    def _split(self, flat: jax.Array) -> dict[str, jax.Array]:
-        flat, out, start = (flat[::-1] if self.reverse else flat), {}, 0
-        for name, (size, shape) in self.sizes.items():
-            out[name] = flat[:, start : start + size].reshape(len(flat), *shape)
-            start += size
-        return out
-
-
 def scanned(loop: Loop, init: Any, xs: Any, length: int, reverse: bool,
-            rows: Rows | None) -> Scanned:
+            rows: Rows | None) -> Chain:
     """A scan, its sites integrated out.
 
     Args:
@@ -223,76 +152,6 @@ def scanned(loop: Loop, init: Any, xs: Any, length: int, reverse: bool,
         raise ModelError("no observed site depends on the sites of the scan")
     step = steps_of_body(body, flat, xs, at)
     if rows is not None:
-        step = _with_rows(step, rows, at)
-    system = _system(body, step, flat)
-    return Scanned(kalman.about(system, system.mean), system.mean, step.rest.sum(),
-                   {name: (int(np.prod(shape)), shape) for name, shape in body.shapes.items()},
-                   seen[0] if seen else None, length, reverse)
-
-
-def _with_rows(step: Step, rows: Rows, at: np.ndarray) -> Step:
-    """What is observed outside beside what is observed inside, at the step at which it looks."""
-    when = np.argsort(at)[rows.at]  # in the order in which steps are taken
-    slot, width = slots(when, len(at))
-    count = len(at)
-
-    def placed(own: jax.Array, blank: float) -> jax.Array:
-        return jnp.full((count, width, *own.shape[1:]), blank).at[when, slot].set(own)
-
-    value, m, z = (own[when] for own in step.said)
-    seen = (rows.loc + (rows.slopes * value).sum(-1), (rows.slopes[..., None] * m).sum(1),
-            (rows.slopes[..., None] * z).sum(1))
-    beside = lambda one, other: jnp.concatenate([one, other], 1)  # noqa: E731
-    return step._replace(
-        seen=tuple(beside(one, placed(own, 0.0))
-                   for one, own in zip(step.seen, seen, strict=True)),
-        noise=beside(step.noise, placed(rows.scale, 1.0)),
-        value=beside(step.value, placed(rows.value, 0.0)),
-        mask=beside(step.mask, placed(rows.mask, 0.0)))
-
-
-def _system(body: Body, step: Step, init: Sequence[jax.Array]) -> kalman.System:
-    """What Kalman's filter takes."""
-    widths = {name: int(np.prod(shape)) for name, shape in body.shapes.items()}
-    begins = dict(zip(body.order, np.cumsum([0, *widths.values()]).tolist(), strict=False))
-    sites, own, held, where = sum(widths.values()), list[int](), list[int](), dict[int, int]()
-    k = 0
-    for i in body.moved:
-        for j in range(init[i].size):
-            if i in body.copies:
-                where[k] = begins[body.copies[i]] + j
-            else:
-                where[k] = sites + len(own)
-                own.append(k)
-            held += [k] * (i in body.looked)
-            k += 1
-    width = sites + len(own) + len(held)
-    if width > WIDEST:
-        raise ModelError(f"a state of the scan has {width} elements")
-    (base, low, mix), (k0, m, kz) = step.loc, step.after
-    if body.mixing:
-        inverse = jnp.linalg.inv(jnp.eye(sites) - mix)
-        base, low = (inverse @ base[..., None])[..., 0], inverse @ low
-        push = inverse @ step.root
-    else:
-        push = step.root
-    rows, count = np.array(own, int), len(base)
-    take = jnp.broadcast_to(jnp.eye(k)[np.array(held, int)], (count, len(held), k))
-    after, led = m + kz @ low, k0 + (kz @ base[..., None])[..., 0]
-    lead = jnp.concatenate([low, after[:, rows], take], 1)
-    offset = jnp.concatenate([base, led[:, rows], jnp.zeros((count, len(held)))], 1)
-    push = jnp.concatenate([push, (kz @ push)[:, rows],
-                            jnp.zeros((count, len(held), sites))], 1)
-    noise = push @ jnp.swapaxes(push, 1, 2)
-    pick = np.zeros((k, width))
-    pick[list(where), list(where.values())] = 1.0
-    start = jnp.concatenate([init[i].ravel() for i in body.moved]) if k else jnp.zeros(0)
-    d, c, slope = step.seen
-    slope = jnp.concatenate([slope, jnp.zeros((count, slope.shape[1], len(own))),
-                             c[:, :, np.array(held, int)]], 2)
-    mask = step.mask.astype(bool)
-    lane = lambda leaf: leaf[..., None]  # noqa: E731
-    return kalman.System(
-        lane(lead[0] @ start + offset[0]), lane(noise[0]), lane(lead @ pick), lane(offset),
-        lane(noise), lane(jnp.where(mask, step.value - d, 0.0)), lane(slope),
-        lane(step.noise**2), lane(mask), None)
+        step = step.with_rows(rows, at)
+    return chain_of(step, body.carried(flat), body.mixing, body.sizes, seen[0] if seen else None,
+                    reverse)

@@ -1,32 +1,52 @@
-"""Steps that are integrated out, given what is seen: their moments, draws of them, and what a
+"""Steps that are integrated out, given what is observed: their moments, draws of them, and what a
 function computes from them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from numpyro.distributions.distribution import validation_enabled
 
-from probml.interface.functions.steps.chains import moments, path
-from probml.interface.functions.steps.isolated_runs import trace_isolated
-from probml.interface.functions.steps.linear import linear_of
+from probml.interface.functions.messages import trace_isolated
+from probml.interface.functions.steps.chains import loops_integrated
 from probml.interface.functions.steps.names import Joined
 from probml.interface.functions.steps.programs import program_of
 from probml.interface.functions.steps.scans import scans_integrated
+from probml.interface.functions.steps.state_space import Chain
+
+
+def integrated(call: Callable[[], Any], steps: Joined,
+               given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
+    """Run a function, its loops, or its scans, integrated out: see these."""
+    if steps.scans:
+        return scans_integrated(call, steps.scans, given)
+    return loops_integrated(call, steps, given)
 
 
 class Smoothed(NamedTuple):
-    """Steps given what is seen.
+    """Steps given what is observed.
 
     Attributes:
-        moments: → name of all steps → (means, standard deviations).
-        path: key → a draw, name of all steps → values.
-        computed: such values → what the function computes, by name.
+        chains: of which they are steps.
+        compute: values of steps, by the names of all → what the function computes, by name.
     """
 
-    moments: Callable[[], dict[str, tuple[jax.Array, jax.Array]]]
-    path: Callable[[jax.Array], dict[str, jax.Array]]
-    computed: Callable[[Mapping[str, Any]], dict[str, jax.Array]]
+    chains: Sequence[Chain]
+    compute: Callable[[Mapping[str, Any]], dict[str, jax.Array]]
+
+    def moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
+        """Name of all steps → (means, standard deviations)."""
+        return {name: own for chain in self.chains for name, own in chain.moments().items()}
+
+    def path(self, key: jax.Array) -> dict[str, jax.Array]:
+        """A draw of all steps, and what is computed from it."""
+        steps = self._steps(key)
+        return steps | self.compute(steps)
+
+    def _steps(self, key: jax.Array) -> dict[str, jax.Array]:
+        keys = jax.random.split(key, len(self.chains)) if len(self.chains) > 1 else [key]
+        return {name: own for chain, key in zip(self.chains, keys, strict=True)
+                for name, own in chain.path(key).items()}
 
     def means_computed(self, keys: jax.Array) -> dict[str, jax.Array]:
         """What is computed from steps, name → its mean: over draws of the steps, one a key, and
@@ -34,53 +54,30 @@ class Smoothed(NamedTuple):
         middle = {name: mean for name, (mean, _) in self.moments().items()}
 
         def pair(key: jax.Array) -> dict[str, jax.Array]:
-            one = self.path(key)
+            one = self._steps(key)
             other = {name: 2 * middle[name] - own for name, own in one.items()}
-            return jax.tree.map(lambda a, b: (a + b) / 2, self.computed(one), self.computed(other))
+            return jax.tree.map(lambda a, b: (a + b) / 2, self.compute(one), self.compute(other))
 
         return {name: own.mean(0) for name, own in jax.lax.map(pair, keys).items()}
 
 
-def smoothed(call: Callable[[], Any], steps: Joined, seen: Mapping[str, Any],
+def smoothed(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any],
              values: Mapping[str, Any]) -> Smoothed:
     """Steps of loops, or of scans, that are integrated out.
 
     Args:
-        seen: values of sites that are data; values: of the other sites.
+        given: values of sites that are data; values: of the other sites.
     """
-    return (_of_scans if steps.scans else _of_loops)(call, steps, seen, values)
-
-
-def _of_loops(call: Callable[[], Any], steps: Joined, seen: Mapping[str, Any],
-              values: Mapping[str, Any]) -> Smoothed:
+    chains = list[Chain]()
     with validation_enabled(False):
-        linear = linear_of(call, steps, seen)
+        trace_isolated(lambda: chains.extend(integrated(call, steps, given)[1]), given, values)
 
-    def computed(found: Mapping[str, Any]) -> dict[str, jax.Array]:
+    def compute(found: Mapping[str, Any]) -> dict[str, jax.Array]:
         with validation_enabled(False):
-            return program_of(call, steps, seen).computed(steps, {**values, **found})
-
-    return Smoothed(lambda: moments(linear, steps, values),
-                    lambda key: path(linear, steps, values, key), computed)
-
-
-def _of_scans(call: Callable[[], Any], steps: Joined, seen: Mapping[str, Any],
-              values: Mapping[str, Any]) -> Smoothed:
-    met = list[Any]()
-    with validation_enabled(False):
-        trace_isolated(lambda: met.extend(scans_integrated(call, steps.scans, seen)[1]), seen,
-                       values)
-
-    def drawn(key: jax.Array) -> dict[str, jax.Array]:
-        keys = jax.random.split(key, len(met))
-        return {name: own for scan, key in zip(met, keys, strict=True)
-                for name, own in scan.path(key).items()}
-
-    def computed(found: Mapping[str, Any]) -> dict[str, jax.Array]:
-        with validation_enabled(False):
-            trace = trace_isolated(call, seen, {**values, **found})
+            if not steps.scans:
+                return program_of(call, steps, given).computed(steps, {**values, **found})
+            trace = trace_isolated(call, given, {**values, **found})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] == "deterministic"}
 
-    return Smoothed(lambda: {name: own for scan in met for name, own in scan.moments().items()},
-                    drawn, computed)
+    return Smoothed(chains, compute)

@@ -1,0 +1,133 @@
+"""What handlers do to the messages of a function: record them, fill in values; and runs of a
+function that handlers outside hear nothing of, or only a part."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.primitives import Messenger
+
+from probml.interface.functions.loops import summed_out
+from probml.interface.functions.marginal_weights import Leaning
+from probml.interface.functions.starts import started
+from probml.interface.functions.states import zeros_of
+from probml.structure.recorder import log_weight_of
+
+
+def prepared(msg: dict) -> None:
+    """A message as all readings want it: a plate in full, its members' numbers concrete, since what
+    engines sum over is the density of all data; a factor under a mask as a factor; sample_shape= as
+    axes of the distribution; a scan from None as one from arrays."""
+    if msg["type"] == "control_flow":
+        started(msg)
+    if msg["type"] == "plate":
+        size = msg["args"][0]
+        msg["args"] = (size, None)
+        with jax.ensure_compile_time_eval():
+            msg["value"] = jnp.arange(size)
+    fn = msg.get("fn")
+    if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:
+        msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *fn.batch_shape))
+        msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}
+    if (weight := log_weight_of(fn)) is not None:
+        msg["fn"] = weight
+
+
+class Record(Messenger):
+    """Keeps the messages of a run by name, which hold what handlers outside have made of them.
+
+    Args:
+        improper: sites that handlers outside hear of as numbers of their support alone.
+    """
+
+    def __init__(self, improper: Collection[str] = ()):
+        super().__init__()
+        self.improper, self.met, self.loops = set(improper), dict[str, dict](), list[dict]()
+
+    def of(self, kind: str) -> list[dict]:
+        """The messages of a type."""
+        return [msg for msg in self.met.values() if msg["type"] == kind]
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "control_flow":
+            self.loops.append(msg)
+        if "name" in msg:
+            self.met[msg["name"]] = msg
+        if msg["type"] == "sample" and msg["name"] in self.improper:
+            fn = msg["fn"]
+            msg["fn"] = dist.ImproperUniform(fn.support, fn.batch_shape, fn.event_shape)
+
+
+class Fill(Messenger):
+    """Gives every latent site a value, in scans too.
+
+    Args:
+        given: values of sites that are data; values: of other sites.
+        leaning: weighs the states of discrete sites of scans.
+        sums: whether these are summed out.
+        blank: a distribution → the value of a site that has none otherwise.
+    """
+
+    inside = True  # whether values reach the sites of scans
+
+    def __init__(self, given: Mapping[str, Any], values: Mapping[str, Any] = {},
+                 leaning: Leaning | None = None, sums: bool = True,
+                 blank: Callable[[dist.Distribution], Any] = zeros_of):
+        super().__init__()
+        self.given, self.values, self.leaning = given, values, leaning
+        self.sums, self.blank = sums, blank
+
+    def process_message(self, msg: dict) -> None:
+        prepared(msg)
+        if msg["type"] == "prng_key":
+            msg["value"] = jax.random.key(0)
+        if msg["type"] == "control_flow":
+            if self.inside:
+                msg["kwargs"]["substitute_stack"] += [("condition", self.given), (
+                    "substitute",
+                    lambda s: None if s["is_observed"] else self.values.get(s["name"]))]
+            if msg["kwargs"]["rng_key"] is None:
+                msg["kwargs"]["rng_key"] = jax.random.key(0)
+            if self.sums:
+                summed_out(msg, self.leaning)
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        name = msg["name"]
+        if name in self.given:
+            msg |= {"value": self.given[name], "is_observed": True}
+        elif name in self.values:
+            msg["value"] = self.values[name]
+        elif msg["value"] is None:
+            msg["value"] = self.blank(msg["fn"])
+
+
+def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any],
+                   values: Mapping[str, Any] = {}, leaning: Leaning | None = None,
+                   **options: Any) -> dict:
+    """The sites of a run that no handler outside records.
+
+    Args:
+        given: values of sites that are data; values: of others. options: of Fill.
+    """
+    with handlers.block(), handlers.trace() as trace, Fill(given, values, leaning, **options):
+        call()
+    return trace
+
+
+def run_in_part(call: Callable[[], Any], gone: Collection[str], free: Iterable[str],
+                still: Mapping[str, Any], given: Mapping[str, Any],
+                improper: Collection[str] = ()) -> tuple[Any, dict[str, Any]]:
+    """Run a function so that handlers outside hear of none of the sites `gone`: what it returns,
+    and the values that they have given the sites `free`.
+
+    Args:
+        still: values of sites that are gone; given: of sites that are data. improper: see Record.
+    """
+    record = Record(improper)
+    with (handlers.block(hide_fn=lambda msg: msg.get("name") in gone), record,
+          handlers.condition(data=dict(given)), handlers.substitute(data=dict(still))):
+        out = call()
+    return out, {name: record.met[name]["value"] for name in free}

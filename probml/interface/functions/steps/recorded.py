@@ -1,0 +1,50 @@
+"""The program of a run of a function: what its sites leave behind, as results of the values of its
+latent sites."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from probml.jaxpr import levels
+from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.program import evaluate, jaxpr_of
+
+Owner = tuple[str, Any]  # a site, and the kind of a record of it
+Records = Callable[[str, Mapping[str, Any]], Sequence[tuple[str, Any]]]
+
+
+def recorded(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], records: Records,
+             *inputs: Any) -> tuple[Any, tuple[Owner, ...]]:
+    """The program of a run, inputs → a result a record, and then more; and whose record each of the
+    former is.
+
+    Args:
+        run: inputs → the messages by name, and what the program also results in.
+        records: the name and the message of a site → (kind, value) of each of its records.
+    """
+    owners: list[Owner] = []
+
+    def every(*own: Any) -> list[Any]:
+        trace, more = run(*own)
+        found = [(name, *record) for name, site in trace.items() for record in records(name, site)]
+        owners[:] = [(name, kind) for name, kind, _ in found]
+        return [*(value for *_, value in found), *more]
+
+    return jaxpr_of(shortened(every))(*inputs), tuple(owners)
+
+
+def results_at(closed: Any, outputs: Sequence[int], give: Callable[[int], Any]) -> list[jax.Array]:
+    """Some results of a program, where `give` has the value of an input by its place."""
+    part, takes = levels.restrict(closed, outputs)
+    return evaluate(part, *(jnp.asarray(give(i), aval.dtype)
+                            for i, aval in zip(takes, part.in_avals, strict=True)))
+
+
+def latent_of(trace: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """The latent sites of a trace, and their values."""
+    return {name: jnp.asarray(site["value"]) for name, site in trace.items()
+            if site["type"] == "sample" and not site["is_observed"]
+            and not isinstance(site["fn"], dist.Unit)}

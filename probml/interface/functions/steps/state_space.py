@@ -1,0 +1,185 @@
+"""Linear Gaussian steps, of a Python loop or of numpyro's scan, as the state space that Kalman's
+filter takes.
+
+Let m be the numbers that a step hands on and that depend on its sites, and z its sites, flat:
+
+    z_t = L m_{t−1} + Z z_t + l + S ε_t,   m_t = M m_{t−1} + K z_t + k,
+    y_t = C m_{t−1} + D z_t + d + ν_t
+
+where L, Z (strictly triangular), l, S, … may depend on parameters and inputs. The state is z_t,
+what of m_t is no copy of it, and what of m_{t−1} y_t depends on and m_t does not have.
+Cost: as elimination/kalman/filter.py has it.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.elimination.kalman import evidence as kalman_evidence
+from probml.elimination.kalman import filter as kalman
+from probml.elimination.kalman import paths as kalman_paths
+from probml.errors import ModelError
+from probml.interface.functions.steps.outside import Rows, slots
+
+WIDEST = 16  # numbers of a state: Kalman's filter costs their cube
+Affine = tuple[jax.Array, jax.Array, jax.Array]  # values at 0, slopes in m, slopes in z
+
+
+class Step(NamedTuple):
+    """Every step's numbers, time first.
+
+    Attributes:
+        loc, after, seen, said: of sites, of what is handed on, of what is observed and normal, of
+            what observations outside depend on.
+        root: of the covariance of sites; noise, value, mask: of what is observed.
+        rest: log density of all else.
+    """
+
+    loc: Affine
+    after: Affine
+    seen: Affine
+    said: Affine
+    root: jax.Array
+    noise: jax.Array
+    value: jax.Array
+    mask: jax.Array
+    rest: jax.Array
+
+    def with_rows(self, rows: Rows, at: np.ndarray) -> "Step":
+        """What is observed outside together with what is observed inside, at the step on which it
+        depends.
+
+        Args:
+            at: the steps' numbers, as `rows` has them, in the order in which they are taken.
+        """
+        count, when = len(at), np.argsort(at)[rows.at]
+        slot, width = slots(when, count)
+
+        def with_placed(one: jax.Array, own: jax.Array, blank: float) -> jax.Array:
+            placed = jnp.full((count, width, *own.shape[1:]), blank).at[when, slot].set(own)
+            return jnp.concatenate([one, placed], 1)
+
+        value, m, z = (own[when] for own in self.said)
+        seen = (rows.loc + (rows.slopes * value).sum(-1), (rows.slopes[..., None] * m).sum(1),
+                (rows.slopes[..., None] * z).sum(1))
+        loc, slope, site_slope = (with_placed(one, own, 0.0)
+                                  for one, own in zip(self.seen, seen, strict=True))
+        return self._replace(seen=(loc, slope, site_slope),
+                             noise=with_placed(self.noise, rows.scale, 1.0),
+                             value=with_placed(self.value, rows.value, 0.0),
+                             mask=with_placed(self.mask, rows.mask, 0.0))
+
+
+class Carried(NamedTuple):
+    """The numbers that a step hands on.
+
+    Attributes:
+        start: before the first step.
+        copies: which number of the step's sites each is; before: which number that the step before
+            has handed on; −1: none.
+        looked: whether something observed depends on it a step later.
+    """
+
+    start: jax.Array
+    copies: np.ndarray
+    before: np.ndarray
+    looked: np.ndarray
+
+
+class Chain(NamedTuple):
+    """Steps that are integrated out.
+
+    Attributes:
+        system: what Kalman's filter takes; centre: the state that is its 0.
+        beside: log density of what is observed and depends on no site.
+        sizes: site → numbers of a step, and its shape, in the order of a state.
+        seen: a name of what is observed inside; None: nothing is.
+        reverse: the last step is the first.
+    """
+
+    system: kalman.System
+    centre: jax.Array
+    beside: jax.Array
+    sizes: Mapping[str, tuple[int, tuple[int, ...]]]
+    seen: str | None
+    reverse: bool
+
+    @property
+    def evidence(self) -> jax.Array:
+        """log p of what is observed, steps integrated out."""
+        return kalman_evidence.evidence(self.system)[0] + self.beside
+
+    def moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
+        """Means and standard deviations of all steps given what is observed, (steps, *shape)."""
+        found = kalman_evidence.smoothed(self.system)
+        variance = jnp.diagonal(found.covariance[..., 0], axis1=1, axis2=2)
+        deviation = self._split(jnp.sqrt(jnp.maximum(variance, 0.0)))
+        mean = self._split((found.mean + self.centre)[..., 0])
+        return {name: (mean[name], deviation[name]) for name in self.sizes}
+
+    def path(self, key: jax.Array) -> dict[str, jax.Array]:
+        """A draw of all steps given what is observed, (steps, *shape)."""
+        return self._split((kalman_paths.draw(self.system, key) + self.centre)[..., 0])
+
+    def _split(self, flat: jax.Array) -> dict[str, jax.Array]:
+        flat, out, start = (flat[::-1] if self.reverse else flat), {}, 0
+        for name, (size, shape) in self.sizes.items():
+            out[name] = flat[:, start : start + size].reshape(len(flat), *shape)
+            start += size
+        return out
+
+
+def chain_of(step: Step, carried: Carried, mixing: bool,
+             sizes: Mapping[str, tuple[int, tuple[int, ...]]], seen: str | None,
+             reverse: bool = False) -> Chain:
+    """Steps as a chain about the state in which it is expected to begin, so that a level far from 0
+    keeps its digits.
+
+    Args:
+        mixing: whether sites of a step depend on each other.
+
+    Raises:
+        ModelError: a state has many numbers.
+    """
+    system = _system(step, carried, mixing)
+    return Chain(kalman.about(system, system.mean), system.mean, step.rest.sum(), sizes, seen,
+                 reverse)
+
+
+def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
+    (base, low, mix), (k0, m, kz), push = step.loc, step.after, step.root
+    (count, sites), handed = base.shape, len(carried.copies)
+    own = np.flatnonzero(carried.copies < 0)
+    place = carried.copies.copy()
+    place[own] = sites + np.arange(len(own))
+    seats = {carried.before[q]: place[q] for q in own if carried.before[q] >= 0}
+    held = [p for p in np.flatnonzero(carried.looked) if p not in seats]
+    seats |= {p: sites + len(own) + i for i, p in enumerate(held)}
+    width = sites + len(own) + len(held)
+    if width > WIDEST:
+        raise ModelError(f"a state of the chain has {width} elements")
+    pick, sight = np.zeros((handed, width)), np.zeros((handed, width))
+    pick[np.arange(handed), place] = 1.0
+    for p in np.flatnonzero(carried.looked):
+        sight[p, seats[p]] = 1.0
+    if mixing:
+        inverse = jnp.linalg.inv(jnp.eye(sites) - mix)
+        base, low = (inverse @ base[..., None])[..., 0], inverse @ low
+        push = inverse @ push
+    take = jnp.broadcast_to(jnp.eye(handed)[np.array(held, int)], (count, len(held), handed))
+    after, led = m + kz @ low, k0 + (kz @ base[..., None])[..., 0]
+    lead = jnp.concatenate([low, after[:, own], take], 1)
+    offset = jnp.concatenate([base, led[:, own], jnp.zeros((count, len(held)))], 1)
+    push = jnp.concatenate([push, (kz @ push)[:, own], jnp.zeros((count, len(held), sites))], 1)
+    noise = push @ jnp.swapaxes(push, 1, 2)
+    d, c, slope = step.seen
+    slope = jnp.pad(slope, ((0, 0), (0, 0), (0, width - sites))) + c @ sight
+    mask = step.mask.astype(bool)
+    lane = lambda leaf: leaf[..., None]  # noqa: E731
+    return kalman.System(
+        lane(lead[0] @ carried.start + offset[0]), lane(noise[0]), lane(lead @ pick), lane(offset),
+        lane(noise), lane(jnp.where(mask, step.value - d, 0.0)), lane(slope),
+        lane(step.noise**2), lane(mask), None)
