@@ -47,11 +47,10 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
             f"'{name}': sequence {odd} has the shape {parts[odd].shape}, sequence 0 "
             f"{parts[0].shape}: only the number of steps may differ."
         )
-    if {part.dtype.kind for part in parts} <= set("biuf"):
-        kind, missing = np.result_type(*parts, *[np.float32] * unseen), np.nan
-    else:
-        kind, missing = object, None
-    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]), missing if unseen else 0, kind)
+    text = not {part.dtype.kind for part in parts} <= set("biuf")
+    kind = np.dtype(object) if text else np.result_type(*parts, *[np.float32] * unseen)
+    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]),
+                  (None if text else np.nan) if unseen else 0, kind)
     for row, part in zip(out, parts, strict=True):
         row[: len(part)] = part
     return out
@@ -66,7 +65,7 @@ def of_column(value: Any) -> Any:
 def of_table(data: Any) -> Any:
     """A table of Arrow with columns of lists as a mapping, these as sequences; all else as it is.
     """
-    schema = getattr(data, "schema", None)
+    schema: Any = getattr(data, "schema", None)
     if (type(data).__module__.partition(".")[0] != "pyarrow"
         or not any(arrow_values.is_list(kind) for kind in schema.types)):
         return data

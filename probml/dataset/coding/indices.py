@@ -96,7 +96,7 @@ def together(indexed: Mapping[str, Index]) -> list[list[str]]:
     """The names of indices, those together that index an axis in common."""
     groups: list[tuple[set, list[str]]] = []
     for name, index in indexed.items():
-        axes = {(a.parameter, a.axis) for a in index.axes} or {name}
+        axes: set = {(a.parameter, a.axis) for a in index.axes} or {name}
         near = [group for group in groups if group[0] & axes]
         groups = [group for group in groups if group not in near]
         groups.append((axes.union(*(g[0] for g in near)), [*(n for g in near for n in g[1]), name]))
@@ -142,8 +142,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     """Inputs that index one axis: their labels are the same."""
     seen = {name: _complete(indices[name], raws[name], beyond.get(name)) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
+    members: dict[Any, int] = {}
     if known is None and all(raw.labels is None for raw in seen.values()):
-        members: dict[Any, int] = {}
         for name, raw in seen.items():
             _numbers(indices[name], raw.values, beyond.get(name), unknown, members, out)
         return
@@ -155,7 +155,6 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
                             coded)
-    members: dict[Any, int] = {}
     for name, raw in seen.items():
         codes, bad, _, given, values = naming.coded(f"'{name}'", raw, known, base)
         bad = bad & ~beyond.get(name, np.zeros((), bool))
@@ -187,7 +186,7 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
         coded: a fit knows codes alone: numbers are codes, text is none.
     """
     if coded:
-        numbers = [label for raw in raws.values() for label in (
+        numbers: list[Any] = [label for raw in raws.values() for label in (
             np.unique(raw.values).tolist() if raw.labels is None else raw.labels)
             if isinstance(label, NUMBERS)]
         return tuple(range(base, int(max(numbers, default=-1) if top is None else top) + 1))
@@ -262,7 +261,8 @@ def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknow
 def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Codes,
           unknown: str) -> None:
     """One cell of a matrix of numbers that is an index; `lead` axes come before the cells."""
-    where = (*(slice(None),) * lead, *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
+    where: tuple[Any, ...] = (*(slice(None),) * lead,
+                              *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains labels and is an index, but the other columns of "
