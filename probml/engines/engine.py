@@ -55,6 +55,7 @@ class State(NamedTuple):
         optimum: where a maximization ended, for those who examine it on the way.
         onward: why its answer is not to be relied on, so that the next engine is asked; None: it
             is the answer.
+        seen: where it found the posterior, for that engine; see Problem.
     """
 
     lost: int = 0
@@ -66,6 +67,7 @@ class State(NamedTuple):
     shown: Any = None
     optimum: Optimum | None = None
     onward: Finding | None = None
+    seen: Mapping[str, np.ndarray] | None = None
 
 
 class Outcome(NamedTuple):
@@ -131,6 +133,7 @@ class Problem:
         start: parameter → where to begin, checked; some or none.
         asked: the engine was named; False: it is one of the ladder's.
         astray: the joint mode is no answer, as the ladder's engine before found: begin elsewhere.
+        seen: parameter → (k, *shape), values at which that engine found the posterior.
     """
 
     data: Data | None
@@ -142,6 +145,7 @@ class Problem:
     start: Mapping[str, Any] = field(default_factory=dict)
     asked: bool = True
     astray: bool = False
+    seen: Mapping[str, np.ndarray] | None = None
 
     @property
     def size(self) -> int | None:

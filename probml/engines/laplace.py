@@ -25,6 +25,7 @@ from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.optimization.maximization import newton_pays
+from probml.engines.sampling import places
 from probml.engines.sampling.reliance import doubts, improper
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin, ridges
@@ -342,6 +343,9 @@ def _near_mode(problem: Problem,
     else:
         begun = begin.measured(plan, (), params, known, rows, spread, others)
     begin.check(plan, begun, params, known, "Laplace")
+    if others is None and not hidden(plan):
+        begun = places.with_optima(problem, known, begun, lambda u, steps: begin.measured(
+            plan, (), density.unflat(plan, placed(u), known)[0], known, rows, spread, None, steps))
     return known, begun, spread, others
 
 
@@ -393,6 +397,13 @@ def _with_evidence(out: Outcome, plan: Plan, found: Weighted) -> Outcome:
                                                          evidence_error=found.error)
 
 
+def _seen(plan: Plan, known: Known, found: Weighted, mode: Component) -> dict[str, np.ndarray]:
+    """Where the posterior was found: the mode, and the draw of the largest weight."""
+    both = np.stack([mode.centre, found.points[np.argmax(found.weights)]])
+    values = constrained(plan, known, both[None].astype(jnp.result_type(float)))
+    return {name: np.asarray(value)[0] for name, value in values.items()}
+
+
 def _normal(mode: Component) -> Normal:
     kind = jnp.result_type(float)
     return Normal(mode.centre.astype(kind), np.zeros(len(mode.centre), kind),
@@ -417,7 +428,8 @@ def _approximated(problem: Problem, known: Known, mode: Component, found: Weight
     if why is not None:
         stays = problem.asked or importance.numbers(known, problem.rows) > SAMPLED
         return out.noting(why)._replace(params=params, posterior=belief).with_state(
-            onward=None if stays else why)
+            onward=None if stays else why,
+            seen=None if stays or found is None else _seen(plan, known, found, mode))
     compared = Finding.of(Code.NORMAL_UNTESTED)
     if found is not None:
         out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)

@@ -324,11 +324,8 @@ class NUTS(Engine):
             return begin.measured(plan, held, unflat(plan, placed(u), known), known, rows, spread,
                                   others, steps)
 
-        # closed forms lead to one mode, whatever the prior is; where something is hidden, EM has
-        # had restarts, and above a spread that stays where it is each climb ends elsewhere
-        if others is None and steps and plan.complete and not (held or coordinates.centring):
-            begun = begun._replace(ends=places.optima_from_prior_draws(problem, known, begun,
-                                                                       measure))
+        if others is None and steps and not held:
+            begun = places.with_optima(problem, known, begun, measure)
         return known, begun, measure
 
     def _spread(self, problem: Problem, size: int) -> np.ndarray:

@@ -201,18 +201,18 @@ class _Run(NamedTuple):
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any],
-         place: Place, asked: bool, astray: bool = False) -> _Run:
+         place: Place, asked: bool, astray: bool = False, seen: Mapping | None = None) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double.
 
     Args:
-        asked: the engine was named. astray: see Problem.
+        asked: the engine was named. astray, seen: see Problem.
     """
     first, takes = ladder[0], ladder[0].capabilities
     data = first.taken(held)
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start, asked=asked,
-                      astray=astray)
+                      astray=astray, seen=seen)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
                        takes.batch, takes.uses_all_rows, takes.held_out_fraction,
                        first.runs(problem)) as (rows, known):
@@ -224,7 +224,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
             try:
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
-                                asked)
+                                asked, astray, seen)
                 outcome = check_precision(plan, (engine if plan.free else Exact()).run(problem),
                                           known,
                                           rows)
@@ -259,7 +259,7 @@ def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: P
         if not rest:
             raise Refusal(f"{type(first).__name__} found no answer: {before.state.onward}")
         run = _run(held, tuple(rest), weight, seed, {}, place, False,
-                   not is_affine_in_rows(held.plan()))
+                   not is_affine_in_rows(held.plan()), before.state.seen)
     except errors.ModelError:
         if not before.params:
             raise

@@ -12,6 +12,7 @@ from probml.device.rows import Known
 from probml.engines.engine import Problem
 from probml.engines.start import begin
 from probml.engines.start.prior import UNDRAWABLE, noise_of, prior_draws
+from probml.evidence import density
 from probml.numerics.curvature import SQUARE, Starts
 
 LOWER = 7.0  # nats below the largest mass at which a mode's is left out: 0.1%
@@ -23,8 +24,9 @@ Measure = Callable[[np.ndarray], begin.Begin]
 def starts(problem: Problem, known: Known, begun: begin.Begin, chains: int,
            measure: Measure) -> Starts:
     """Where each chain begins: half of them or more about the place that was found first, the
-    others about other modes, or about draws of the prior if it is no mode."""
-    elsewhere = other_modes(begun, measure)
+    others about other modes and where an engine before found the posterior, or about draws of the
+    prior if it is no mode."""
+    elsewhere = other_modes(begun, measure) + _seen(problem, known, begun)
     if not (elsewhere or bool(begun.climbed)):
         elsewhere = _prior_places(problem, known, begun.frame.centre.size)
     out = Starts(*(np.array(part[:chains]) for part in begun.starts))
@@ -35,17 +37,19 @@ def starts(problem: Problem, known: Known, begun: begin.Begin, chains: int,
     return out
 
 
-def optima_from_prior_draws(problem: Problem, known: Known, begun: begin.Begin,
-                            measure: Callable[[np.ndarray, int], begin.Begin]) -> begin.Ends | None:
-    """The optima reached from draws of the prior; None where there are none, or where there are so
-    many coordinates that their curvature is expensive."""
-    if begun.frame.centre.size > SQUARE:
-        return None
+def with_optima(problem: Problem, known: Known, begun: begin.Begin,
+                measure: Callable[[np.ndarray, int], begin.Begin]) -> begin.Begin:
+    """A mode that closed forms led to, whatever the prior, with the optima reached from draws of
+    the prior: forms of Student's t, or of products, have several. Not where something is hidden,
+    since EM has had restarts, nor of so many coordinates that their curvature is expensive."""
+    if (not problem.plan.complete or known.centring or not bool(begun.climbed)
+            or begun.frame.centre.size > SQUARE):
+        return begun
     found = [jax.device_get(measure(u, begin.STEPS)) for seed in (problem.seed, problem.seed + 1)
              for u in _prior_places(replace(problem, seed=seed), known, begun.frame.centre.size)]
-    return begin.Ends(*(np.stack(part) for part in zip(
-        *((end.frame.centre, end.value, end.climbed) for end in found), strict=True))
-    ) if found else None
+    return begun._replace(ends=begin.Ends(*(np.stack(part) for part in zip(
+        *((end.frame.centre, end.value, end.climbed) for end in found), strict=True)))
+    ) if found else begun
 
 
 def other_modes(begun: begin.Begin, measure: Measure) -> list[np.ndarray]:
@@ -56,6 +60,17 @@ def other_modes(begun: begin.Begin, measure: Measure) -> list[np.ndarray]:
              for u in (np.asarray(begun.ends.u[i]) for i in begin.distinct_ends(begun))]
     most = max([_log_mass(begun), *(mass for mass, _ in found)])
     return [u for mass, u in sorted(found, key=lambda each: -each[0]) if mass > most - LOWER]
+
+
+def _seen(problem: Problem, known: Known, begun: begin.Begin) -> list[np.ndarray]:
+    """The unbounded coordinates, (d,), of where an engine before found the posterior."""
+    seen = problem.seen or {}
+    if problem.plan.carried or not set(problem.plan.free) <= set(seen):
+        return []
+    points = [density.flat(problem.plan, {name: seen[name][i] for name in problem.plan.free}, known)
+              for i in range(len(next(iter(seen.values()))))]
+    return [np.asarray(u) for u in points if u.size == begun.frame.centre.size
+            and np.isfinite(u).all()]
 
 
 def _log_mass(begun: begin.Begin) -> float:
