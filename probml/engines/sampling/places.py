@@ -64,8 +64,8 @@ def other_modes(begun: begin.Begin, measure: Measure) -> list[np.ndarray]:
 
 def _seen(problem: Problem, known: Known, begun: begin.Begin) -> list[np.ndarray]:
     """The unbounded coordinates, (d,), of where an engine before found the posterior."""
-    seen = problem.seen or {}
-    if problem.plan.carried or not set(problem.plan.free) <= set(seen):
+    seen = problem.seen
+    if not seen or problem.plan.carried or not set(problem.plan.free) <= set(seen):
         return []
     points = [density.flat(problem.plan, {name: seen[name][i] for name in problem.plan.free}, known)
               for i in range(len(next(iter(seen.values()))))]
