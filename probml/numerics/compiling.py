@@ -18,6 +18,7 @@ from probml.numerics.outside import feeding, forks
 from probml.numerics.process import whole_loops
 from probml.numerics.process.making import making
 from probml.numerics.process.single_thread import single_thread
+from probml.numerics.process.threads import computed
 
 _REFUSED: list[str] = []  # what XLA said of the options
 _SINCE: dict[int, float] = {}  # thread → when it began to compile
@@ -90,13 +91,14 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         if tier not in compiled:
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
+        fixed = [args[i] for i in shelf.static if i < len(args)]
         try:
             program = shelf.find(args, options)
             if program is not None:
                 dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
-                return feeding.raise_supply_failure(program(*dynamic))
+                return feeding.raise_supply_failure(computed(program, dynamic, fixed))
             with making():
-                return feeding.raise_supply_failure(compiled[tier](*args))
+                return feeding.raise_supply_failure(computed(compiled[tier], args, fixed))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options is None:
                 raise
