@@ -20,6 +20,7 @@ from probml.dataset.source import Part as Part
 from probml.dataset.source import Source as Source
 from probml.device.rows import Known as Known
 from probml.device.rows import Rows as Rows
+from probml.engines.engine import Capabilities as Capabilities
 from probml.engines.engine import Engine as Engine
 from probml.engines.engine import Outcome as Outcome
 from probml.engines.engine import Problem as Problem

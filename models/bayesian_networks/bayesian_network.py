@@ -125,22 +125,8 @@ def network(nodes, strength, mean_scale, scale):
         if states is None:
             parameters[name] = own() if own else None
         elif states is float:
-            centre, tenth = (centre_of(f"{name}.prior_centre", None, 1, name)[0],
-                             scale_of(f"{name}.prior_scale", None, 1, name)[0])
-            units[name] = centre, tenth / SHARE
-            guess = tenth if scale is None else scale
-            precision = sample(f"{name}.precision",
-                               dist.Gamma(1.5, guess**2 / 2).expand(table).to_event(len(table)))
-            spread = mean_scale * precision**-0.5
             above = [units[p] for p in parents if not sizes[p]]
-            width = (*table, len(above))
-            far = sum((mean / unit) ** 2 for mean, unit in above)
-            intercept = sample(f"{name}.intercept", dist.Normal(
-                centre, spread * (1 + far) ** 0.5).to_event(len(table)))
-            slope = width[-1] and sample(f"{name}.slope", dist.Normal(
-                0.0, spread[..., None] / jnp.stack([unit for _, unit in above])
-            ).expand(width).to_event(len(width)))
-            parameters[name] = intercept, slope, precision
+            parameters[name], units[name] = _linear_gaussian(name, table, above, mean_scale, scale)
         else:
             a = 1.0 if strength is None else strength / (math.prod(table) * sizes[name])
             parameters[name] = sample(f"{name}.table", dist.Dirichlet(
@@ -168,6 +154,27 @@ def network(nodes, strength, mean_scale, scale):
 
 
 network.summarized(network_tables)
+
+
+def _linear_gaussian(name: str, table: tuple[int, ...], above: list[tuple], mean_scale, scale):
+    """(intercept, slope, precision) of a Gaussian node, sampled, and (centre, unit) of its column.
+
+    Args:
+        table: states of its discrete parents. above: (centre, unit) of its continuous ones.
+    """
+    centre = centre_of(f"{name}.prior_centre", None, 1, name)[0]
+    tenth = scale_of(f"{name}.prior_scale", None, 1, name)[0]
+    guess = tenth if scale is None else scale
+    precision = sample(f"{name}.precision",
+                       dist.Gamma(1.5, guess**2 / 2).expand(table).to_event(len(table)))
+    spread, width = mean_scale * precision**-0.5, (*table, len(above))
+    far = sum((mean / unit) ** 2 for mean, unit in above)
+    intercept = sample(f"{name}.intercept", dist.Normal(
+        centre, spread * (1 + far) ** 0.5).to_event(len(table)))
+    slope = width[-1] and sample(f"{name}.slope", dist.Normal(
+        0.0, spread[..., None] / jnp.stack([unit for _, unit in above])
+    ).expand(width).to_event(len(width)))
+    return (intercept, slope, precision), (centre, tenth / SHARE)
 
 
 def _row(table, states):
@@ -256,14 +263,13 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
         raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in states and in kinds: "
                                 f"use one of them")
     # attributes of the nodes
-    learnt = {name: states for name, states in known.items() if name not in said
-              and name not in kinds}
+    learnt = {name: states for name, states in known.items() if name not in {**said, **kinds}}
     kept = {name for name, states in learnt.items() if states is not float
             and not isinstance(states, tuple)}
     own = {name for name in dag if dag.nodes[name].get("distribution") is not None}
-    wanted = [name for name in dag if name not in said and name not in own | kept]
+    wanted = [name for name in dag if name not in {*said, *own, *kept}]
     columns = {name: column for name, column in items(data) if name in wanted}
-    if absent := [name for name in wanted if name not in columns and name not in learnt]:
+    if absent := [name for name in wanted if name not in {**columns, **learnt}]:
         raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of the data: "
                                f"give its states")
     as_learnt = {name: "normal" if states is float else "categorical"

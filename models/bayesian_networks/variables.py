@@ -94,20 +94,9 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
         raise DataError(f"the data has several columns named {twice[0]!r}: rename or drop all "
                         f"but one")
     names = tuple(name for name, _ in columns)
-    for what, said in (("states", states), ("kinds", kinds)):
-        if said is not None and not isinstance(said, Mapping):
-            raise DataError(f"{what} must be a mapping column → {what}, got "
-                            f"{type(said).__name__}: {what}={{{names[0] if names else 'a'!r}: "
-                            f"...}}")
-    states = dict(states or {})
-    if strange := [name for name in states if name not in names]:
-        raise DataError(f"states names {strange[0]!r}, which is not a column; "
-                        f"{suggest_names(names, strange[0])}")
-    kinds = dict(kinds or {})
+    states, kinds = (_stated(what, said, names)
+                     for what, said in (("states", states), ("kinds", kinds)))
     for name, kind in kinds.items():
-        if name not in names:
-            raise DataError(
-                f"kinds names {name!r}, which is not a column; {suggest_names(names, name)}")
         if not isinstance(kind, str) or kind not in ("categorical", "normal"):
             raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or "
                             f"'normal'")
@@ -127,6 +116,20 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
              for name, column in series.items()]
     labels, columns, guessed = zip(*found, strict=True)
     return Variables(names, labels, columns, rows, guessed)
+
+
+def _stated(what: str, said, names: tuple[str, ...]) -> dict:
+    """
+    Raises:
+        DataError: a setting that is no mapping from names of columns.
+    """
+    if said is not None and not isinstance(said, Mapping):
+        raise DataError(f"{what} must be a mapping column → {what}, got {type(said).__name__}: "
+                        f"{what}={{{names[0] if names else 'a'!r}: ...}}")
+    if strange := [name for name in said or () if name not in names]:
+        raise DataError(f"{what} names {strange[0]!r}, which is not a column; "
+                        f"{suggest_names(names, strange[0])}")
+    return dict(said or {})
 
 
 def items(data) -> list[tuple]:
@@ -196,9 +199,20 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
                             f"({error})") from None
         seen = values[~np.isnan(values)]
         return None, values, guess is not None and bool((seen == np.floor(seen)).all())
-    guessed = guess is not None and number
+    return (*_codes(name, column, given), guess is not None and number)
+
+
+def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
+    """(labels, codes) of a discrete column, −1 where a cell is missing.
+
+    Args:
+        given: its labels, or how many states it has; None: those that it shows.
+    """
+    import pandas as pd
+
+    kind = column.dtype
     if given is None and isinstance(kind, pd.CategoricalDtype):
-        return tuple(kind.categories.tolist()), column.cat.codes.to_numpy(np.int32), guessed
+        return tuple(kind.categories.tolist()), column.cat.codes.to_numpy(np.int32)
     try:
         codes, found = pd.factorize(column.astype(object) if isinstance(kind, pd.CategoricalDtype)
                                     else column)
@@ -223,7 +237,7 @@ def _column(name, column, given, said=None) -> tuple[tuple | None, np.ndarray, b
                         f"in states; {suggest_names(labels, strange[0])}")
     # unseen cells are −1, the last
     table = np.array([*(lookup[label] for label in found), -1], np.int32)
-    return labels, table[codes], guessed
+    return labels, table[codes]
 
 
 def _float(name, values: np.ndarray) -> np.ndarray:

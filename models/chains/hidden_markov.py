@@ -54,21 +54,9 @@ def named(emission: str) -> str:
 
 @probml.model
 def hidden_markov(
-    k: int,
-    d: int = 1,
-    emission: str = "normal",
-    initial: str = "free",
-    symbols: int = 2,
-    concentration=1.0,
-    sticky=0.0,
-    alpha=1.0,
-    centre=None,
-    mean_scale=1000.0,
-    scale=None,
-    shape=2.0,
-    rate=0.01,
-    first=None,
-    transitions: str = "even",
+    k: int, d: int = 1, emission: str = "normal", initial: str = "free", symbols: int = 2,
+    concentration=1.0, sticky=0.0, alpha=1.0, centre=None, mean_scale=1000.0, scale=None, shape=2.0,
+    rate=0.01, first=None, transitions: str = "even",
 ):
     """k latent states in turn, each with its own distribution of the observation at a step.
 
@@ -126,8 +114,8 @@ def hidden_markov(
     if np.any(np.asarray(sticky, float) < 0):
         raise probml.ModelError(f"hidden_markov(sticky={sticky!r}): expected non-negative numbers")
     if emission == "normal" or emission in _COVARIANCES:
-        centre, scale = (centre_of("prior_centre", centre, d, "y"),
-                         scale_of("prior_scale", scale, d, "y"))
+        centre = centre_of("prior_centre", centre, d, "y")
+        scale = scale_of("prior_scale", scale, d, "y")
     if emission == "poisson":
         rate = from_data("prior_rate", rate, d)
     beginning, transition = _chain(k, initial, concentration, sticky, first, transitions)
@@ -144,11 +132,14 @@ def hidden_markov(
             mean = sample("mean", normal(centre, precision / mean_scale**2))
     else:
         priors = {
-            "categorical": ("probs", lambda: dist.Dirichlet(jnp.full(symbols, alpha))),
-            "bernoulli": ("probs", lambda: dist.Beta(alpha, alpha).expand([d]).to_event(1)),
-            "poisson": ("rate", lambda: dist.Gamma(jnp.full(d, shape), rate).to_event(1)),
+            "categorical": ("probs", lambda: dist.Dirichlet(jnp.full(symbols, alpha)),
+                            dist.Categorical),
+            "bernoulli": ("probs", lambda: dist.Beta(alpha, alpha).expand([d]).to_event(1),
+                          lambda probs: dist.Bernoulli(probs).to_event(1)),
+            "poisson": ("rate", lambda: dist.Gamma(jnp.full(d, shape), rate).to_event(1),
+                        lambda rate: dist.Poisson(rate).to_event(1)),
         }
-        name, prior = priors[emission]
+        name, prior, observation = priors[emission]
         with state:
             parameter = sample(name, prior())
     with probml.rows():
@@ -157,11 +148,8 @@ def hidden_markov(
             step = dist.Normal(mean[z], spread[z]).to_event(1)
         elif emission in _COVARIANCES:
             step = normal(mean[z], precision if tied else precision[z])
-        elif emission == "categorical":
-            step = dist.Categorical(parameter[z])
         else:
-            step = {"bernoulli": dist.Bernoulli,
-                    "poisson": dist.Poisson}[emission](parameter[z]).to_event(1)
+            step = observation(parameter[z])
         sample("y", step.to_event(1))
 
 

@@ -213,7 +213,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     def _infer(self, model, data, weights, start, complete):
         """The best of n_init starts, each with its own means: the engine's own start labels rows
         without regard to classes."""
-        if self.n_components == 1 or self.engine is not None and self.engine.finds != "point":
+        drawn = self.engine is not None and self.engine.capabilities.finds != "point"
+        if self.n_components == 1 or drawn:
             return super()._infer(model, data, weights, start, complete)
         fits = []
         # only the best one's warnings are the user's business

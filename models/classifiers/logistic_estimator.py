@@ -93,7 +93,8 @@ class LogisticRegression(RegressionResults, Planes):
         # A shift of all intercepts changes no probability: where there is to be a posterior, a
         # prior that tells nothing else holds it.
         penalty = 1 / self.C
-        loose = LOOSE if k > 2 and getattr(self.engine, "finds", "") == "posterior" else None
+        takes = getattr(self.engine, "capabilities", None)
+        loose = LOOSE if k > 2 and takes and takes.finds == "posterior" else None
         settings = {"weight_scale": "each" if penalty else None,
                     "bias_scale": loose if self.fit_intercept else 0}
         model = logistic_regression(**settings) if k == 2 else softmax_regression(states=k,

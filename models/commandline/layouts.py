@@ -124,21 +124,26 @@ def _arrange_columns(structure: Structure | None, model: Any,
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)
             else table[list(columns)] for name, columns in joined.items()}
-    if not chained:
-        data = {name: table[name] for name in plain} | made if joined else table[plain]
-        return Laid(data, len(table), None, {**remembered, **joined})
-    steps = _steps(table, layout.by)
-    arrays = {name: table[name].to_numpy() for name in plain}
-    arrays |= {name: value.to_numpy() for name, value in made.items()}
-    still = {name for name in arrays if name in structure.named
+    columns, steps = {**table[plain], **made} if joined else table[plain], None
+    if chained:
+        steps = _steps(table, layout.by)
+        columns = _sequences_of(structure, columns, steps, layout.by)
+    return Laid(columns, len(table), steps, {**remembered, **joined})
+
+
+def _sequences_of(structure: Structure, columns: Mapping[str, Any],
+                  steps: tuple[np.ndarray, ...], by: str | None) -> dict[str, Any]:
+    """Columns of a table of steps by sequence: one value of each where a site has no steps."""
+    still = {name for name in columns if name in structure.named
              and structure.named[name].time is None}
-    data = {name: (_sequence_constant(name, value, steps, layout.by) if name in still
-                   else _sequences(value, steps)) for name, value in arrays.items()}
-    if set(data) <= still:  # something along time tells how long sequences are, were it unseen
+    data = {name: (_sequence_constant(name, value.to_numpy(), steps, by) if name in still
+                   else _sequences(value.to_numpy(), steps)) for name, value in columns.items()}
+    if set(data) <= still:  # the lengths of sequences are those of a site along time, all missing
         bare = [s.name for s in structure.sites.values() if s.rows and s.time is not None
                 and len(s.cells) == 1]
-        data |= {name: _sequences(np.full(len(table), np.nan), steps) for name in bare[:1]}
-    return Laid(data, len(table), steps, {**remembered, **joined})
+        empty = np.full(sum(map(len, steps)), np.nan)
+        data |= {name: _sequences(empty, steps) for name in bare[:1]}
+    return data
 
 
 def _is_vector_site(structure: Structure | None, name: str) -> bool:

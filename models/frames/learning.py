@@ -67,30 +67,7 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
     width = X.shape[1]
     shown = tuple(f"column {j}" if names is None else f"column {names[j]!r}" for j in range(width))
 
-    def position(key, setting):
-        if names is not None and key in names:
-            return list(names).index(key)
-        if (isinstance(key, int | np.integer) and not isinstance(key, bool)
-            and -width <= key < width):
-            return int(key) % width
-        raise ModelError(f"{setting} names {key!r}, which is not a column: expected one of "
-                         f"{_columns(names, width)}")
-
-    if not isinstance(kinds, str | Mapping | None):
-        raise ModelError(f"kinds={kinds!r:.80}: expected None, one kind for all columns, or column "
-                         f"→ kind, got a {type(kinds).__name__}")
-    if categorical is not None and not isinstance(categorical, str) and (
-            not isinstance(categorical, Iterable) or getattr(categorical, "ndim", 1) != 1):
-        raise ModelError(f"categorical={categorical!r:.80}: expected None, 'all', or a list of "
-                         f"columns by name or index, got a {type(categorical).__name__}")
-    said: list[Any] = [kinds if isinstance(kinds, str) else None] * width
-    for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
-        said[position(key, "kinds")] = kind
-    if isinstance(categorical, str) and categorical == "all":
-        said = ["categorical"] * width
-    elif categorical is not None:
-        for key in categorical:
-            said[position(key, "categorical")] = "categorical"
+    said = _stated_kinds(categorical, kinds, width, names)
     guessed = tuple(kind is None for kind in said)
     found = [usual_of(column_of(X, j), shown[j]) if kind is None else kind
              for j, kind in enumerate(said)]
@@ -103,7 +80,7 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
             refuse_dates(column_of(X, j), shown[j])
     given = {}
     if isinstance(categories, Mapping):
-        given = {position(key, "categories"): _listed(value, f"categories[{key!r}]")
+        given = {_position(key, "categories", width, names): _listed(value, f"categories[{key!r}]")
                  for key, value in categories.items()}
     elif categories is not None:
         given = dict.fromkeys(range(width), _listed(categories, "categories"))
@@ -113,6 +90,37 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
                       if kind == "categorical" else None)
     return Columns(tuple(range(width) if names is None else names), tuple(found), tuple(labels),
                    spare, guessed)
+
+
+def _position(key: Any, setting: str, width: int, names: Sequence[str] | None) -> int:
+    """The number of a column that a setting names, by its name or number."""
+    if names is not None and key in names:
+        return list(names).index(key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool) and -width <= key < width:
+        return int(key) % width
+    raise ModelError(f"{setting} names {key!r}, which is not a column: expected one of "
+                     f"{_columns(names, width)}")
+
+
+def _stated_kinds(categorical: Any, kinds: Any, width: int,
+                  names: Sequence[str] | None) -> list[Any]:
+    """The kind of each column that the settings of `learn` state; None: none."""
+    if not isinstance(kinds, str | Mapping | None):
+        raise ModelError(f"kinds={kinds!r:.80}: expected None, one kind for all columns, or column "
+                         f"→ kind, got a {type(kinds).__name__}")
+    if categorical is not None and not isinstance(categorical, str) and (
+            not isinstance(categorical, Iterable) or getattr(categorical, "ndim", 1) != 1):
+        raise ModelError(f"categorical={categorical!r:.80}: expected None, 'all', or a list of "
+                         f"columns by name or index, got a {type(categorical).__name__}")
+    said: list[Any] = [kinds if isinstance(kinds, str) else None] * width
+    for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
+        said[_position(key, "kinds", width, names)] = kind
+    if isinstance(categorical, str) and categorical == "all":
+        said = ["categorical"] * width
+    elif categorical is not None:
+        for key in categorical:
+            said[_position(key, "categorical", width, names)] = "categorical"
+    return said
 
 
 def _listed(values: Any, name: str) -> tuple:

@@ -106,7 +106,7 @@ class Numeric(Standardized, Numbered, Unsure, RegressorMixin, Estimator):
 def unpenalised(engine, penalty: float):
     """An engine that, without a penalty, maximises the likelihood alone: then no coefficient has a
     prior, and one of a noise or a concentration is there for posteriors."""
-    point = engine.finds == "point" and not penalty and hasattr(engine, "prior")
+    point = engine.capabilities.finds == "point" and not penalty and hasattr(engine, "prior")
     return dataclasses.replace(engine, prior=False) if point else engine
 
 

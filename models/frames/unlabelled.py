@@ -117,7 +117,7 @@ class _Judge:
                              minlength=len(self.estimator.classes_))
         parts = min(FOLDS, int(counts.min()))
         engine = self.estimator.engine
-        if parts < 2 or engine is not None and engine.finds != "point":
+        if parts < 2 or engine is not None and engine.capabilities.finds != "point":
             return None
         random = np.random.default_rng(0)
         some = np.sort(random.permutation(self.rows)[:ROWS])

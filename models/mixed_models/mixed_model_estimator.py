@@ -190,7 +190,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
     def _figures(self) -> dict[str, Any]:
         found = super()._figures()
         engine = self.fit_.made_by
-        if engine is not None and engine.restricts:
+        if engine is not None and engine.capabilities.restricts:
             found = {f"REML {name}" if name == "log-likelihood" else name: value
                      for name, value in found.items()}
         levels = {f"levels of {name}": len(labels) for name, labels in self.groups_.items()}

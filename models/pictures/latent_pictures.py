@@ -51,29 +51,14 @@ def effects(fitted: Any, name: str | None = None, labels: Any = None, coordinate
             raise ModelError(f"effects: expected the name of a grouping, one of {have}")
         name = have[0]
     heading, name = name, sites.get(name, name)
-    fit = fitted if hasattr(fitted, "posterior") else fit_of("effects", fitted)
-    try:
-        own = fit.posterior(name)
-        mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
-    except Refusal:  # of draws
-        own = np.asarray(fit.draws(DRAWS)[name], float)
-        mean, spread = own.mean(0), own.std(0)
-    unit, several = getattr(fit, "units", {}).get(name), mean.ndim == 2
-    index = next((index for index in fit.structure.indexed.values() for axis in index.axes
-                  if axis.parameter == name), None) if unit is None and labels is None and (
-        hasattr(fit, "structure")) else None
-    if index is not None and index.input in fit.names:
-        labels = fit.names[index.input]
-    if unit is not None:  # of an estimator: in the units of its columns, by their names
-        mean, spread = unit.convert(name, {name: mean}), spread * unit.factor
-        labels = unit.names.get(0) if labels is None else labels
+    mean, spread, found, columns = _moments_of_levels(fitted, name)
+    labels, several = found if labels is None else labels, mean.ndim == 2
     if mean.ndim not in (1, 2):
         raise ModelError(f"effects(name={name!r}): expected effects (levels,) or (levels, "
                          f"coefficients), got the shape {mean.shape}")
-    if mean.ndim == 2 and isinstance(coordinate, str):
-        coordinate = place_of("effects", "coordinate", coordinate, () if unit is None else
-                              unit.names.get(1, ()))
-    if mean.ndim == 2:
+    if several:
+        if isinstance(coordinate, str):
+            coordinate = place_of("effects", "coordinate", coordinate, columns or ())
         whole = isinstance(coordinate, int | np.integer)
         if not (whole and -mean.shape[1] <= coordinate < mean.shape[1]):
             raise ModelError(f"effects(coordinate={coordinate!r:.80}): '{name}' has "
@@ -92,12 +77,32 @@ def effects(fitted: Any, name: str | None = None, labels: Any = None, coordinate
         ax.errorbar(mean[which], place[which], xerr=spread[which], fmt="o", markersize=4,
                     linewidth=1.3, color=colour)
     ax.axvline(middle, color="0.7", linewidth=1, linestyle=(0, (4, 2)), zorder=0)
-    ax.set_yticks(place if named else [], [str(word) for word in words] if named else [])
+    ax.set_yticks(*((place, list(map(str, words))) if named else ([], [])))
     ax.set_ylim(-0.8, len(mean) - 0.2)
-    column = coordinate if unit is None or 1 not in unit.names else unit.names[1][coordinate]
+    column = coordinate if columns is None else columns[coordinate]
     column = "intercept" if column == "1" else column
     ax.set_xlabel(f"effect of {heading}{f' on {column}' if several else ''}, with 95%")
     return ax
+
+
+def _moments_of_levels(fitted: Any, name: str) -> tuple[np.ndarray, np.ndarray, Any, Any]:
+    """Means and standard deviations of effects, (levels,) or (levels, coefficients), the labels of
+    the levels and the names of the coefficients; None where there are none."""
+    fit = fitted if hasattr(fitted, "posterior") else fit_of("effects", fitted)
+    try:
+        own = fit.posterior(name)
+        mean, spread = np.asarray(own.mean, float), np.sqrt(np.asarray(own.variance, float))
+    except Refusal:  # of draws
+        own = np.asarray(fit.draws(DRAWS)[name], float)
+        mean, spread = own.mean(0), own.std(0)
+    unit = getattr(fit, "units", {}).get(name)
+    if unit is not None:  # of an estimator: in the units of its columns, by their names
+        return (unit.convert(name, {name: mean}), spread * unit.factor, unit.names.get(0),
+                unit.names.get(1))
+    indexed = fit.structure.indexed.values() if hasattr(fit, "structure") else ()
+    index = next((index for index in indexed for axis in index.axes if axis.parameter == name),
+                 None)
+    return mean, spread, None if index is None else fit.names.get(index.input), None
 
 
 def groupings(fitted: Any) -> list[str]:
@@ -172,6 +177,31 @@ def _band(ax, place: np.ndarray, table: Any, colour: str, label: str | None) -> 
     ax.plot(place, np.asarray(table["value"], float), color=colour, linewidth=1.4, label=label)
 
 
+def _scores_of(fitted: Any, X: Any) -> tuple[Any, Any, list[str] | None, str]:
+    """Scores, loadings, the names of columns, and what a score is of, of an estimator; else scores
+    and loadings as they are."""
+    if not hasattr(fitted, "transform"):
+        return fitted, X, None, "factor"
+    fit_of("biplot", fitted)
+    loadings, names = (getattr(fitted, name, None) for name in ("loadings_", "feature_names_in_"))
+    loadings = fitted.components_.T if loadings is None else loadings
+    return (np.asarray(fitted.transform(X), float), np.asarray(loadings, float),
+            None if names is None else list(map(str, names)),
+            "component" if "PCA" in type(fitted).__name__ else "factor")
+
+
+def _draw_arrows(ax, tips: np.ndarray, words: list[str], near: float) -> None:
+    """An arrow from 0 to each tip, (d, 2), with its word at a distance of others."""
+    for word, (across, up), more in zip(words, tips, _lifted(tips, near), strict=True):
+        ax.annotate("", (across, up), (0, 0), arrowprops={"arrowstyle": "->", "color": INK,
+                                                         "linewidth": 1.2, "shrinkA": 0,
+                                                         "shrinkB": 0})
+        aside = 4 if across >= 0 else -4, (3 if up >= 0 else -3) + more
+        ax.annotate(word, (across, up), xytext=aside,
+                    textcoords="offset points", fontsize=9, ha="left" if across >= 0 else "right",
+                    va="bottom" if up >= 0 else "top")
+
+
 def _lifted(tips: np.ndarray, near: float) -> list[float]:
     """How far, in points, each word is moved away from the words below it on its side."""
     out, last = [0.0] * len(tips), {}
@@ -198,18 +228,10 @@ def biplot(fitted: Any, X: Any, names: Any = None, groups: Any = None, *, ax=Non
     Raises:
         ModelError: fewer than two factors, loadings of another width, other names than columns.
     """
-    scores, loadings, axis = fitted, X, "factor"
-    if hasattr(fitted, "transform"):
-        fit_of("biplot", fitted)
-        scores = np.asarray(fitted.transform(X), float)
-        loadings = getattr(fitted, "loadings_", None)
-        loadings = fitted.components_.T if loadings is None else loadings
-        loadings = np.asarray(loadings, float)
-        if names is None and getattr(fitted, "feature_names_in_", None) is not None:
-            names = list(map(str, fitted.feature_names_in_))
-        axis = "component" if "PCA" in type(fitted).__name__ else "factor"
+    scores, loadings, columns, axis = _scores_of(fitted, X)
     scores, loadings = (numbers_of("biplot", name, value, (2,)) for name, value in (
         ("scores", scores), ("loadings", loadings)))
+    names = columns if names is None else names
     if scores.ndim != 2 or scores.shape[1] < 2 or loadings.shape[1:] != scores.shape[1:]:
         raise ModelError(f"biplot: expected scores (n, k) and loadings (d, k) of the same k, at "
                          f"least 2, got {scores.shape} and {loadings.shape}")
@@ -230,15 +252,7 @@ def biplot(fitted: Any, X: Any, names: Any = None, groups: Any = None, *, ax=Non
     long = np.abs(scores[:, :2]).max() / max(np.abs(loadings[:, :2]).max(), 1e-300)
     tips = loadings[:, :2] * 0.85 * long
     wide, high = 1.35 * np.abs(np.concatenate([scores[:, :2], tips])).max(0)  # room for names
-    lifted = _lifted(tips, 0.08 * high)
-    for word, (across, up), more in zip(words, tips, lifted, strict=True):
-        ax.annotate("", (across, up), (0, 0), arrowprops={"arrowstyle": "->", "color": INK,
-                                                         "linewidth": 1.2, "shrinkA": 0,
-                                                         "shrinkB": 0})
-        aside = 4 if across >= 0 else -4, (3 if up >= 0 else -3) + more
-        ax.annotate(word, (across, up), xytext=aside,
-                    textcoords="offset points", fontsize=9, ha="left" if across >= 0 else "right",
-                    va="bottom" if up >= 0 else "top")
+    _draw_arrows(ax, tips, words, 0.08 * high)
     ax.set(xlim=(-wide, wide), ylim=(-high, high))
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)

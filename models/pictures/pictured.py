@@ -58,41 +58,43 @@ def ask(fitted, X, numbers=True) -> Asked:
                              f"components to draw")
     classes = [str(label) for label in getattr(estimator, "classes_", fit.labels(target))]
     title = "class" if hasattr(estimator, "classes_") or target == "class" else "component"
-    names, values, data = [], None, None
-    if X is not None and estimator is not None:
-        if hasattr(X, "columns"):
-            names = list(map(str, X.columns))
-        elif (shape := np.asarray(X, object).shape)[1:2]:
-            names = [f"column {j}" for j in range(shape[1])]
-        else:
-            raise DataError(f"X={X!r:.80}: expected rows and columns, got the shape {shape}")
-        values = X
-        if numbers:
-            values = floats(X)
-        columns = getattr(X, "columns", None)
+    rows = (([], None, None) if X is None else _mapping_rows(X, numbers) if estimator is None
+            else _table_rows(estimator, X, numbers))
+    return Asked(fit, target, *rows, classes, title)
 
-        def data(rows):
-            return estimator._asked(rows if columns is None or hasattr(rows, "columns")
-                                    else type(X)(rows, columns=columns))
 
-    elif X is not None:
-        if not isinstance(X, Mapping):
-            raise ModelError(f"a Fit takes its data as a mapping, {{'x': X}}, got "
-                             f"{type(X).__name__}")
-        values = X
-        if numbers:
-            if len(X) != 1:
-                raise ModelError(f"expected one site in the data, got {list(X)}: pass a fitted "
-                                 f"estimator, or choose one site")
-            ((name, values),) = X.items()
-            flat = np.ndim(values) == 1
-            values = floats(values[:, None] if flat else values)
-            names = [name] if flat else [f"{name}[{j}]" for j in range(values.shape[1])]
+def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], Any, Any]:
+    """Names of columns, values, and what makes data of values, of an estimator's rows."""
+    columns = getattr(X, "columns", None)
+    if columns is not None:
+        names = list(map(str, columns))
+    elif (shape := np.asarray(X, object).shape)[1:2]:
+        names = [f"column {j}" for j in range(shape[1])]
+    else:
+        raise DataError(f"X={X!r:.80}: expected rows and columns, got the shape {shape}")
 
-        def data(rows):
-            return rows if isinstance(rows, Mapping) else {name: rows[:, 0] if flat else rows}
+    def data(rows):
+        return estimator._asked(rows if columns is None or hasattr(rows, "columns")
+                                else type(X)(rows, columns=columns))
 
-    return Asked(fit, target, names, values, data, classes, title)
+    return names, floats(X) if numbers else X, data
+
+
+def _mapping_rows(X, numbers: bool) -> tuple[list[str], Any, Any]:
+    """The same of the data of a Fit; as numbers those of its one site."""
+    if not isinstance(X, Mapping):
+        raise ModelError(f"a Fit takes its data as a mapping, {{'x': X}}, got {type(X).__name__}")
+    if not numbers:
+        return [], X, lambda rows: rows
+    if len(X) != 1:
+        raise ModelError(f"expected one site in the data, got {list(X)}: pass a fitted estimator, "
+                         f"or choose one site")
+    ((name, values),) = X.items()
+    flat = np.ndim(values) == 1
+    values = floats(values[:, None] if flat else values)
+    names = [name] if flat else [f"{name}[{j}]" for j in range(values.shape[1])]
+    return names, values, lambda rows: (
+        rows if isinstance(rows, Mapping) else {name: rows[:, 0] if flat else rows})
 
 
 def floats(X) -> np.ndarray:

@@ -163,7 +163,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
                                                self.penalty)
         data |= {"weight_scale": self._unit / np.sqrt(self.penalty)} if self.penalty else {}
         # a point has the same coefficients whatever the noise
-        data |= {"variance": 1.0} if normal and engine and engine.finds == "point" else {}
+        if normal and engine and engine.capabilities.finds == "point":
+            data |= {"variance": 1.0}
         level = self._first_level(self._about(y), weights, trials)
         start = {"beta": np.zeros(X.shape[1])}
         start |= {"intercept": level} if self.fit_intercept else {}

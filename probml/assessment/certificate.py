@@ -192,7 +192,7 @@ def check(
 
 
 def _with_posterior(engine: Engine) -> Engine:
-    if engine.finds == "point":
+    if engine.capabilities.finds == "point":
         raise Refusal(f"check: {type(engine).__name__} gives a point estimate, and check needs a "
                       f"posterior: choose another engine with engine=; explain(data) lists them")
     return engine

@@ -108,7 +108,7 @@ def _by_cell(structure: Structure, parameter: str, child: str) -> list[jax.Array
 
     def arguments(value):
         out = evaluate(program, *({**env, parameter: value}[n] for n in takes))
-        tail = site.family.argument_event
+        tail = site.traits.argument_event
         cells = (site.layout(leaf, tail[key]) for key, leaf in zip(site.arguments, out, strict=True)
                  if jnp.issubdtype(leaf.dtype, jnp.floating))
         return [_by_column(leaf, bool(site.event), site.cells[0]) for leaf in cells]

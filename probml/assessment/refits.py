@@ -137,7 +137,7 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
         return _Ran(at.plan, at.rows, at.known, fitting.check_precision(at.plan, outcome, at.known,
                                                                             at.rows))
 
-    ran, note = precise(attempt, lambda ran: ran.outcome, engine.uses_prior,
+    ran, note = precise(attempt, lambda ran: ran.outcome, engine.capabilities.uses_prior,
                         digits.find_precision_loss(problem.data))
     with jax.enable_x64(double or note is not None):
         values, chain = _values(engine, ran, problem.seed, draws)

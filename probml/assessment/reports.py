@@ -55,9 +55,8 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
         for index in np.ndindex(value.shape):
             label = dimensions.entry(name, index, entries)
             records.append({"parameter": label} | {c: v[index] for c, v in columns.items()})
-    columns = list(dict.fromkeys(column for record in records for column in record))
-    if "note" in columns:  # behind the numbers
-        columns = [*(column for column in columns if column != "note"), "note"]
+    columns = sorted(dict.fromkeys(column for record in records for column in record),
+                     key="note".__eq__)  # behind the numbers
     table = Estimates(records, columns=columns or ["parameter", "value"])
     out = table.set_index("parameter")
     if "note" in out:
@@ -102,7 +101,8 @@ def standard_errors(fit: Fitted, names: Sequence[str],
                     widths: Callable[[], Widths | None]) -> dict[str, np.ndarray]:
     """See Fit._with_errors; `widths` of a point."""
     known = {**deviations(_ways(fit, names)), **posterior_deviations(fit)}
-    if known.keys() >= set(names) and (not fit.belief.partly or fit.by and fit.by.restricts):
+    restricted = fit.by is not None and fit.by.capabilities.restricts
+    if known.keys() >= set(names) and (restricted or not fit.belief.partly):
         return {name: known[name] for name in names}
     found = widths()
     return {name: standard_error(fit, Widths({}, {}) if found is None else found, name,
@@ -197,7 +197,7 @@ def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
     return {name: np.asarray(value)[None] for name, value in fit._draws(KEPT, 0).items()}
 
 
-def log_likelihood(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray]) -> np.ndarray:
+def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> np.ndarray:
     """log p(row | θ) of every draw of θ and every row, the row's own hidden discrete sites summed
     out: (chains, draws, n), nats.
 

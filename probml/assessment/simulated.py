@@ -27,12 +27,11 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
                                                                                     bool]:
     """What of the simulated rows is to be seen, the values being placeholders, and whether they are
     the user's data."""
-    if isinstance(data, int | np.integer) and not isinstance(data, bool):
+    if _is_integer(data):
         if rows is not None:
             raise ModelError(f"check({data}, rows={rows}): give the number of rows once")
         data, rows = None, int(data)
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int | np.integer)
-                             or rows < 1):
+    if rows is not None and not (_is_integer(rows) and rows >= 1):
         raise ModelError(f"check(rows={rows!r}): expected an integer of at least 1")
     names = getattr(data, "column_names", data if data is not None else ())
     try:
@@ -59,6 +58,10 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
             columns[site.name] = tables.Column(np.zeros(shape,
                                                         np.int32 if site.discrete else float), None)
     return held._replace(table=replace(held.table, columns=columns)), False
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def simulated(

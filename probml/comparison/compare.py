@@ -207,7 +207,7 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
             kind = Density if fit.model.whole else Fitted
             found = kind(str(name), fit, held, engines.get(name))
         n = found.held.table.rows if source is None else found.rows
-        count = fit.data.table.rows if fit.data is not None else None
+        count: float | None = fit.data.table.rows if fit.data is not None else None
         if fit.kept is not None and not fit.kept.running:
             count = float(np.asarray(fit.kept.summary.weights))
         if count is not None and abs(count - n) > 0.5:

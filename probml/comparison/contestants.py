@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment import either_arviz, reports, whole_arviz
-from probml.comparison.folds import engine_of, mapping
+from probml.comparison.folds import mapping, refit
 from probml.dataset import dataset
 from probml.device import load
 from probml.engines.engine import Status, short_name
@@ -51,10 +51,10 @@ class Fitted:
     @property
     def count(self) -> int:
         """n of the Bayesian information criterion."""
-        n = self.held.table.rows
-        if self.held.structure.chains:
-            n = n * self.held.steps if self.held.lengths is None else int(self.held.lengths.sum())
-        return n
+        n, lengths = self.held.table.rows, self.held.lengths
+        if not self.held.structure.chains:
+            return n
+        return n * (self.held.steps or 1) if lengths is None else int(lengths.sum())
 
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         """log p(row | parameters) at every draw: (chains, draws, rows)."""
@@ -97,8 +97,7 @@ class Fitted:
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """log p(row | the training rows) of the test rows."""
-        engine = self.engine or engine_of(self.fit)
-        fit = self.fit.model.fit(mapping(self.held.taken(train)), engine, seed=seed)
+        fit = refit(self.fit, self.held.taken(train), self.engine, seed)
         return fit.log_prob(mapping(self.held.taken(test)))
 
 

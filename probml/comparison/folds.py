@@ -12,6 +12,7 @@ from probml.engines.engine import Engine, Status
 from probml.engines.ladder import written
 from probml.errors import ModelError, Refusal
 from probml.interface.fit import Fit
+from probml.interface.model import Model
 
 
 def own_rows(fits: Mapping[str, Any], data: Any) -> dict[str, Any]:
@@ -42,6 +43,12 @@ def mapping(held: dataset.Data) -> dict[str, np.ndarray]:
     columns = {name: column.values_or_nan if column.likelihood is None else column.likelihood
                for name, column in table.columns.items()}
     return {**table.inputs, **table.values, **columns}
+
+
+def refit(fit: Fit, held: dataset.Data, engine: Engine | None, seed: int) -> Fit:
+    """The same model fitted to other rows, by an engine or the fit's own."""
+    assert isinstance(fit.model, Model)  # a Bound to the rooms below
+    return fit.model.fit(mapping(held), engine or engine_of(fit), seed=seed)
 
 
 def engine_of(fit: Fit) -> Engine:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from probml.assessment import reports
-from probml.comparison.folds import engine_of, left_out, mapping, own_rows, splits_of
+from probml.comparison.folds import left_out, mapping, own_rows, refit, splits_of
 from probml.dataset import dataset
 from probml.dataset.frames import as_pandas, is_table
 from probml.errors import DataError, ModelError
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
     value: np.ndarray  # (n,) labels, or numbers
     probabilities: np.ndarray | None = None  # (n, k) of a discrete target
-    labels: Sequence = ()  # of the k columns
+    labels: Sequence | np.ndarray = ()  # of the k columns
     density: np.ndarray | None = None  # (n,) log p(truth), of a continuous target
     why: str | None = None  # there is neither
 
@@ -62,8 +62,7 @@ class _Fitted:
         return self.fit.structure.sites[self.target].states is not None
 
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
-        fit = self.fit.model.fit(mapping(self.held.taken(train)),
-                                 self.engine or engine_of(self.fit), seed=seed)
+        fit = refit(self.fit, self.held.taken(train), self.engine, seed)
         shown = mapping(self.held.taken(test))
         blind = {**shown, self.target: np.full(len(test), np.nan)}
         if not self.discrete:
@@ -140,13 +139,8 @@ def predictions(
         raise DataError(f"compare(target='{target}'): {len(known)} rows have it, expected at least "
                         f"2")
     others = np.setdiff1d(np.arange(len(truth)), known)
-    if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
-        splits = splits_of(FOLDS if folds is None else folds, len(known), seed,
-                           truth[known] if discrete else None)
-        splits = [(np.concatenate([known[train], others]), known[test]) for train, test in splits]
-    else:
-        splits = [(train, np.intersect1d(test, known))
-                  for train, test in splits_of(folds, len(truth), seed)]
+    splits = _splits(truth, known, others, folds, discrete, seed)
+    scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
     if discrete:
         _refuse_absent(truth, splits, target)
     terms: dict[str, dict[str, np.ndarray]] = {}
@@ -156,28 +150,35 @@ def predictions(
         try:
             terms[name], why = _terms(contestant, truth, splits, others, seed)
             missing[name] = {} if why is None else dict.fromkeys(
-                ("log_score", "brier") if discrete else ("log_score",), why
-            )
+                [score for score in scores if score != plain], why)
         except (ModelError, DataError) as error:
             failed[name] = str(error)
-            missing[name] = dict.fromkeys(DISCRETE if discrete else CONTINUOUS, str(error))
+            missing[name] = dict.fromkeys(scores, str(error))
     left_out("compare", failed, contestants)
-    table = _table(terms, DISCRETE if discrete else CONTINUOUS, truth)
+    table = _table(terms, scores, truth)
     scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()),
                      default=0))
     # a contestant that could not be judged at all does not choose the criterion
     alive = table.notna().any(axis=1)
-    complete = [score for score in (DISCRETE if discrete else CONTINUOUS)
-                if table[score][alive].notna().all()]
-    criterion = complete[0] if complete else "accuracy" if discrete else "rmse"
-    greater = (DISCRETE if discrete else CONTINUOUS)[criterion]
-    table = table.sort_values(criterion, ascending=not greater, kind="stable")
+    criterion = next((score for score in scores if table[score][alive].notna().all()), plain)
+    table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
     notes = [f"'{target}' is missing in {len(others)} rows: fits have used these rows, estimators "
              f"have not"] if len(others) else []
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
                     "missing": reasons, "notes": notes}
     return table
+
+
+def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: Any, discrete: bool,
+            seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training and test rows of every fold: rows without the target are never test rows."""
+    if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
+        found = splits_of(FOLDS if folds is None else folds, len(known), seed,
+                          truth[known] if discrete else None)
+        return [(np.concatenate([known[train], others]), known[test]) for train, test in found]
+    return [(train, np.intersect1d(test, known))
+            for train, test in splits_of(folds, len(truth), seed)]
 
 
 # Who is compared

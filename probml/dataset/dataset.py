@@ -153,14 +153,12 @@ class Data(NamedTuple):
         lengths = None if shown is None else ragged.count_steps(shown)
         if lengths is None:
             return self
-        dead, columns = np.arange(self.steps) >= lengths[:, None], dict(self.table.columns)
+        dead, columns = np.arange(self.steps or 0) >= lengths[:, None], dict(self.table.columns)
         for name, column in columns.items():
-            if sites[name].time is None:
-                continue
-            beyond = np.expand_dims(dead, [1 + i for i in range(column.seen.ndim - 1)
-                                           if i != sites[name].time])
-            seen = column.seen | beyond
-            columns[name] = replace(column, seen=None if seen.all() else seen)
+            if sites[name].time is not None and column.seen is not None:
+                seen = column.seen | np.expand_dims(dead, [
+                    1 + i for i in range(column.seen.ndim - 1) if i != sites[name].time])
+                columns[name] = replace(column, seen=None if seen.all() else seen)
         return self._replace(table=replace(self.table, columns=columns), lengths=lengths)
 
     def observed_steps(self) -> np.ndarray | None:
@@ -180,10 +178,11 @@ class Data(NamedTuple):
             inputs: those with an axis of time, at the steps that follow.
         """
         table, sites, timed = self.table, self.structure.sites, self.structure.timed
-        missing = [name for name in timed if np.shape(inputs.get(name))[:2] != (table.rows, more)]
+        missing = [name for name in timed
+                   if np.shape(inputs.get(name, 0))[:2] != (table.rows, more)]
         if missing:
             shape = (table.rows, more, *table.inputs[missing[0]].shape[2:])
-            got = np.shape(inputs.get(missing[0]))
+            got = np.shape(inputs.get(missing[0], 0))
             raise ModelError(f"forecast needs the input '{missing[0]}' at the steps that follow, "
                              f"{shape}, got {got}")
         out: dict[str, Any] = dict(table.values)
@@ -293,7 +292,7 @@ class Data(NamedTuple):
         """Whether evidence on every cell of the network takes little memory, and compiling a
         program for it more than running it."""
         return self.table.rows <= FEW and self.table.rows * sum(
-            self.structure.sites[n].states for n in self.structure.network
+            self.structure.sites[n].states or 0 for n in self.structure.network
         ) <= HELD
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
@@ -390,11 +389,11 @@ class Data(NamedTuple):
 
     def _units(self, name: str) -> np.ndarray:
         """What is seen of a site, (rows, steps or 1, cells)."""
-        seen, time = self.table.columns[name].seen, self.structure.sites[name].time
-        n = self.table.rows
-        return seen.reshape(n, 1, -1) if time is None else np.moveaxis(seen, 1 + time, 1).reshape(
-            n, self.steps, -1
-        )
+        column, time = self.table.columns[name], self.structure.sites[name].time
+        seen = np.ones(column.values.shape, bool) if column.seen is None else column.seen
+        steps = 1 if time is None else seen.shape[1 + time]
+        seen = seen if time is None else np.moveaxis(seen, 1 + time, 1)
+        return seen.reshape(self.table.rows, steps, -1)
 
     def _descendants(self, name: str) -> list[str]:
         found, stack = [], list(self.structure.children[name])

@@ -69,7 +69,8 @@ def written(value: Any) -> str:
     if isinstance(value, int | np.integer):
         return str(int(value))
     if isinstance(value, float | np.floating):
-        return f"{float(value):.5g}" if abs(value) < 1e5 or value != int(value) else f"{value:.0f}"
+        number = float(value)
+        return f"{number:.5g}" if abs(number) < 1e5 or number != int(number) else f"{number:.0f}"
     text = " ".join(str(value).split())
     return text if len(text) <= 40 else f"{text[:39]}…"
 
@@ -129,7 +130,7 @@ def column_of(name: str, values: Any) -> Column:
         kind = series.dtype
     gaps = series.isna()
     known = series[~gaps]
-    common = {"name": name, "rows": count, "missing": int(gaps.sum())}
+    common: dict[str, Any] = {"name": name, "rows": count, "missing": int(gaps.sum())}
     if not len(known):
         return Column(type="number" if pd.api.types.is_numeric_dtype(kind) else "text", **common)
     example = known.iloc[0]

@@ -62,8 +62,8 @@ def _resolve_kinds(model: Bound, specs: tuple) -> tuple:
         if whole == given:
             raise
         try:
-            indexed = structure_of(model, whole).indexed
-            found = {name: whole[name] if name in indexed else given[name] for name in given}
+            found = {**given, **{name: whole[name] for name in structure_of(model, whole).indexed
+                                 if name in given}}
             structure_of(model, found)
         except ModelError:
             raise error from None

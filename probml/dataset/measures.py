@@ -29,15 +29,17 @@ def moments_by_column(held: Data, names: Iterable[str]) -> dict[str, Moments | N
     """Column → its moments, of those by which some of the sites are measured; None where nothing
     is seen of it."""
     sites = held.structure.sites
-    columns = {sites[name].measure.of for name in names if sites[name].measure is not None}
+    columns = {measure.of for measure in (sites[name].measure for name in names)
+               if measure is not None}
     return {of: moments_of(held, of) for of in sorted(columns)}
 
 
 def merged(one: Mapping[str, Moments | None],
            other: Mapping[str, Moments | None]) -> dict[str, Moments | None]:
     """Of the rows of both, the columns of the first."""
-    return {of: own if other.get(of) is None else other[of] if own is None
-            else own.merged(other[of]) for of, own in one.items()}
+    found = {of: (own, other.get(of)) for of, own in one.items()}
+    return {of: mine if theirs is None else theirs if mine is None else mine.merged(theirs)
+            for of, (mine, theirs) in found.items()}
 
 
 def values_of(sites: Mapping[str, Site],

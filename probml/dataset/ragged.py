@@ -3,7 +3,7 @@ steps of each row count."""
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -26,34 +26,31 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
     Raises:
         DataError: an empty sequence, or sequences of different width.
     """
-    if not isinstance(value, list | tuple) and not (isinstance(value, np.ndarray)
-                                                    and value.dtype.hasobject and value.ndim == 1):
+    objects = isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1
+    if not objects and not isinstance(value, list | tuple):
         return value
     read = [(part, None) if isinstance(part, np.ndarray | np.generic | float | int) else
             labels_of(as_pandas(part)) for part in value]
     parts = [np.asarray(part) for part, _ in read]
-    if not parts or any(part.ndim == 0 for part in parts):
+    if min((part.ndim for part in parts), default=0) == 0:
         return value
     lengths = [len(part) for part in parts]
     if 0 in lengths:
         raise DataError(f"'{name}': sequence {lengths.index(0)} is empty, expected at least 1 "
                         f"step: drop it.")
     if len(set(lengths)) == 1:
-        dated = any(own is not None and own.dates is not None for _, own in read)
+        dated = any(getattr(own, "dates", None) is not None for _, own in read)
         return np.stack(parts) if dated else value
-    tails = {part.shape[1:] for part in parts}
-    if len(tails) > 1:
-        odd = next(i for i, part in enumerate(parts) if part.shape[1:] != parts[0].shape[1:])
+    odd = next((i for i, part in enumerate(parts) if part.shape[1:] != parts[0].shape[1:]), None)
+    if odd is not None:
         raise DataError(
             f"'{name}': sequence {odd} has the shape {parts[odd].shape}, sequence 0 "
             f"{parts[0].shape}: only the number of steps may differ."
         )
-    kinds = {part.dtype.kind for part in parts}
-    text = not kinds <= set("biuf")
-    kind = object if text else np.result_type(*parts) if not unseen else np.result_type(*parts,
-                                                                                        np.float32)
-    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]),
-                  (None if text else np.nan) if unseen else 0, kind)
+    kind, missing = np.dtype(object), cast(Any, None)
+    if {part.dtype.kind for part in parts} <= set("biuf"):
+        kind, missing = np.result_type(*parts, *[np.float32] * unseen), np.nan
+    out = np.full((len(parts), max(lengths), *parts[0].shape[1:]), missing if unseen else 0, kind)
     for row, part in zip(out, parts, strict=True):
         row[: len(part)] = part
     return out
@@ -68,7 +65,7 @@ def of_column(value: Any) -> Any:
 def of_table(data: Any) -> Any:
     """A table of Arrow with columns of lists as a mapping, these as sequences; all else as it is.
     """
-    schema = getattr(data, "schema", None)
+    schema: Any = getattr(data, "schema", None)
     if (type(data).__module__.partition(".")[0] != "pyarrow"
         or not any(arrow_values.is_list(kind) for kind in schema.types)):
         return data
@@ -139,15 +136,15 @@ def along_time(structure: Structure, items: Mapping[str, Any],
     out, lengths, each = {}, {}, {}
     for name, value in items.items():
         site = structure.sites.get(name)
-        if name in structure.timed or (site is not None and site.time is not None):
+        time = 0 if name in structure.timed else getattr(site, "time", None)
+        if time is not None:
             if _is_single_sequence(structure, name, value):
                 value = [value]
             before, value = value, padded(name, value, name not in structure.timed)
             if value is not before:
                 each[name] = np.array([len(part) for part in before])
-            axis = 1 + (site.time if site is not None else 0)
             shape = np.shape(value)
-            if len(shape) <= axis:
+            if len(shape) <= 1 + time:
                 cells = "".join(f", {size}" for size in (
                     site.along("steps") if site is not None else ("steps",)
                 ))
@@ -155,7 +152,7 @@ def along_time(structure: Structure, items: Mapping[str, Any],
                     f"'{name}' has the wrong shape: expected (rows{cells}), got {shape}: a row is "
                     f"a sequence; pass a single sequence as {name}[None]"
                 )
-            lengths[name] = shape[axis]
+            lengths[name] = shape[1 + time]
         out[name] = value
     known = structure.declared or (next(iter(lengths.values())) if lengths else steps)
     if known is None:

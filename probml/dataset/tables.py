@@ -102,17 +102,18 @@ def read(
         raise DataError(f"{model}: the input '{missing}' is missing: bind it, {model}(…, "
                         f"{missing}=...), or give it in the data.{hint}")
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
-    for name in (name for name in items if name not in inputs):
+    sites = [name for name in items if name not in inputs]
+    for name in sites:
         bare = frame and not arrow_values.holds_lists(items[name])
         frames.check(name, bare, expected, inputs, model)
     inside = {name: name in inputs or expected[name].rows for name in items}
     raws = {name: as_raw(f"'{name}'", value, inside[name]) for name, value in items.items()}
     counts = {name: len(raw.values) for name, raw in raws.items() if inside[name]}
-    raws |= {name: _shaped(expected[name], raw) for name, raw in raws.items() if name not in inputs}
+    raws |= {name: _shaped(expected[name], raws[name]) for name in sites}
     n = _agreed(counts, rows, height,
                 [name for name, e in expected.items() if e.rows] + list(inputs), model)
     columns, values, kept = {}, {}, {}
-    for name in (name for name in items if name not in inputs):
+    for name in sites:
         column, own = _site(expected[name], raws[name], labels.get(name), asked)
         if own is not None:
             kept[name] = own

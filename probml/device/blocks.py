@@ -12,9 +12,9 @@ from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.dataset.tables import Column
 from probml.device.lanes import Kinds
-from probml.device.load import Room, located, packed, scattered, used
+from probml.device.load import Room, located, packed, placed_values, scattered, used
 from probml.device.rows import Chunk, Known, Resident
-from probml.numerics.transfer import aligned, placed
+from probml.numerics.transfer import aligned
 from probml.plan.plan import Plan
 
 NUMBERS = 2**20  # numbers that a block holds
@@ -45,7 +45,6 @@ class Blocks:
     def __init__(self, data: Data, plan: Plan, weights: np.ndarray | None, measured: bool = True):
         self.data, self.plan, self.weights = data, plan, weights
         self.kinds = Kinds(jnp.result_type(float), jnp.result_type(int))
-        sites, dtype = data.structure.sites, self.kinds.real
         found = {name: column for name, column in used(data, plan).items()
                  if name in plan.centred or scattered(plan, name)}
         self.measured = tuple(found) if measured else ()
@@ -55,10 +54,7 @@ class Blocks:
         index = self._sample_rows()
         guess = {name: Moments.of(_of(column, index)) for name, column in found.items()}
         self.centre, spread = located(plan, guess, len(index))
-        self.given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
-                      for name, value in data.table.values.items()}
-        self.known = Known(self.given, {name: placed(value, dtype)
-                                        for name, value in self.centre.items()}, spread)
+        self.known = placed_values(data, self.centre, spread)
 
     @property
     def fits_few_blocks(self) -> bool:

@@ -42,9 +42,12 @@ class Kinds(NamedTuple):
     whole: Any
 
 
-def fitting_rows(width: int, copies: int) -> int:
-    """Rows a chunk of sequences that touch so many numbers each: enough lanes, if memory allows,
-    and no more than stay in cache."""
+def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
+    """Rows a chunk: of sequences of so many steps enough lanes, if memory allows, and no more than
+    stay in cache."""
+    if not steps:
+        return plan.chunk_rows(copies)
+    width = plan.width * bucket(steps)
     enough = min(LANES, max(AT_ONCE // (width * copies), 1))
     return int(np.clip(CHUNK // width, enough, 8192))
 
@@ -184,15 +187,14 @@ class Lanes:
         inside = (*plan.steps, *plan.counted, *asked, *self.chained)
         above = {p for name in inside for p in named[name].parents if sites[p].rows
                  and p not in plan.variables}
-        used = {i for name in (*plan.steps, *asked, *self.chained) for i in named[name].inputs}
+        used = set().union(*(named[name].inputs for name in (*plan.steps, *asked, *self.chained)))
         values, seen, unseen, inputs = {}, {}, {}, {}
         for name, column in columns.items():
             time = sites[name].time
-            if time is None and name not in above and name not in self.chained:
+            if time is None and name not in (*above, *self.chained):
                 continue
-            shift = None
-            if name in plan.centred and time is not None:
-                shift = self._centre(name, centre, spreads)
+            shift = (self._centre(name, centre, spreads)
+                     if name in plan.centred and time is not None else None)
             values[name] = self.ship(column.values, time,
                                      self.kinds.whole if sites[name].discrete else dtype,
                                      shift, None if shift is None else column.seen)

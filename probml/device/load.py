@@ -27,6 +27,7 @@ LANES = 32  # sequences of a part at least, for threads
 PARTED = 2**22  # numbers that a pass goes through, from which chunks are a multiple of the parts
 MANY = 32  # chunks from which their number is a multiple of 8
 PART = 2**24  # bytes that are worth a thread to copy
+FEW = 1024  # rows and steps that stay on the host until a program takes them
 
 
 def load(
@@ -49,71 +50,84 @@ def load(
         least: fewer rows are padded to so many, so that one program serves them all.
         params: where the rows will be met, or begin to be, as far as known: chains with improbable
             moves are treated with more care.
-        roomy: few steps are padded to a power of two, so that one program serves shorter sequences.
+        roomy: of a question, which one program answers: few rows stay on the host until it takes
+            them (JAX's device_put takes longer than such a program), and few steps are padded to a
+            power of two, so that it serves shorter sequences.
         devices: chunks are as many on each of so many.
 
     Cost: one centred copy of the data in JAX's float type, but for long inputs that can be read
         where they are (in_place.py); padding repeats the first row at weight 0.
     """
-    table, sites = data.table, data.structure.sites
-    dtype = jnp.result_type(float)
-    laid = keep if isinstance(keep, Layout) else None
-    index = None if keep is None else np.asarray(laid.index if laid else keep)
-    tiles = laid.tiles if laid else None
+    table, dtype = data.table, jnp.result_type(float)
+    if not isinstance(keep, Layout):
+        keep = None if keep is None else Layout(np.asarray(keep), np.ones((), bool))
+    index, own, tiles = keep or (None, True, None)
     rows = table.rows if index is None else len(index)
     total = bucket(max(rows, least))
-    fitting = fitting_rows(plan.width * bucket(data.steps),
-                           copies) if data.steps else plan.chunk_rows(copies)
-    chunks, parts = max(1, round(total / fitting)), devices
-    if total * (data.steps or 1) * max(plan.effort, plan.brought) >= PARTED:
-        # for threads (engines/restarting/slices.py); a step of half the lanes takes half the time
-        chunks = max(chunks, 2 if data.steps and total >= 2 * LANES else 1)
-        parts *= 1 if chunks == 1 else 2 if chunks < MANY else 8
-    chunks = -(-chunks // parts) * parts
-    size = -(-total // chunks)
-    if tiles:  # chunks of whole ones
-        size = -(-size // max(tiles.rows)) * max(tiles.rows)
-    moments = {name: Moments.of(column, weights) for name, column in used(data, plan).items()
-               if sites[name].time is None and (name in plan.centred or scattered(plan, name))}
-    centre, spreads = located(plan, moments,
-                              table.rows if weights is None else weights.sum())
+    chunks, size = _chunk_shape(data, plan, total, copies, devices, tiles)
+    place = np.asarray if roomy and total * (data.steps or 1) <= FEW else placed
+    every = np.broadcast_to(1.0, table.rows) if weights is None else weights
+    centre, spreads = located(plan, _moments(data, plan, weights), every.sum(), place)
     weight = aligned((chunks * size,), np.float64)
-    weight[:rows] = 1.0 if weights is None else weights if index is None else weights[index]
+    weight[:rows] = own
+    weight[:rows] *= every if index is None else every[index]
     weight[rows:] = 0.0
-    if laid:
-        weight[:rows] *= laid.own
-
     kinds = Kinds(dtype, jnp.result_type(int))
-    given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
-             for name, value in table.values.items()}
-    known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spreads)
     plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
     if plain and (stay := long(data, plan, dtype)):
         lying = place_in_memory(data, stay, weight[:rows], chunks,
                                 lambda part, own, shape: packed(part, plan, centre, own, shape,
                                                                 kinds))
         if lying is not None:
-            return lying, known
+            return lying, placed_values(data, centre, spreads, place)
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
                   tiles=tiles)
-    # on a CPU the device keeps these arrays, which nobody else has
-    held = jax.tree.map(jax.device_put, held)
+    if place is placed:  # on a CPU the device keeps these arrays, which nobody else has
+        held = jax.tree.map(jax.device_put, held)
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), sparse(plan, params or {}), kinds,
-                      room(data.steps) if roomy and data.steps <= ROOM else None)
+                      room(data.steps) if roomy and data.steps <= ROOM else None, place)
         held = held._replace(steps=lanes.load(used(data, plan), centre, spreads))
-        known = known._replace(centre={name: placed(value, dtype)
-                                       for name, value in centre.items()}, spread=spreads)
-    return Resident(held), known
+    return Resident(held), placed_values(data, centre, spreads, place)
 
 
-def located(plan: Plan, moments: Mapping[str, Moments],
-            total: float) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
+def placed_values(data: Data, centre: Mapping[str, np.ndarray],
+                  spread: dict[str, jax.Array], place: Callable = placed) -> Known:
+    """On the device: sites outside rows that are given, and what columns are centred on."""
+    sites = data.structure.sites
+    return Known({name: place(value, jnp.result_type(int if sites[name].discrete else float))
+                  for name, value in data.table.values.items()},
+                 {name: place(value, jnp.result_type(float)) for name, value in centre.items()},
+                 spread)
+
+
+def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
+                 tiles: Tiles | None) -> tuple[int, int]:
+    """(chunks, rows a chunk) of so many rows, padding included; see `load`."""
+    chunks, parts = max(1, round(rows / fitting_rows(plan, data.steps, copies))), devices
+    if rows * (data.steps or 1) * max(plan.effort, plan.brought) >= PARTED:
+        # for threads (engines/restarting/slices.py); a step of half the lanes takes half the time
+        chunks = max(chunks, 2 if data.steps and rows >= 2 * LANES else 1)
+        parts *= 1 if chunks == 1 else 2 if chunks < MANY else 8
+    chunks, whole = -(-chunks // parts) * parts, max(tiles.rows) if tiles else 1
+    return chunks, -(-rows // (chunks * whole)) * whole
+
+
+def _moments(data: Data, plan: Plan, weights: np.ndarray | None) -> dict[str, Moments]:
+    """Moments of the columns whose centre or spread is asked for, but for those along time."""
+    return {name: Moments.of(column, weights) for name, column in used(data, plan).items()
+            if plan.structure.sites[name].time is None
+            and (name in plan.centred or scattered(plan, name))}
+
+
+def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Callable = placed
+            ) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
     """What columns are centred on, and the spreads against which scales are judged: site →
     (lattice cells, event).
 
     Args:
         moments: of these columns. total: weight of all rows; an unseen cell lies on its centre.
+        place: (array, type) → where it is to lie.
     """
     sites, centre, spread, dtype = plan.structure.sites, {}, {}, jnp.result_type(float)
     for name, (weight, mean, square) in moments.items():
@@ -123,7 +137,7 @@ def located(plan: Plan, moments: Mapping[str, Moments],
             centre[name], weight = rounded(mean.reshape(shape)), total
         if name in plan.centred or scattered(plan, name):
             found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
-            spread[name] = placed(found.reshape(shape if name in centre else shape[:1]), dtype)
+            spread[name] = place(found.reshape(shape if name in centre else shape[:1]), dtype)
     return centre, spread
 
 
@@ -162,21 +176,14 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
     def cut(array, kind=None, shift=None):
         array = array if index is None else array[index]
         out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
-        own = out[at : at + rows]
-        if shift is None:
-            _copy(array, own)
-        elif array.dtype != out.dtype and np.can_cast(array.dtype, out.dtype):
-            own[:] = array  # a cast amid a subtraction goes by small buffers
-            own -= shift
-        else:
-            np.subtract(array, shift, out=own, casting="unsafe")
+        _write(array, out[at : at + rows], shift)
         if until is None or at + rows == until:
             out[at + rows :] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
 
     columns = used(data, plan)
     values, seen, unseen, likelihood = {}, {}, {}, {}
-    together = {name for names in plan.partly.values() for name in names}
+    together = set().union(*plan.partly.values())
     codes = {states: cut(_codes([columns[name] for name in names]))
              for states, names in plan.partly.items()}
     for name, column in columns.items():
@@ -231,8 +238,15 @@ class Room:
         return found
 
 
-def _copy(array: np.ndarray, out: np.ndarray) -> None:
-    """out[:] = array; of much, by several threads: fresh memory is slow to touch."""
+def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None:
+    """out[:] = array − shift; of much, by several threads: fresh memory is slow to touch."""
+    if shift is not None and array.dtype != out.dtype and np.can_cast(array.dtype, out.dtype):
+        out[:] = array  # a cast amid a subtraction goes by small buffers
+        out -= shift
+        return
+    if shift is not None:
+        np.subtract(array, shift, out=out, casting="unsafe")
+        return
     parts = min(out.nbytes // PART, os.cpu_count() or 1)
     if parts < 2:
         out[:] = array

@@ -16,7 +16,7 @@ from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import grouped, joined
 from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, sparse
 from probml.device.layout import bucket
-from probml.device.load import Room, located, packed, used
+from probml.device.load import Room, located, packed, placed_values, used
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal
 from probml.numerics.outside import feeding
@@ -215,14 +215,11 @@ class Cut:
         types = {kind: jax.dtypes.canonicalize_dtype(kind) for kind in map(np.dtype, (
             "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
             "float32", "float64"))}
-        given = {name: placed(value, jnp.result_type(int if sites[name].discrete else float))
-                 for name, value in data.table.values.items()}
-        known = Known(given, {name: placed(value, dtype) for name, value in centre.items()}, spread)
-        most = (plan.chunk_rows(copies) if data.steps is None
-                else fitting_rows(plan.width * bucket(data.steps), copies))
+        most = fitting_rows(plan, data.steps, copies)
         shape = _even_chunks(max(profile.sizes), most) if alone else _shape(
             most, data.survey.rows if data.survey.chosen else profile.rows, max(data.numbers, 1))
-        return cls(Reader(data), shape, pack, data.taken(np.arange(1)), known)
+        return cls(Reader(data), shape, pack, data.taken(np.arange(1)),
+                   placed_values(data, centre, spread))
 
     @property
     def rows(self) -> int:

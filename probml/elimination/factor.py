@@ -19,6 +19,11 @@ class Factor(NamedTuple):
     indicator: bool = False  # the log is 0 or −∞, what is possible and what is not, and all of it
 
 
+def indicator(allowed: jax.Array, name: str) -> Factor:
+    """The factor of a name that is 1 where a state is allowed, and else 0: (rows, states) bool."""
+    return Factor(jnp.where(allowed, 0.0, -jnp.inf), (name,), True)
+
+
 class Swept(NamedTuple):
     """Factors after names were eliminated, one after the other or level by level.
 

@@ -15,6 +15,7 @@ A product of matrices serves tables of many states better, where rows come first
 """
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -60,8 +61,8 @@ class _Schedule(NamedTuple):
 @memo(128)
 def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
               single: bool) -> _Schedule:
-    size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
-            for u, k in zip(scope, shape[1:], strict=True)}
+    chain = itertools.chain.from_iterable
+    size = dict(zip(chain(scopes), chain(shape[1:] for shape in shapes), strict=True))
     held, rows = dict(enumerate(scopes)), {i: shape[0] for i, shape in enumerate(shapes)}
     buckets: list[_Bucket] = []
     for name in order:

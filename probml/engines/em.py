@@ -3,7 +3,7 @@ safeguarded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,7 +12,15 @@ from probml.dataset.dataset import Data
 from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
+from probml.engines.engine import (
+    Capabilities,
+    Engine,
+    Outcome,
+    Problem,
+    State,
+    Status,
+    check_settings,
+)
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.boundary import find_boundaries
 from probml.engines.optimization.convergence import diagnose, finish, gain_left
@@ -24,7 +32,6 @@ from probml.engines.restarting.rest import converge_parameters, parameter_tolera
 from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.restarting.squarem import Settings, held_at
-from probml.engines.restarting.squarem import ahead as compile_ahead
 from probml.engines.start.labelling import hidden
 from probml.engines.start.prior import need_prior, prior_point
 from probml.engines.start.race import (
@@ -44,7 +51,6 @@ from probml.engines.start.race import (
 from probml.engines.start.start import (
     Start,
     check_distinct,
-    foreseen,
     stack,
     starts,
     tells_apart,
@@ -129,36 +135,18 @@ class EM(Engine):
     batch_rows: int | None = None
     progress: bool = False
 
-    finds: ClassVar = "point"
-    rung: ClassVar = 2
-    offered: ClassVar = "possible"
-    statistics: ClassVar = True
-    sizes: ClassVar = True
-
     def __post_init__(self):
         check_settings(self, positive=("max_iterations", "restarts", "batch_rows"),
                        nonnegative=("tolerance",))
 
     @property
-    def uses_prior(self) -> bool:
-        return self.prior
-
-    @property
-    def integrates(self) -> bool:
-        return True
-
-    @property
-    def approximates(self) -> bool:
-        """It refuses them: what their M-step would climb is no closed form, and MAP climbs it."""
-        return True
-
-    @property
-    def batch(self) -> int | None:
-        return self.batch_rows
-
-    @property
-    def way(self) -> stepwise.Maximised:
-        return stepwise.Maximised(self.prior, self.hard)
+    def capabilities(self) -> Capabilities:
+        # effects whose integral is only near it refuses: what its M-step would maximise then has no
+        # closed form, and MAP maximises it
+        return Capabilities("point", 2, "possible", uses_prior=self.prior, integrates=True,
+                            approximates=True, statistics=True, batch=self.batch_rows,
+                            restarts=True, way=stepwise.Maximised(self.prior, self.hard),
+                            sizes=True)
 
     def copies(self, problem: Problem) -> int:
         return self.together(problem, self.runs(problem))
@@ -171,9 +159,6 @@ class EM(Engine):
 
     def runs(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
-
-    def from_one(self) -> "EM":
-        return replace(self, restarts=1)
 
     def refuse(self, problem: Problem) -> None:
         """Raise Refusal, naming the site and the reason, where EM cannot treat the plan."""
@@ -222,7 +207,8 @@ class EM(Engine):
     def order(self, problem: Problem) -> float:
         """Without a latent discrete variable it finds nothing that a posterior by Laplace's
         approximation does not find in one program: that is asked before."""
-        return self.rung if problem.plan.variables or problem.point_wanted else LATER
+        return super().order(problem) if (
+            problem.plan.variables or problem.point_wanted) else LATER
 
     def run(self, problem: Problem) -> Outcome:
         with one_thread(problem.plan.matrix):
@@ -244,8 +230,8 @@ class EM(Engine):
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
         point = batches.first(problem, brief, int(self.batch_rows or 0))
         found, history, status, statistics = batches.passes(
-            "EM", self.way, problem, point, self.batch_rows, self.max_iterations, self.tolerance,
-            self.progress)
+            "EM", self.capabilities.way, problem, point, self.batch_rows, self.max_iterations,
+            self.tolerance, self.progress)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
                                                      rows=self.batch_rows),),
@@ -257,7 +243,6 @@ class EM(Engine):
         close = self._close(problem)
         found, first = self._finished(problem, made), None
         if not found:
-            self._foresee(problem, made.starts)
             first = starts(problem.data, plan, known, problem.weights, made.starts, problem.seed,
                            problem.start, self.prior)
             race = Race(np.zeros(made.starts, int),
@@ -288,13 +273,6 @@ class EM(Engine):
                                 for name, value in outcome.params.items()}, None, {})
         return find_boundaries(problem, self.prior, diagnose(
             problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), tried=False)
-
-    def _foresee(self, problem: Problem, count: int) -> None:
-        """While starts are made, the program that goes on from them is compiled."""
-        first = foreseen(problem.plan, problem.known, count, problem.start)
-        if first is not None:
-            compile_ahead(problem.plan, (self.prior, self.hard, self.accelerate, True), first,
-                          problem.known, problem.rows)
 
     def starts(self, data: Data | None, plan: Plan, start: Mapping[str, Any],
                programs: int = 1) -> int:
@@ -342,9 +320,10 @@ class EM(Engine):
         data, plan, seed, start = problem.data, problem.plan, problem.seed, problem.start
         rows, known = problem.rows, problem.known
         part, weight = sample(data, problem.weights, made.size, seed)
-        count = 1 if of is None else len(next(iter(of.values())))
+        of = of or {}
+        count = max(map(len, of.values()), default=1)
         groups = np.repeat(np.arange(count), made.scouts)
-        allowed = {name: table[groups] for name, table in (of or {}).items()}
+        allowed = {name: table[groups] for name, table in of.items()}
         copies = slices.together(plan, _steps(part), len(groups))
         some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
                             params=start)
@@ -375,7 +354,7 @@ class EM(Engine):
         point = {name: np.stack([held_at(plan, name, p[name], middle[name]) for p in found])
                  for name in plan.free}
         groups = np.repeat(np.arange(count), each)
-        first = Start(point, None, {}, {name: table[groups] for name, table in (of or {}).items()})
+        first = Start(point, None, {}, {name: table[groups] for name, table in of.items()})
         outcomes = self._maximize_groups(plan, first, rows, known, closed=True,
                                          race=Race(groups, 1, SETTLE, made.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):

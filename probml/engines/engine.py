@@ -20,10 +20,11 @@ engine is in this file, with what holds by default; which engine it is, nobody a
 
 import inspect
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -190,25 +191,67 @@ ELSEWHERE = {
 }
 
 
-class Engine(ABC):
-    """A way to find what is to be found: a value, frozen and hashable, which knows no model.
+@dataclass(frozen=True)
+class Capabilities:
+    """What an engine finds, which plans it takes, and what it needs of the rows, as data.
 
     Attributes:
         finds: a point, or a posterior that can be drawn from.
-        rung: its place in the ladder that is climbed where nobody names an engine; None: it runs on
-            request only.
-        stated: whether priors stay as the model states them; False: the engine chooses some.
+        rung: its place in the engine selection order where nobody names an engine; None: it runs
+            on request only.
         offered: `explain`'s words where it could treat the model.
-        sizes: whether it has `grid(problem, site, sizes, structures)`: several numbers of states of
-            a hidden site in one program, see EM; `structures` are those of the models of each, to
+        stated: whether priors stay as the model states them; False: the engine chooses some.
+        uses_prior: whether the objective includes the log prior.
+        integrates: it takes plans in which effects of groups are integrated out. approximates: also
+            where the integral is only near. restricts: coefficients are integrated out too, their
+            priors flat.
+        quadrature: nodes of a quadrature over effects; None: as many as by default.
+        statistics: sufficient statistics of the rows will do where the plan is additive: then
+            `rows` is a Summary, and fits can be merged.
+        squares: squares of the rows will do in the place of row-wise sites that are Normal about
+            affine locations (plan/squares.py), in a Summary: it would pass over rows many times.
+        batch: rows of the random batches in which it takes them; None: all at once.
+        batches: its setting `batch_rows` is open, and random batches would do.
+        restarts: it has a setting `restarts`, of which a complete start leaves one.
+        held_out_fraction: the share of the rows that is held out for validation.
+        way: how expected statistics of further rows may move the point, a restarting.batches.Way;
+            None: they may not.
+        sizes: it has `grid(problem, site, sizes, structures)`: several numbers of states of a
+            hidden site in one program, see EM; `structures` are those of the models of each, to
             whose shapes `narrowed` brings what was found.
     """
 
-    finds: ClassVar[Literal["point", "posterior"]] = "posterior"
-    rung: ClassVar[int | None] = None
-    stated: ClassVar[bool] = True
-    offered: ClassVar[str] = "possible, on request"
-    sizes: ClassVar[bool] = False
+    finds: Literal["point", "posterior"] = "posterior"
+    rung: int | None = None
+    offered: str = "possible, on request"
+    stated: bool = True
+    uses_prior: bool = True
+    integrates: bool = False
+    approximates: bool = False
+    restricts: bool = False
+    quadrature: int | None = None
+    statistics: bool = False
+    squares: bool = False
+    batch: int | None = None
+    batches: bool = False
+    restarts: bool = False
+    held_out_fraction: float = 0.0
+    way: Any = None
+    sizes: bool = False
+
+    @property
+    def uses_all_rows(self) -> bool:
+        """Whether the objective sums over all rows and never picks rows by number: rows may then be
+        reordered, or repeated with weight 0 (device/layout.py)."""
+        return self.batch is None and not self.held_out_fraction
+
+
+class Engine(ABC):
+    """A way to find what is to be found: a value, frozen and hashable, which knows no model.
+
+    An engine has `run`; where it cannot treat everything, `refuse`; where it finds or needs
+    something else than the default, `capabilities`.
+    """
 
     def __new__(cls, *args: Any, **settings: Any) -> "Engine":
         own = inspect.signature(cls.__init__).parameters
@@ -221,24 +264,15 @@ class Engine(ABC):
         return super().__new__(cls)
 
     @property
-    def integrates(self) -> bool:
-        """Whether it takes plans in which effects of groups are integrated out."""
-        return False
-
-    @property
-    def approximates(self) -> bool:
-        """Whether also those of which the integral is only near."""
-        return False
-
-    @property
-    def quadrature(self) -> int | None:
-        """Nodes of a quadrature over effects; None: as many as are taken where nobody says."""
-        return None
-
-    @property
-    def restricts(self) -> bool:
-        """Whether coefficients are integrated out too, their priors flat."""
-        return False
+    def capabilities(self) -> Capabilities:
+        """What it finds, which plans it takes and what it needs of the rows."""
+        settings = {each.name for each in fields(self)} if is_dataclass(self) else set()
+        old = {each.name: getattr(self, each.name) for each in fields(Capabilities)
+               if hasattr(type(self), each.name) and each.name not in settings}
+        if old:
+            warnings.warn(f"{type(self).__name__}: return {', '.join(old)} by `capabilities`, not "
+                          f"as attributes of the class", DeprecationWarning, stacklevel=2)
+        return Capabilities(**old)
 
     def refuse(self, problem: Problem) -> None:
         """Nothing, if the engine treats the problem; before anything is shipped or compiled.
@@ -255,7 +289,7 @@ class Engine(ABC):
 
     def order(self, problem: Problem) -> float:
         """Its place among the engines that are tried for this problem, the lowest first."""
-        return self.rung or 0
+        return self.capabilities.rung or 0
 
     def taken(self, data: Data) -> Data:
         """The data as the engine takes them: with values of latent variables of rows that it
@@ -274,45 +308,6 @@ class Engine(ABC):
             Refusal: what only the data could tell.
         """
 
-    @property
-    def statistics(self) -> bool:
-        """Whether the rows' sufficient statistics will do where the plan is additive: then `rows`
-        is a Summary, and fits can be merged."""
-        return False
-
-    @property
-    def squares(self) -> bool:
-        """Whether squares of the rows will do in the place of row-wise sites that are Normal about
-        affine locations (plan/squares.py), in a Summary: it would pass over rows many times."""
-        return False
-
-    @property
-    def uses_all_rows(self) -> bool:
-        """Whether the objective sums over all rows and never picks rows by number: rows may then be
-        reordered, or repeated with weight 0 (device/layout.py)."""
-        return self.batch is None
-
-    @property
-    def uses_prior(self) -> bool:
-        """Whether the objective includes the log prior."""
-        return True
-
-    @property
-    def batch(self) -> int | None:
-        """Rows of the random batches in which it takes them; None: all at once."""
-        return None
-
-    @property
-    def way(self) -> Any:
-        """How expected statistics of further rows may move the point, a restarting.batches.Way;
-        None: they may not."""
-        return None
-
-    @property
-    def held_out_fraction(self) -> float:
-        """The share of rows that is held out for validation."""
-        return 0.0
-
     def copies(self, problem: Problem) -> int:
         """How many parameter values the rows will be met with at once: chunks are made smaller."""
         return 1
@@ -330,14 +325,6 @@ class Engine(ABC):
         """How the problem would be gone about, for `explain`; "" if there is nothing to choose."""
         return ""
 
-    def in_batches(self, rows: int) -> "Engine":
-        """The same in batches of so many rows, where it can take batches and none is said."""
-        return self
-
-    def from_one(self) -> "Engine":
-        """The same for a start that leaves nothing to chance: restarts would repeat it."""
-        return self
-
     def repeated(self) -> tuple["Engine", str]:
         """The same as it is run on hundreds of simulated data sets, and what is different then, in
         words."""
@@ -347,12 +334,6 @@ class Engine(ABC):
         """Posteriors of data sets of one plan, in one program where that is quicker than one after
         another; None: it is not."""
         return None
-
-    @classmethod
-    def unasked(cls) -> "Engine | None":
-        """The default settings, as `fit` without an engine and `explain` take them; None: there are
-        none."""
-        return cls()
 
 
 class Many(NamedTuple):
@@ -388,14 +369,14 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
         lenient: see Data.plan.
     """
     plan = data.plan(lenient=lenient)
-    if plan.carried or engine is not None and not engine.integrates:
+    if plan.carried or engine is not None and not engine.capabilities.integrates:
         return plan
+    takes = Capabilities(approximates=True) if engine is None else engine.capabilities
     # of a likelihood the effects' own prior is a part: without it their spread is told by nothing
-    likelihood = engine is not None and not getattr(engine, "prior", True)
-    names = effects.effects(plan, data.table.rows, engine is not None and not engine.approximates,
-                            likelihood or engine is not None and engine.restricts)
-    nodes = None if engine is None else engine.quadrature
-    if engine is not None and engine.restricts:
+    names = effects.effects(plan, data.table.rows, not takes.approximates,
+                            takes.restricts or not takes.uses_prior)
+    nodes = takes.quadrature
+    if takes.restricts:
         flat = effects.coefficients(plan, names)
         return data.plan(effects=(*names, *flat), lenient=lenient, flat=flat, nodes=nodes)
     return data.plan(effects=names, lenient=lenient, nodes=nodes) if names else plan
@@ -436,7 +417,7 @@ def check_batch(engine: Engine, problem: Problem) -> None:
     Raises:
         ModelError: naming the engine, the rows of a batch and of the data.
     """
-    rows, batch = problem.size, engine.batch
+    rows, batch = problem.size, engine.capabilities.batch
     if batch is not None and rows is not None and batch > rows:
         raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: the "
                          f"data have {rows} rows, and a batch is a part of them. Leave batch_rows "

@@ -4,20 +4,19 @@ it."""
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import is_consistent, solve, solve_all
-from probml.engines.engine import Engine, Many, Outcome, Problem, Status
+from probml.engines.engine import Capabilities, Engine, Many, Outcome, Problem, Status
 from probml.errors import Refusal, quoted
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.jaxpr.levels import Level
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks, blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.coupling import coupling
@@ -59,9 +58,9 @@ class Exact(Engine):
         (1.99, -6.63)
     """
 
-    rung: ClassVar = 1
-    offered: ClassVar = "possible"
-    statistics: ClassVar = True
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(rung=1, offered="possible", statistics=True)
 
     def refuse(self, problem: Problem) -> None:
         """Raise Refusal, naming the site and the reason, where there is no closed form."""
@@ -85,7 +84,7 @@ class Exact(Engine):
             return Outcome({}, np.array([evidence := float(_evidence(plan, known, rows))]),
                            Status.EXACT, 0, log_evidence=evidence)
         posterior, evidence, mismatch = solve(plan, known, rows)
-        every = [block for stage in blocks(plan, True) for block in stage]
+        every = all_blocks(plan, True)
         if (_loose(every, posterior)
             or not is_consistent(evidence, mismatch)) and any(rooted(plan, block)
                                                               for block in every):
@@ -153,7 +152,7 @@ def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
                 raise Refusal(
                     f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
                     f"no conjugate update: {why}", ("EM", "Laplace"))
-    single = {b.names[0] for stage in blocks(plan, True) for b in stage if not b.form.joint}
+    single = {b.names[0] for b in all_blocks(plan, True) if not b.form.joint}
     for name in plan.free:
         above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
                      None)
@@ -166,9 +165,9 @@ def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
 def _refuse_unknown_scales(plan: Plan, where: str) -> None:
     """Refuse coefficients whose prior does not scale with the unknown scale of their data."""
     sites = plan.structure.sites
-    for block in (b for stage in blocks(plan, True) for b in stage if b.form.joint):
+    for block in (b for b in all_blocks(plan, True) if b.form.joint):
         scales = coupling(plan, block)
-        if block.stacked and any(scales) and any(sites[name].family.event
+        if block.stacked and any(scales) and any(sites[name].traits.event
                                                  for name in block.names):
             raise Refusal(
                 f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
@@ -216,7 +215,7 @@ def _loose(every: list, posterior: Closed) -> tuple[int, np.ndarray] | None:
 
 def _refuse_loose(plan: Plan, posterior: Closed) -> None:
     """Refuse coefficients that can move together at no cost: nothing then holds the answer."""
-    every = [block for stage in blocks(plan, True) for block in stage]
+    every = all_blocks(plan, True)
     found = _loose(every, posterior)
     if found is None:
         return

@@ -36,7 +36,7 @@ SURE = 0.08  # relative standard error that the standard deviation of a paramete
 FINITE, SURELY = 0.5, 100
 ALIKE = 1e-2  # nats by which a density and the normal at its mode may differ from draw to draw
 NEARLY = 0.3  # standard deviations by which means may be off where too few draws are made for k
-BATCH, TOGETHER = 256, 2**18  # densities of a device call; numbers that are worked on at once
+BATCH, TOGETHER = 128, 2**18  # densities of a device call; numbers that are worked on at once
 # widths at which tails are looked at; nats by which a density with a variance falls in between
 OUT, HEAVY, WAYS = (10.0, 20.0), 2.2, 50
 BEYOND = (100.0, 1000.0)  # widths between which that of a power law goes on
@@ -279,11 +279,13 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     """The log posterior density of unbounded coordinates at many points, in batches of one compiled
     program: the products of the rows with all points are one."""
     each = max(rows.size * (plan.table_entries + plan.width), 1)
-    together = 1 if rows.joint else max(1, min(BATCH, TOGETHER // each))
+    # a power of two: a program with a remainder is two
+    together = 1 if rows.joint else 1 << (max(1, min(BATCH, TOGETHER // each)).bit_length() - 1)
 
     def densities(points: np.ndarray) -> np.ndarray:
         kind, out = jnp.result_type(float), []
-        size = min(BATCH, 1 << max(len(points) - 1, 0).bit_length())
+        # one program for many and for few points, where padding costs less than compiling
+        size = BATCH if together > 1 else min(BATCH, 1 << max(len(points) - 1, 0).bit_length())
         for low in range(0, len(points), size):
             some = points[low : low + size].astype(kind)
             padded = np.concatenate([some, np.repeat(some[:1], size - len(some), 0)])
@@ -297,5 +299,4 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
 @functools.partial(jit, static_argnums=(0, 4), seldom=ONCE)
 def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
                together: int) -> jax.Array:
-    both = density.posterior(plan, known, rows)
-    return jax.lax.map(lambda u: both(u)[0], points, batch_size=together)
+    return jax.lax.map(density.log_posterior(plan, known, rows), points, batch_size=together)

@@ -17,11 +17,9 @@ from probml.engines.vb import VB
 from probml.errors import ModelError, Refusal
 
 KINDS: tuple[type[Engine], ...] = (Exact, EM, Laplace, NUTS, MAP, SVI, VB, EmpiricalBayes)
-_OFFERED = [engine for kind in KINDS if (engine := kind.unasked()) is not None]
-# from the first that is asked to the last
-LADDER = tuple(sorted((engine for engine in _OFFERED if engine.rung is not None),
-                      key=lambda engine: engine.rung or 0))
-ON_REQUEST = tuple(engine for engine in _OFFERED if engine.rung is None)
+# from the first that is asked to the last; NUTS, which nobody asked for, takes more careful steps
+LADDER: tuple[Engine, ...] = (Exact(), EM(), Laplace(), MAP(), NUTS(target_accept=0.9))
+ON_REQUEST: tuple[Engine, ...] = (SVI(), VB())  # of EmpiricalBayes settings must be named
 
 
 def choose(data: Data) -> tuple[tuple[Engine, ...], dict[Engine, Refusal | str]]:
@@ -77,8 +75,8 @@ def able(names: Iterable[str], data: Data, tried: str = "", most: int | None = N
     Args:
         tried: the name of one that is not meant. most: so many of them, at the most.
     """
-    engines = {kind.__name__: kind.unasked() for kind in KINDS}
-    good = (name for name in names if name != tried and engines[name] is not None
+    engines = {type(engine).__name__: engine for engine in (*LADDER, *ON_REQUEST)}
+    good = (name for name in names if name != tried and name in engines
             and refusal(engines[name], data, asked=False) is None)
     return list(itertools.islice(good, most))
 

@@ -3,7 +3,7 @@ itself by importance sampling about it."""
 
 import functools
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,16 @@ import numpy as np
 
 from probml.device.rows import Known
 from probml.engines import importance
-from probml.engines.engine import MOST, Engine, Outcome, Problem, State, Status, check_settings
+from probml.engines.engine import (
+    MOST,
+    Capabilities,
+    Engine,
+    Outcome,
+    Problem,
+    State,
+    Status,
+    check_settings,
+)
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
@@ -95,11 +104,6 @@ class Laplace(Engine):
     over: tuple[str, ...] | None = None
     draws: int = 1000
 
-    finds: ClassVar = "posterior"
-    rung: ClassVar = 3
-    offered: ClassVar = "possible"
-    statistics: ClassVar = True
-
     def __post_init__(self):
         check_settings(self, positive=("draws",))
         if self.over is not None:
@@ -135,16 +139,10 @@ class Laplace(Engine):
             f"{k_limit(self.draws):.2f}")
 
     @property
-    def integrates(self) -> bool:
-        return self.over is None
-
-    @property
-    def approximates(self) -> bool:
-        return self.integrates
-
-    @property
-    def squares(self) -> bool:
-        return self.over is None
+    def capabilities(self) -> Capabilities:
+        whole = self.over is None
+        return Capabilities(rung=3, offered="possible", integrates=whole, approximates=whole,
+                            statistics=True, squares=whole)
 
     def run(self, problem: Problem) -> Outcome:
         if self.over is not None and set(self.over) != set(problem.plan.free):

@@ -3,7 +3,7 @@ any optax optimiser."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from probml.device.rows import Known
 from probml.engines.em import EM
 from probml.engines.engine import (
+    Capabilities,
     Engine,
     Outcome,
     Problem,
@@ -54,7 +55,7 @@ from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import effects, hierarchy
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks
 
 STARTS = 4  # of the ladder, where a start decides which hidden state is which
 LEAST = 50  # iterations of a second look
@@ -132,10 +133,6 @@ class MAP(Engine):
     nodes: int | None = None
     restricted: bool = False
 
-    finds: ClassVar = "point"
-    rung: ClassVar = 4
-    offered: ClassVar = "possible"
-
     def __post_init__(self):
         check_settings(self, positive=("steps", "batch_rows", "patience", "nodes"),
                        nonnegative=("tolerance",))
@@ -155,50 +152,15 @@ class MAP(Engine):
                              f"rows that are held out, for example 0.1")
 
     @property
-    def statistics(self) -> bool:
-        """Batches and held-out rows are some rows and not others."""
-        return not (self.batch_rows or self.held_out)
-
-    @property
-    def uses_all_rows(self) -> bool:
-        """As `statistics`."""
-        return self.statistics
-
-    @property
-    def batch(self) -> int | None:
-        return self.batch_rows
-
-    @property
-    def held_out_fraction(self) -> float:
-        return self.held_out
-
-    @property
-    def squares(self) -> bool:
-        return self.statistics
-
-    @property
-    def integrates(self) -> bool:
-        """Of a batch of rows effects of groups cannot be told from the others."""
-        return self.statistics
-
-    @property
-    def approximates(self) -> bool:
-        return True
-
-    @property
-    def quadrature(self) -> int | None:
-        return self.nodes
-
-    @property
-    def restricts(self) -> bool:
-        return self.restricted and self.integrates
-
-    @property
-    def uses_prior(self) -> bool:
-        return self.prior
-
-    def in_batches(self, rows: int) -> "MAP":
-        return self if self.optimizer is None or self.batch_rows else replace(self, batch_rows=rows)
+    def capabilities(self) -> Capabilities:
+        # batches and held-out rows are some rows and not others: statistics of all rows will not
+        # do, and effects of groups cannot be told from the others
+        whole = not (self.batch_rows or self.held_out)
+        return Capabilities(
+            "point", 4, "possible", uses_prior=self.prior, integrates=whole, approximates=True,
+            restricts=self.restricted and whole, quadrature=self.nodes, statistics=whole,
+            squares=whole, batch=self.batch_rows, held_out_fraction=self.held_out,
+            batches=self.optimizer is not None and not self.batch_rows)
 
     def refuse(self, problem: Problem) -> None:
         if self.restricted:
@@ -286,8 +248,8 @@ class MAP(Engine):
                        self.prior, whole=True)
         params, *others = ({name: placed(np.asarray(value)[i])
                             for name, value in first.params.items()} for i in range(count))
-        if plan.complete and not start and any(block.form for stage in blocks(plan, self.prior)
-                                               for block in stage):
+        formed = any(block.form for block in all_blocks(plan, self.prior))
+        if plan.complete and not start and formed:
             params = closed_start(plan, self.prior, params, known, rows)
         if self.optimizer is not None:
             _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,

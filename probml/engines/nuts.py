@@ -5,14 +5,22 @@ import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known
-from probml.engines.engine import Engine, Many, Outcome, Problem, Status, check_settings
+from probml.engines.engine import (
+    Capabilities,
+    Engine,
+    Many,
+    Outcome,
+    Problem,
+    Status,
+    check_settings,
+)
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.objective import unflat
 from probml.engines.progress import Progress
@@ -123,10 +131,6 @@ class NUTS(Engine):
     retries: int = 2
     seconds: float | None = None
 
-    rung: ClassVar = 5
-    statistics: ClassVar = True
-    squares: ClassVar = True
-
     def __post_init__(self):
         check_settings(self, positive=("draws", "chains", "max_tree_depth", "seconds"),
                        nonnegative=("warmup", "retries"))
@@ -137,20 +141,12 @@ class NUTS(Engine):
         carrying.check_integrate("NUTS", self.integrate)
 
     @property
-    def integrates(self) -> bool:
-        return self.integrate != "none"
-
-    @property
-    def approximates(self) -> bool:
-        return self.integrate == "all"
+    def capabilities(self) -> Capabilities:
+        return Capabilities(rung=5, integrates=self.integrate != "none",
+                            approximates=self.integrate == "all", statistics=True, squares=True)
 
     def runs(self, problem: Problem) -> int:
         return self.chains
-
-    @classmethod
-    def unasked(cls) -> "NUTS":
-        """Nobody asked for it by name: it takes the more careful steps."""
-        return cls(target_accept=0.9)
 
     def refuse(self, problem: Problem) -> None:
         """NUTS treats every plan; rows in partitions only where sufficient statistics exist."""

@@ -3,7 +3,7 @@ gradients bring it."""
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ import numpyro.distributions as dist
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.engine import (
+    Capabilities,
     Engine,
     Outcome,
     Problem,
@@ -121,15 +122,8 @@ class SVI(Engine):
     def taken(self, data: Data) -> Data:
         return carrying.taken(data, self.integrate)
 
-    def in_batches(self, rows: int) -> "SVI":
-        return self if self.batch_rows else replace(self, batch_rows=rows)
-
     def manner(self, problem: Problem) -> str:
         return carrying.manner(problem)
-
-    @property
-    def batch(self) -> int | None:
-        return self.batch_rows
 
     @property
     def step_by(self) -> Any:
@@ -137,9 +131,12 @@ class SVI(Engine):
         return self.optimizer or _adam(self.steps)
 
     @property
-    def statistics(self) -> bool:
-        """A batch is some rows and not others."""
-        return self.batch_rows is None
+    def capabilities(self) -> Capabilities:
+        # of a batch of rows effects of groups cannot be told from the others
+        whole = self.batch_rows is None
+        return Capabilities(integrates=whole and self.integrate != "none",
+                            approximates=self.integrate == "all", statistics=whole,
+                            batch=self.batch_rows, batches=not self.batch_rows)
 
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
@@ -160,15 +157,6 @@ class SVI(Engine):
                 f"'{plan.touching[0]}', so the evidence of a batch is no share of that of all. "
                 f"Leave batch_rows out"
             )
-
-    @property
-    def integrates(self) -> bool:
-        """Of a batch of rows effects of groups cannot be told from the others."""
-        return self.statistics and self.integrate != "none"
-
-    @property
-    def approximates(self) -> bool:
-        return self.integrate == "all"
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed

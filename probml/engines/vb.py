@@ -3,7 +3,6 @@ evidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import jax
 import numpy as np
@@ -14,7 +13,15 @@ from probml.engines.conjugate import stochastic
 from probml.engines.conjugate.runs import Run, finished, initial_posteriors, runs
 from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.em import EM
-from probml.engines.engine import Engine, Outcome, Problem, State, Status, check_settings
+from probml.engines.engine import (
+    Capabilities,
+    Engine,
+    Outcome,
+    Problem,
+    State,
+    Status,
+    check_settings,
+)
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.sampling.reliance import doubts_of_blocks
@@ -23,7 +30,7 @@ from probml.engines.start.race import ALIKE, SHORT, Race, of_restarts
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
 from probml.numerics.process.threads import one_thread
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
@@ -96,26 +103,17 @@ class VB(Engine):
     batch_rows: int | None = None
     progress: bool = False
 
-    statistics: ClassVar = True
-    sizes: ClassVar = True
-
     def __post_init__(self):
         check_settings(self, positive=("max_iterations", "restarts", "batch_rows"),
                        nonnegative=("tolerance",))
 
     @property
-    def batch(self) -> int | None:
-        return self.batch_rows
-
-    @property
-    def way(self) -> stochastic.MeanField:
-        return stochastic.MeanField()
+    def capabilities(self) -> Capabilities:
+        return Capabilities(statistics=True, batch=self.batch_rows, restarts=True,
+                            way=stochastic.MeanField(), sizes=True)
 
     def copies(self, problem: Problem) -> int:
         return self._starts(problem)
-
-    def from_one(self) -> "VB":
-        return replace(self, restarts=1)
 
     def _starts(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
@@ -146,7 +144,7 @@ class VB(Engine):
         if moving is not None:
             raise Refusal(f"{where}: the moves of '{moving}' ({sites[moving].kind}) differ from "
                           f"row to row or from step to step", ("SVI", "EM"))
-        for block in (block for stage in blocks(plan, True) for block in stage):
+        for block in all_blocks(plan, True):
             name = block.names[0]
             improper = sites[name].entry.improper or sites[name].entry.prior is None
             if block.form is None or not block.conjugate or improper:

@@ -1,7 +1,8 @@
 """Classifiers: labels in, probabilities and classes out."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from probml.estimators.validation import (
     column_or_1d,
 )
 from probml.interface.fit import Fit
-from probml.language.language import Bound
+from probml.interface.model import Model
 
 SLACK = 1e-6  # by which the sum of probabilities may be off
 MANY = 2**12  # labels from which counting them saves more than it costs
@@ -70,7 +71,7 @@ class Classifier(ClassifierMixin, Estimator):
                              f"{self.classes_.tolist()}")
         return {"weights": given}
 
-    def _solve(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+    def _solve(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         return self._infer(model, data, weights, start, complete)
 
     def _remember(self, fit: Fit, X, codes, weights) -> None:
@@ -183,6 +184,12 @@ class Joint:
 class Stepwise:
     """A classifier that goes on learning from further rows."""
 
+    fit_: Fit
+    unlabelled_weight: float | str
+    _target: ClassVar[str]
+    _data: Callable[..., Any]
+    _ladder: Callable[..., Any]
+
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Learn from further rows. Where nothing is hidden, by adding their statistics: chunks with
         all labels observed equal one batch. From the first chunk on in which something is hidden, a
@@ -197,7 +204,7 @@ class Stepwise:
         check(self)
         if not hasattr(self, "fit_"):
             self._learn(X, y, sample_weight, classes)
-            if self.fit_.kept is None and self.fit_.by.way is not None:
+            if self.fit_.kept is None and self.fit_.by.capabilities.way is not None:
                 self.fit_ = goes_on(self, lambda: (self._coded(self.fit_), *self._counted(
                     *self._batch(X, y, sample_weight, self.classes_, False))))
             return self
@@ -230,7 +237,7 @@ class Stepwise:
         share = getattr(self, "unlabelled_weight_", self.unlabelled_weight)
         if codes.dtype.kind != "f" or share in (1.0, "auto"):
             return data, weights
-        own = np.where(np.isnan(codes), share, 1.0)
+        own = np.where(np.isnan(codes), float(share), 1.0)
         return data, own if weights is None else own * weights
 
     def _coded(self, fit: Fit) -> Fit:

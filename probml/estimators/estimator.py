@@ -11,6 +11,7 @@ Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -33,9 +34,10 @@ from probml.estimators.validation import (
     validate_data,
 )
 from probml.interface.fit import Fit
+from probml.interface.model import Model
 from probml.interface.showing.summaries import summarized
 from probml.interface.showing.summary import Summary, Table
-from probml.language.language import Bound, whole_seed
+from probml.language.language import whole_seed
 from probml.posteriors.units import Unit
 
 # attributes of an estimator that are numbers about the fit as a whole → what they are
@@ -86,7 +88,7 @@ class Estimator(Portable, BaseEstimator):
 
     # What an estimator says
 
-    def _model(self, k: int) -> Bound:
+    def _model(self, k: int) -> Model:
         raise NotImplementedError
 
     def _data(self, X) -> dict[str, Any]:
@@ -180,13 +182,14 @@ class Estimator(Portable, BaseEstimator):
         em = EM(prior=bool(self.prior), **given)
         return (Exact(), em) if self.prior and complete else (em,)
 
-    def _infer(self, model: Bound, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+    def _infer(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
         """The Fit by the first engine that does not refuse."""
         ladder, seed = self._ladder(complete), self._seed()
         if start and {name for name, site in model.structure.nodes(data=True)
                       if not site["rows"]} <= {*start, *data}:
             # a complete start leaves nothing to chance: restarts would repeat it
-            ladder = tuple(engine.from_one() for engine in ladder)
+            ladder = tuple(replace(engine, restarts=1) if engine.capabilities.restarts else engine
+                           for engine in ladder)
         for engine in ladder:
             try:
                 return model.fit(data, engine, weights=weights, seed=seed, start=start)
@@ -275,8 +278,9 @@ class Estimator(Portable, BaseEstimator):
     def _figures(self) -> dict[str, Any]:
         """Numbers about the fit as a whole."""
         found = ((label, getattr(self, name, None)) for name, label in FIGURES.items())
-        return {label: int(value) if float(value).is_integer() else float(value)
-                for label, value in found if isinstance(value, Real)}
+        numbers = {label: float(value) for label, value in found if isinstance(value, Real)}
+        return {label: int(value) if value.is_integer() else value
+                for label, value in numbers.items()}
 
     def _criteria_of_fit(self, size: int, rows: float) -> dict[str, float]:
         """Log-likelihood, AIC and BIC of the rows that were fitted: of the table of sizes that were
@@ -297,7 +301,7 @@ class Estimator(Portable, BaseEstimator):
         """What was learnt, by the names of the attributes: those with a number for each column."""
         import pandas as pd
 
-        names, out = self._column_names or tuple(range(self.n_features_in_)), []
+        names, out = self._column_names or range(self.n_features_in_), []
         for name, value in vars(self).items():
             if (name.endswith("_") and not name.startswith("_") and isinstance(value, np.ndarray)
                 and value.dtype.kind in "fiu" and value.ndim in (1, 2)
@@ -396,13 +400,13 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
-def remember(estimator: Estimator, fit: Fit, data: Mapping, weights) -> None:
+def remember(estimator: Any, fit: Fit, data: Mapping, weights) -> None:
     """Hold on to few rows that were fitted, until further ones come, or the estimator is pickled or
     saved: where what they show depends on the point, further rows go on from what these are
     expected to show, which is asked for then."""
     few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
               for values in data.values()) <= FEW  # sequences may be lists, of a length each
-    steps = fit.kept is None and fit.by is not None and fit.by.way is not None
+    steps = fit.kept is None and fit.by is not None and fit.by.capabilities.way is not None
     estimator._first = (fit, data, weights) if few and steps else None
 
 
@@ -418,13 +422,14 @@ def goes_on(estimator: Estimator, first: Callable[[], tuple] | None = None) -> F
     """
     fit, name = estimator.fit_, type(estimator).__name__
     before, estimator._first = getattr(estimator, "_first", None), None
-    if fit.kept is None and fit.by is not None and fit.by.way is None:
+    if fit.kept is None and fit.by is not None and fit.by.capabilities.way is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
                       f"stores no sufficient statistics of model '{fit.model.name}' that further "
                       f"rows can update (EM() and VB() do so for discrete tables and closed "
                       f"forms). Fit all rows together")
-    if fit.kept is None and (before or first):
-        made, data, weights = before or first()
+    before = before or first and first()
+    if fit.kept is None and before:
+        made, data, weights = before
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
         raise DataError(f"partial_fit: this {name} was fitted by fit to more than {FEW} numbers, "

@@ -4,7 +4,7 @@ import inspect
 import io
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +22,12 @@ ROWS = ("_first", "_fitted_rows")  # what holds rows, which are in no file and n
 
 class Portable:
     """What can be saved of an estimator."""
+
+    fit_: Fit
+    summary: Callable[..., Any]
+    _categories: Callable[[], Any]
+    _asked: Callable[..., Any]
+    _target: ClassVar[str]
 
     def save(self, path: str | os.PathLike) -> None:
         """Write one file (arrays and JSON, no pickle), atomically; `probml.load(path)` reads it.
@@ -137,7 +143,7 @@ def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
         raise ModelError(f"save: the model '{fit.model.name}' is your own, which load cannot find: "
                          f"use pickle")
     whole, name = io.BytesIO(), f"fit/{len(arrays)}"
-    np.savez(whole, **file_contents(fit))
+    np.savez(whole, **file_contents(fit))  # type: ignore[arg-type]
     arrays[name] = np.frombuffer(whole.getvalue(), np.uint8)
     return name
 

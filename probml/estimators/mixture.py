@@ -143,10 +143,10 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         with some impossible."""
         engine = self._ladder(False)[-1]
         # at a mode pseudo-counts of states that are impossible would still count
-        same = (engine.finds == "posterior" or not self.prior
+        same = (engine.capabilities.finds == "posterior" or not self.prior
                 or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0))
         models = {k: self._model(k) for k in components}
-        if engine.sizes and same and len(components) > 1:
+        if engine.capabilities.sizes and same and len(components) > 1:
             with contextlib.suppress(Refusal):  # fitted one by one it says why, or is not refused
                 return grid(models, data, self._target, engine, weights=weights, seed=self._seed())
         return {k: self._infer(model, data, weights, {}, False) for k, model in models.items()}
@@ -205,7 +205,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         return float(self.score_samples(X).mean())
 
     @property
-    def n_parameters_(self) -> int:
+    def n_parameters_(self) -> int:  # type: ignore[override]
         """Free parameters of the model: the unconstrained coordinates of every parameter site."""
         return n_parameters(self.fit_)
 

@@ -12,6 +12,7 @@ An estimator is a dataclass, and says each parameter once, with its default and 
 Identity and repr stay scikit-learn's, which reads `get_params` off the constructor.
 """
 
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import field, fields, is_dataclass
 from numbers import Integral, Real
@@ -48,7 +49,7 @@ SEED: Rule = (
     "None, an integer of at least 0, a Generator or a RandomState",
     lambda value: value is None
     or isinstance(value, np.random.RandomState | np.random.Generator)
-    or isinstance(value, Integral) and value >= 0,
+    or isinstance(value, Integral) and int(value) >= 0,
 )
 ENGINE: Rule = (
     "None or an engine, such as probml.EM()",
@@ -65,8 +66,8 @@ def integer(low: int, high: int | None = None) -> Rule:
     """The rule for an integer of at least `low` and, where `high` is given, at most `high`."""
     words = (f"an integer of at least {low}" if high is None
              else f"an integer from {low} to {high:,}")
-    return (words, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= low
-            and (high is None or v <= high))
+    return (words, lambda v: isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= low
+            and (high is None or int(v) <= high))
 
 
 # of what is done one after the other, or held at once: more would never come to an end, or not fit
@@ -88,14 +89,14 @@ def sizes(low: int) -> Rule:
 def number(low: float, above: bool = False) -> Rule:
     """A finite number from `low` on, or above it."""
     words = f"a number above {low:g}" if above else f"a number of at least {low:g}"
-    return (words, lambda v: isinstance(v, Real) and not isinstance(v, bool) and np.isfinite(v)
-            and (v > low if above else v >= low))
+    return (words, lambda v: isinstance(v, Real) and not isinstance(v, bool)
+            and math.isfinite(v) and (float(v) > low if above else float(v) >= low))
 
 
 def within(low: float, high: float) -> Rule:
     """A number between two others."""
     return (f"a number between {low:g} and {high:g}",
-            lambda v: isinstance(v, Real) and not isinstance(v, bool) and low < v < high)
+            lambda v: isinstance(v, Real) and not isinstance(v, bool) and low < float(v) < high)
 
 
 def several(words: str = "names") -> Rule:

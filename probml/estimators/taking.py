@@ -65,7 +65,7 @@ def _taking(verb: Callable) -> Callable:
             found = _to_table(rows, found, self.lists)
         return native(found, rows) if self.lists else found
 
-    ask.takes_tables = True
+    ask.takes_tables = True  # type: ignore[attr-defined]
     return ask
 
 
@@ -92,7 +92,7 @@ def _together(X: Any, y: Any, where: str) -> None:
         raise DataError(f"{where} requires y to be passed, but the target y is None")
     # of tables that are none of NumPy's no function of it need be asked; a sparse one has no length
     sizes = [value.shape[0] if getattr(value, "shape", None) else len(value) for value in (X, y)
-             if hasattr(value, "__len__") and getattr(value, "shape", (1,))]
+             if hasattr(value, "__len__") and getattr(value, "shape", True) != ()]
     if len(set(sizes)) > 1:
         raise DataError(f"{where}: Found input variables with inconsistent numbers of samples: X "
                         f"has {sizes[0]} rows, y has {sizes[1]}")
@@ -166,12 +166,13 @@ def _to_table(rows: Any, cells: Any, lists: bool) -> Any:
     column of a table as such a column."""
     if lists and isinstance(rows, list | tuple) and isinstance(cells, list):
         return [_to_table(part, own, False) for part, own in zip(rows, cells, strict=True)]
+    labels, columns = labels_of(as_pandas(rows))[1], {}
+    if labels is None:
+        return cells
     if not is_table(rows):
-        column = labels_of(as_pandas(rows))[1]
-        return cells if column is None else column.table(cells)
+        return labels.table(cells)
     cells = np.asarray(cells)
     cells = cells.reshape(len(cells), -1)
-    labels, columns = labels_of(as_pandas(rows))[1], {}
     for j, name in enumerate(labels.names):
         column = cells[:, j]
         if column.dtype.hasobject:  # as they would be by themselves

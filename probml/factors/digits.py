@@ -16,6 +16,7 @@ from probml.factors.rowwise import row_environment
 from probml.jaxpr.levels import Level
 from probml.latents.chains import linear_chain
 from probml.plan.plan import Plan
+from probml.structure.site import Site
 
 # rounding of a component's mean square, or location, in units of its variance, or scale, that is
 # too much
@@ -90,20 +91,16 @@ def narrow(data: Data, params: Mapping[str, Any]) -> bool:
         for argument in site.traits.terms:
             given = data.structure.constant(name, argument)
             sizes = [given] if given is not None else [
-                params[p] for p, use in site.uses.get(argument, {}).items()
-                if p in params and use.level <= Level.MOVED and not use.coordinate]
+                value for value, steps in _parameters(site, argument, params) if not steps]
             if any(eps * np.max(size, initial=0.0) > LOST for size in sizes):
                 return True
         family = site.family  # None: a density of NumPyro's own, of which nothing is known
         if (site.discrete or family is None or family.mean_of != ("loc",)
             or family.scaling is False):
             continue
-        places = [np.asarray(params[p], float) for p, use in site.uses.get("loc", {}).items()
-                  if p in params and use.level <= Level.MOVED and not use.coordinate]
-        scales = [_narrowest(argument, np.asarray(params[p], float), use.coordinate)
-                  for argument in family.scatter
-                  for p, use in site.uses.get(argument, {}).items()
-                  if p in params and use.level <= Level.MOVED]
+        places = [value for value, steps in _parameters(site, "loc", params) if not steps]
+        scales = [_narrowest(argument, value, steps) for argument in family.scatter
+                  for value, steps in _parameters(site, argument, params)]
         if not places or not scales:
             continue
         centre = measured(column.values, column.seen)[0]
@@ -113,6 +110,15 @@ def narrow(data: Data, params: Mapping[str, Any]) -> bool:
         if eps * away**2 > LOST * min(scales) ** 2:
             return True
     return False
+
+
+def _parameters(site: Site, argument: str,
+                params: Mapping[str, Any]) -> list[tuple[np.ndarray, tuple]]:
+    """The given parameters that an argument is, moved at most by rows, each with the steps from its
+    coordinate to the argument; none where it is the argument itself."""
+    return [(np.asarray(params[p], float), use.coordinate)
+            for p, use in site.uses.get(argument, {}).items()
+            if p in params and use.level <= Level.MOVED]
 
 
 def _narrowest(argument: str, value: np.ndarray, steps: tuple[tuple[str, float], ...]) -> float:

@@ -5,14 +5,14 @@ without rows. `row_factors` meets them with a chunk of rows. Passes over all row
 passes.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination import elimination
-from probml.elimination.factor import Factor
+from probml.elimination.factor import Factor, indicator
 from probml.factors import integrated
 from probml.factors.chains import Given, chain_moves, counted_factor, steps_factor
 from probml.factors.naturals import environment, over_states, state_logs, unstacked
@@ -81,44 +81,47 @@ def level_factors(
     predictive = predictive or {}
     rows = whole.steps.rows if steps else whole
     own = [n for n in (*plan.pooled, *plan.rowwise) if (n in plan.steps) == steps
-           and n not in plan.chains and n not in plan.counted]
-    own = [n for n in own if evidence or n in plan.variables]
-    names = [name for name in plan.pooled if name in own]
+           and n not in (*plan.chains, *plan.counted) and (evidence or n in plan.variables)]
     factors = [counted_factor(plan, natural[name], rows, name, predictive.get(name, {}))
                for name in plan.counted if not steps]
-    factors += [pooled_factor(plan, natural[name], rows, name) for name in names
-                if name not in predictive]
-    factors += [predictive_factor(plan, known, rows, name, predictive[name]) for name in names
-                if name in predictive]
-    for name in (name for name in plan.rowwise if name in own):
-        factor = rowwise_factor(plan, params, known, rows, name, predictive.get(name))
-        factors.append(Factor(factor.log + taps[name], factor.names) if taps else factor)
-    for group in plan.latents if evidence and not steps else ():
-        factor = integrated.message(plan, params, known, rows, group)
-        factors.append(Factor(factor.log + taps[group.name], factor.names) if taps else factor)
+    factors += [predictive_factor(plan, known, rows, name, predictive[name]) if name in predictive
+                else pooled_factor(plan, natural[name], rows, name)
+                for name in plan.pooled if name in own]
+    tapped = [(name, rowwise_factor(plan, params, known, rows, name, predictive.get(name)))
+              for name in plan.rowwise if name in own]
+    tapped += [(group.name, integrated.message(plan, params, known, rows, group))
+               for group in (plan.latents if evidence and not steps else ())]
+    factors += [Factor(factor.log + taps[name], factor.names) if taps else factor
+                for name, factor in tapped]
     variables = [name for name in plan.variables
                  if (plan.structure.sites[name].time is not None) == steps]
-    allowed = [name for name in known.allowed if name in variables and name not in plan.globals]
-    factors += [Factor(jnp.where(known.allowed[name], 0.0, -jnp.inf)[None], (name,), True)
-                for name in allowed]
-    for name in variables if evidence else ():
-        site = plan.structure.sites[name]
-        if name in rows.likelihood:
-            weight = rows.likelihood[name]
-            factors.append(Factor(log_of(weight), (name,)))
-        elif site.rows and name in rows.values:  # seen in part: an indicator
-            states = jnp.asarray(plan.variables[name].values)
-            agrees = rows.values[name][:, None] == states[None]
-            if name in rows.seen:
-                agrees |= ~rows.seen[name][:, None]
-            agrees = agrees.reshape(len(agrees), len(states), -1).all(-1)
-            factors.append(Factor(jnp.where(agrees, 0.0, -jnp.inf), (name,), True))
-    for states, names in plan.partly.items() if not steps else ():
-        codes = rows.codes[states].T[:, None]  # made with the rows last, as they are read then
+    factors += [indicator(mask[None], name) for name, mask in known.allowed.items()
+                if name in variables and name not in plan.globals]
+    factors += [_state_evidence(plan, rows, name) for name in (variables if evidence else ())
+                if name in {**rows.likelihood, **rows.values}]
+    return [*factors, *_partial_evidence(plan, rows)]
+
+
+def _partial_evidence(plan: Plan, rows: Chunk) -> Iterator[Factor]:
+    """Which states are possible of variables that some rows show, −1 where they do not."""
+    for states, codes in rows.codes.items():
+        names, codes = plan.partly[states], codes.T[:, None]  # made with the rows last
         agrees = (codes == jnp.arange(states)[:, None]) | (codes < 0)
         logs = unstacked(jnp.where(agrees, 0.0, -jnp.inf), len(names))
-        factors += [Factor(log.T, (name,), True) for log, name in zip(logs, names, strict=True)]
-    return factors
+        for log, name in zip(logs, names, strict=True):
+            yield Factor(log.T, (name,), True)
+
+
+def _state_evidence(plan: Plan, rows: Chunk, name: str) -> Factor:
+    """What rows show of a variable: the weights of its states, or the values of some of its
+    cells."""
+    if name in rows.likelihood:
+        return Factor(log_of(rows.likelihood[name]), (name,))
+    states = jnp.asarray(plan.variables[name].values)
+    agrees = rows.values[name][:, None] == states[None]
+    if name in rows.seen:
+        agrees |= ~rows.seen[name][:, None]
+    return indicator(agrees.reshape(len(agrees), len(states), -1).all(-1), name)
 
 
 def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:

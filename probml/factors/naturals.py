@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known
-from probml.jaxpr.opened.remembered import remembered
 from probml.latents.latent import SETTINGS
 from probml.plan.plan import Plan
 from probml.structure.densities import log_masses
@@ -86,13 +85,8 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
         moving: of the sites alone that one of these parameters enters, and of those evaluated with
             them.
     """
-    return _naturals(plan, None if moving is None else frozenset(moving), dict(params), known)
-
-
-@remembered(2)
-def _naturals(plan: Plan, moving: frozenset[str] | None, params: dict[str, jax.Array],
-              known: Known) -> dict[str, Any]:
-    out, env, sites = {}, environment(plan, params, known), plan.structure.sites
+    out: dict[str, Any] = {}
+    env, sites = environment(plan, params, known), plan.structure.sites
     for names in plan.batched_sites:
         if moving is not None and not any(p in moving for name in names
                                           for p in sites[name].parents):

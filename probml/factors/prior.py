@@ -7,8 +7,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known
 from probml.factors.naturals import environment
-from probml.jaxpr.opened.remembered import remembered
-from probml.numerics.compiling import unchecked
+from probml.numerics.process.making import unchecked
 from probml.plan.plan import Plan
 from probml.structure.densities import log_density, log_weight
 
@@ -21,12 +20,6 @@ def outside(plan: Plan) -> tuple[str, ...]:
 
 def prior_factor(plan: Plan, name: str, env: Mapping, mode: bool) -> jax.Array:
     """log p of the value of a site outside rows, of a factor its weight; `mode` as in log_prior."""
-    takes = {name, *plan.structure.programs[name][1]}
-    return _prior_factor(plan, name, mode, {key: env[key] for key in env if key in takes})
-
-
-@remembered(3)
-def _prior_factor(plan: Plan, name: str, mode: bool, env: dict[str, jax.Array]) -> jax.Array:
     site = plan.structure.sites[name]
     if site.factor:
         return log_weight(plan.structure, name, env)

@@ -3,9 +3,9 @@ of this package; nothing that is read can run."""
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,52 +32,14 @@ def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any
     """
     if value is None or type(value) in (bool, int, float, str):
         return value
-    for kind, (own, pack, _) in others.items():
+    for name, (own, pack, _) in others.items():
         if isinstance(value, own):
-            return {"kind": kind, "value": pack(value, arrays)}
-
-    def pack_all(values: Any) -> list:
-        return [packed(item, arrays, where, others) for item in values]
-
-    def array(kind: str, of: np.ndarray) -> dict[str, Any]:
-        name = f"plain/{len(arrays)}"
-        arrays[name] = of
-        return {"kind": kind, "value": name}
-
-    if isinstance(value, type) and TYPES.get(value.__name__) is value:
-        return {"kind": "type", "value": value.__name__}
-    if isinstance(value, np.dtype):
-        return {"kind": "dtype", "value": value.str}
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:
-        return {"kind": "objects", "shape": list(value.shape), "value": pack_all(value.ravel())}
-    if isinstance(value, np.ndarray | np.generic):
-        return array("array" if isinstance(value, np.ndarray) else "number", np.asarray(value))
-    if hasattr(value, "__jax_array__") or type(value).__module__.startswith("jax"):
-        return array("jax", np.asarray(value))
-    kind = type(value)
-    if kind.__module__.startswith(ROOT) and "<" not in kind.__qualname__:
-        fields = _fields(kind)
-        if fields is not None:
-            return {"kind": "record", "module": kind.__module__, "name": kind.__qualname__,
-                    "value": {name: packed(getattr(value, name), arrays, f"{where}.{name}", others)
-                              for name in fields}}
-    if kind in (list, tuple, set, frozenset, range):
-        return {"kind": kind.__name__, "value": pack_all(value)}
-    if isinstance(value, Mapping):
-        return {"kind": "dict", "value": [pack_all(item) for item in value.items()]}
-    if kind.__module__.startswith("networkx") and hasattr(value, "edges"):
-        return {"kind": kind.__name__,
-                "value": [pack_all((n, dict(d))) for n, d in value.nodes.items()],
-                "edges": [pack_all((a, b, dict(d))) for (a, b), d in value.edges.items()]}
-    if kind.__module__.startswith("pandas") and hasattr(value, "to_dict"):
-        index = {"index": pack_all(value.index), "names": pack_all(value.index.names)}
-        if value.ndim == 1:
-            return {"kind": "series", "name": packed(value.name, arrays, where, others),
-                    "value": pack_all(value.array), **index}
-        return {"kind": "frame", "value": packed(value.to_dict("list"), arrays, where, others),
-                **index}
-    raise ModelError(f"save: {where} is a {kind.__module__}.{kind.__qualname__}, which a file of "
-                     f"numbers and text cannot hold: use pickle or joblib")
+            return {"kind": name, "value": pack(value, arrays)}
+    for name, kind in KINDS.items():
+        if kind.holds(value):
+            return {"kind": name, **kind.write(value, _Writer(arrays, where, others))}
+    raise ModelError(f"save: {where} is a {type(value).__module__}.{type(value).__qualname__}, "
+                     f"which a file of numbers and text cannot hold: use pickle or joblib")
 
 
 def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE) -> Any:
@@ -88,63 +50,157 @@ def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE
     """
     if not isinstance(value, dict):
         return value
-    kind, held = value["kind"], value["value"]
+    name, held = value["kind"], value["value"]
+    if name in others:
+        return others[name][2](held, arrays)
+    if name not in KINDS:
+        raise ModelError(f"a value of the kind {name!r} is unknown here")
+    return KINDS[name].read(value, _Reader(arrays, others))
 
-    def unpack_all(values: Any) -> list:
-        return [unpacked(item, arrays, others) for item in values]
 
-    if kind in others:
-        return others[kind][2](held, arrays)
-    if kind in ("array", "number"):
-        return arrays[held] if kind == "array" else arrays[held][()]
-    if kind == "objects":
-        out = np.empty(len(held), object)
-        out[:] = unpack_all(held)
-        return out.reshape(value["shape"])
-    if kind in ("list", "tuple", "set", "frozenset"):
-        return {"list": list, "tuple": tuple, "set": set,
-                "frozenset": frozenset}[kind](unpack_all(held))
-    if kind == "range":
-        found = unpack_all(held)
-        first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
-        every = range(first, first + step * len(found), step)
-        if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
-            raise ModelError(f"a range that is none: {found!r:.60}")
-        return every
-    if kind == "dict":
-        return {key: item for key, item in map(unpack_all, held)}
-    if kind == "type":
-        return TYPES[held]
-    if kind == "dtype":
-        return np.dtype(held)
-    if kind == "jax":
-        import jax.numpy as jnp
+class _Writer(NamedTuple):
+    """Packs the parts of a value."""
 
-        return jnp.asarray(arrays[held])
-    if kind in ("Graph", "DiGraph"):
-        import networkx
+    arrays: Arrays
+    where: str
+    others: Others
 
-        graph = getattr(networkx, kind)()
-        graph.add_nodes_from(map(tuple, map(unpack_all, held)))
-        graph.add_edges_from(map(tuple, map(unpack_all, value["edges"])))
-        return graph
-    if kind in ("frame", "series"):
-        import pandas
+    def one(self, value: Any, field: str = "") -> Any:
+        return packed(value, self.arrays, self.where + f".{field}" * bool(field), self.others)
 
-        out = (pandas.DataFrame(unpacked(held, arrays, others)) if kind == "frame" else
-               pandas.Series(unpack_all(held), name=unpacked(value["name"], arrays, others)))
-        if "index" in value:  # files of earlier versions have none
-            index, names = unpack_all(value["index"]), unpack_all(value["names"])
-            out.index = (pandas.MultiIndex.from_tuples(index, names=names) if len(names) > 1
-                         else pandas.Index(index, name=names[0]))
-        return out
-    if kind == "record":
-        found = named(value["module"], value["name"])
-        # what a module of ours has imported from elsewhere is no record of ours
-        if _fields(found) is None or not found.__module__.startswith(ROOT):
-            raise ModelError(f"{value['module']}.{value['name']} is no record")
-        return found(**{name: unpacked(item, arrays, others) for name, item in held.items()})
-    raise ModelError(f"a value of the kind {kind!r} is unknown here")
+    def all(self, values: Iterable) -> list:
+        return [self.one(item) for item in values]
+
+    def array(self, values: Any) -> dict[str, Any]:
+        name = f"plain/{len(self.arrays)}"
+        self.arrays[name] = np.asarray(values)
+        return {"value": name}
+
+    def table(self, table: Any) -> dict[str, Any]:
+        return {"index": self.all(table.index), "names": self.all(table.index.names)}
+
+
+class _Reader(NamedTuple):
+    """Unpacks the parts of a value."""
+
+    arrays: Mapping[str, np.ndarray]
+    others: Others
+
+    def one(self, value: Any) -> Any:
+        return unpacked(value, self.arrays, self.others)
+
+    def all(self, values: Iterable) -> list:
+        return [self.one(item) for item in values]
+
+
+class Kind(NamedTuple):
+    """How the values of one kind are written and read: `write` returns the entry, with "value"."""
+
+    holds: Callable[[Any], bool]
+    write: Callable[[Any, _Writer], dict[str, Any]]
+    read: Callable[[Any, _Reader], Any]
+
+
+def _read_objects(entry: dict, read: _Reader) -> np.ndarray:
+    out = np.empty(len(entry["value"]), object)
+    out[:] = read.all(entry["value"])
+    return out.reshape(entry["shape"])
+
+
+def _read_range(entry: dict, read: _Reader) -> range:
+    found = read.all(entry["value"])
+    first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
+    every = range(first, first + step * len(found), step)
+    if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
+        raise ModelError(f"a range that is none: {found!r:.60}")
+    return every
+
+
+def _read_jax(entry: dict, read: _Reader) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.asarray(read.arrays[entry["value"]])
+
+
+def _read_graph(entry: dict, read: _Reader) -> Any:
+    import networkx
+
+    graph = getattr(networkx, entry["kind"])()
+    graph.add_nodes_from(map(tuple, map(read.all, entry["value"])))
+    graph.add_edges_from(map(tuple, map(read.all, entry["edges"])))
+    return graph
+
+
+def _read_table(entry: dict, read: _Reader) -> Any:
+    import pandas
+
+    out = (pandas.DataFrame(read.one(entry["value"])) if entry["kind"] == "frame" else
+           pandas.Series(read.all(entry["value"]), name=read.one(entry["name"])))
+    if "index" in entry:  # files of earlier versions have none
+        index, names = read.all(entry["index"]), read.all(entry["names"])
+        out.index = (pandas.MultiIndex.from_tuples(index, names=names) if len(names) > 1
+                     else pandas.Index(index, name=names[0]))
+    return out
+
+
+def _read_record(entry: dict, read: _Reader) -> Any:
+    found = named(entry["module"], entry["name"])
+    # what a module of ours has imported from elsewhere is no record of ours
+    if _fields(found) is None or not found.__module__.startswith(ROOT):
+        raise ModelError(f"{entry['module']}.{entry['name']} is no record")
+    return found(**{name: read.one(item) for name, item in entry["value"].items()})
+
+
+def _is_table(value: Any, ndim: int) -> bool:
+    return (type(value).__module__.startswith("pandas") and hasattr(value, "to_dict")
+            and value.ndim == ndim)
+
+
+# the first that holds a value writes it
+KINDS = {
+    "type": Kind(lambda v: isinstance(v, type) and TYPES.get(v.__name__) is v,
+                 lambda v, write: {"value": v.__name__},
+                 lambda entry, read: TYPES[entry["value"]]),
+    "dtype": Kind(lambda v: isinstance(v, np.dtype), lambda v, write: {"value": v.str},
+                  lambda entry, read: np.dtype(entry["value"])),
+    "objects": Kind(lambda v: isinstance(v, np.ndarray) and v.dtype.hasobject,
+                    lambda v, write: {"shape": list(v.shape), "value": write.all(v.ravel())},
+                    _read_objects),
+    "array": Kind(lambda v: isinstance(v, np.ndarray), lambda v, write: write.array(v),
+                  lambda entry, read: read.arrays[entry["value"]]),
+    "number": Kind(lambda v: isinstance(v, np.generic), lambda v, write: write.array(v),
+                   lambda entry, read: read.arrays[entry["value"]][()]),
+    "jax": Kind(lambda v: hasattr(v, "__jax_array__") or type(v).__module__.startswith("jax"),
+                lambda v, write: write.array(v), _read_jax),
+    "record": Kind(lambda v: (type(v).__module__.startswith(ROOT)
+                              and "<" not in type(v).__qualname__
+                              and _fields(type(v)) is not None),
+                   lambda v, write: {"module": type(v).__module__, "name": type(v).__qualname__,
+                                     "value": {name: write.one(getattr(v, name), name)
+                                               for name in _fields(type(v)) or ()}},
+                   _read_record),
+    **{kind.__name__: Kind(lambda v, kind=kind: type(v) is kind,  # type: ignore[misc]
+                           lambda v, write: {"value": write.all(v)},
+                           lambda entry, read, kind=kind: kind(read.all(entry["value"])))
+       for kind in (list, tuple, set, frozenset)},
+    "range": Kind(lambda v: type(v) is range, lambda v, write: {"value": write.all(v)},
+                  _read_range),
+    "dict": Kind(lambda v: isinstance(v, Mapping),
+                 lambda v, write: {"value": [write.all(item) for item in v.items()]},
+                 lambda entry, read: dict(map(read.all, entry["value"]))),
+    **{name: Kind(lambda v, name=name: (  # type: ignore[misc]
+                      type(v).__module__.startswith("networkx") and type(v).__name__ == name),
+                  lambda v, write: {
+                      "value": [write.all((n, dict(d))) for n, d in v.nodes.items()],
+                      "edges": [write.all((a, b, dict(d))) for (a, b), d in v.edges.items()]},
+                  _read_graph) for name in ("Graph", "DiGraph")},
+    "series": Kind(lambda v: _is_table(v, 1),
+                   lambda v, write: {"name": write.one(v.name), "value": write.all(v.array),
+                                     **write.table(v)}, _read_table),
+    "frame": Kind(lambda v: _is_table(v, 2),
+                  lambda v, write: {"value": write.one(v.to_dict("list")), **write.table(v)},
+                  _read_table),
+}
 
 
 def named(module: str, name: str) -> Any:

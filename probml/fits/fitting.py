@@ -109,18 +109,7 @@ def _inferred(
     with Progress("first look", None, False) as look, parts.telling(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
-    # a loss may look at inputs alone
-    if not held.table.columns and not (held.structure.losses
-                                       and (held.table.inputs or model.whole)):
-        outside = next(iter(held.table.values), None)
-        if outside is None:
-            raise errors.DataError(f"model '{model.name}': every cell of the data is missing, "
-                                   f"so there is nothing to learn from")
-        size = np.shape(held.table.values[outside])[:1]
-        advice = tables.outside(outside, held.structure.sites[outside].plates,
-                                size[0] if size else None)
-        raise errors.DataError(f"model '{model.name}': no site inside rows() is "
-                               f"observed, and '{outside}' is not one of them: {advice}")
+    _refuse_unobserved(held)
     if engine is not None:
         if (why := refusal(engine, held)) is not None:
             raise advised(why, held)
@@ -135,7 +124,8 @@ def _inferred(
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
     prior_data_conflict.refuse_points(plan)
-    if ladder[0].uses_prior and ladder[0].stated:
+    takes = ladder[0].capabilities
+    if takes.uses_prior and takes.stated:
         prior_data_conflict.warn(held, plan)
     double = jax.config.jax_enable_x64
 
@@ -151,7 +141,7 @@ def _inferred(
         short = None if double else digits.find_precision_loss(held) or _squared(ladder[0], plan,
                                                                                  held)
         try:
-            run, note = precise(attempt, lambda found: found.outcome, ladder[0].uses_prior, short)
+            run, note = precise(attempt, lambda found: found.outcome, takes.uses_prior, short)
         except Refusal as why:
             digits.refuse_vast(held)
             raise advised(why, held, type(ladder[0]).__name__) from None
@@ -160,11 +150,27 @@ def _inferred(
     return held, run, note
 
 
+def _refuse_unobserved(held: dataset.Data) -> None:
+    """Refuse data that say nothing of the sites of rows; a loss may depend on inputs alone."""
+    model, values = held.model, held.table.values
+    if held.table.columns or held.structure.losses and (held.table.inputs or model.whole):
+        return
+    outside = next(iter(values), None)
+    if outside is None:
+        raise errors.DataError(f"model '{model.name}': every cell of the data is missing, "
+                               f"so there is nothing to learn from")
+    advice = tables.outside(outside, held.structure.sites[outside].plates,
+                            next(iter(np.shape(values[outside])), None))
+    raise errors.DataError(f"model '{model.name}': no site inside rows() is "
+                           f"observed, and '{outside}' is not one of them: {advice}")
+
+
 def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     """Why rows in memory that tell only their second moments are fitted in double, in words: the
     objective is flat along what these leave open, so that rounding hides where it ends, and a few
     rows cost the same in any precision. None: they tell more."""
-    alone = engine.uses_all_rows and held.survey is None and bool(plan.free and by_moments(plan))
+    alone = (engine.capabilities.uses_all_rows and held.survey is None
+             and bool(plan.free and by_moments(plan)))
     return "the likelihood depends on second moments alone, which lose precision" if alone else None
 
 
@@ -174,7 +180,9 @@ def _in_batches(engine: Engine, held: dataset.Data) -> Engine:
     batch = held.model.batch
     if batch is None or batch >= held.table.rows:
         return engine
-    small = engine.in_batches(batch)
+    if not engine.capabilities.batches:
+        return engine
+    small = replace(engine, batch_rows=batch)  # type: ignore[call-arg]
     try:
         small.refuse(problem_of(small, held))
     except Refusal:
@@ -200,13 +208,13 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     Args:
         asked: the engine was named. astray: see Problem.
     """
-    first = ladder[0]
+    first, takes = ladder[0], ladder[0].capabilities
     data = first.taken(held)
     plan = planned(data, first)
     problem = Problem(data, plan, None, None, weight, seed, start, asked=asked,
                       astray=astray)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
-                       first.batch, first.uses_all_rows, first.held_out_fraction,
+                       takes.batch, takes.uses_all_rows, takes.held_out_fraction,
                        first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
         told = _second_moments(first, problem)
@@ -220,7 +228,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 outcome = check_precision(plan, (engine if plan.free else Exact()).run(problem),
                                           known,
                                           rows)
-                if not asked and engine.finds == "point":
+                if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
                 if outcome.state.onward and (run := _further(
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
@@ -287,7 +295,7 @@ def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> O
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
     sites = plan.structure.sites
-    if known.centre or any(sites[name].family.terms for name in plan.pooled):
+    if known.centre or any(sites[name].traits.terms for name in plan.pooled):
         outcome = outcome.with_state(short=bool(_short(plan, params, known)))
     if any(map(plan.timed, plan.latents)):
         outcome = outcome.with_state(wide=bool(_wide(plan, params, known, rows)))
@@ -305,7 +313,7 @@ def _sufficient_statistics(engine: Engine, problem: Problem, told: Moments | Non
         summary = Summary(outcome.state.shown, np.zeros(()), np.asarray(rows.weight))
         return Kept.of(engine, summary, known, running=True)
     names = by_moments(problem.plan)
-    if not (engine.uses_all_rows and names and problem.plan.free):
+    if not (engine.capabilities.uses_all_rows and names and problem.plan.free):
         return None
     if told is None:
         columns = problem.data.table.columns
@@ -341,7 +349,7 @@ def by_member(engine: Engine, problem: Problem) -> Problem:
     """With a few rows of each member of a group in the place of all, where these tell only second
     moments, and an engine needs no more of them than their sums."""
     told, rows = by_members(problem.plan), problem.rows
-    if (told is None or not engine.uses_all_rows or problem.in_parts
+    if (told is None or not engine.capabilities.uses_all_rows or problem.in_parts
         or not isinstance(rows, Resident)
         or problem.data.survey is not None or (problem.size or 0) < MANY):
         return problem
@@ -351,19 +359,20 @@ def by_member(engine: Engine, problem: Problem) -> Problem:
 
 
 def _reducible(engine: Engine, plan: Plan) -> bool:
-    return plan.additive and bool(plan.free) and engine.statistics
+    return plan.additive and bool(plan.free) and engine.capabilities.statistics
 
 
 def _squarable(engine: Engine, problem: Problem) -> bool:
     """Whether all rows are worth two passes, which save each gradient's."""
     many = problem.in_parts or (problem.size or 0) >= MANY
-    return engine.squares and many and bool(squared(problem.plan))
+    return engine.capabilities.squares and many and bool(squared(problem.plan))
 
 
 def _second_moments_suffice(engine: Engine, problem: Problem) -> bool:
     """Whether a few rows with the same second moments can replace all rows."""
     names, plan = by_moments(problem.plan), problem.plan
-    return engine.uses_all_rows and bool(names and plan.free) and (problem.in_parts or (
+    takes = engine.capabilities
+    return takes.uses_all_rows and bool(names and plan.free) and (problem.in_parts or (
         problem.size or 0) >= max(MANY, 2 * FEWER * numbers(plan, names)))
 
 
@@ -394,12 +403,13 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
         problem = Problem(at, plan, None, None, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
         with place.shipped(problem, engine.together(problem, runs), False, None,
-                           engine.uses_all_rows,
+                           engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
             found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
             return [check_precision(plan, outcome, known, rows) for outcome in found], known
 
-    (found, known), note = precise(attempt, lambda found: worst(found[0]), engine.uses_prior,
+    (found, known), note = precise(attempt, lambda found: worst(found[0]),
+                                   engine.capabilities.uses_prior,
                                    None if double else digits.find_precision_loss(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):

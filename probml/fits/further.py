@@ -127,7 +127,7 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
         return boundary.noted(plan, outcome, known, rows) if plan.latents else outcome
 
     with Progress(type(kept.engine).__name__, None, False):
-        outcome, note = precise(attempt, lambda found: found, kept.engine.uses_prior)
+        outcome, note = precise(attempt, lambda found: found, kept.engine.capabilities.uses_prior)
     outcome = outcome.noting(note)
     given = {name: np.asarray(value) for name, value in kept.known.given.items()}
     return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, given,

@@ -121,7 +121,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     with jax.enable_x64(True):  # families move statistics by JAX
         moved = jax.device_get([
             {
-                name: sites[name].family.recentre(leaf, own.centre[name] - centre[name])
+                name: sites[name].traits.recentre(leaf, own.centre[name] - centre[name])
                 if name in own.centre else leaf
                 for name, leaf in part.statistics.items()
             }

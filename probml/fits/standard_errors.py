@@ -126,7 +126,7 @@ def keep_for_refits(engine: Engine, first: Engine, data: Data,
     """The data with which a point estimate can be refitted later; None where the rows are many, or
     read in parts."""
     few = data.survey is None and data.table.rows * max(data.numbers, 1) <= HELD
-    if not few or engine.finds != "point":
+    if not few or engine.capabilities.finds != "point":
         return None
     return Again(data, weights, first, _stamp(data, weights))
 
@@ -181,7 +181,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         u = np.array(flat(plan, params, known))
         far = of_domains(plan, known, "logarithmic") & (np.abs(u) > FAR)
         u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
-        top = _top(plan, engine.uses_prior, u, known, rows)
+        top = _top(plan, engine.capabilities.uses_prior, u, known, rows)
         ways = _ways(plan, top, known)
         if isinstance(ways, str):
             return Widths({}, {"": ways})
@@ -193,7 +193,8 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         found = jax.device_get(_derivatives_along(plan, computed, u, ways.along.T, beside, known,
                                                   rows))
         return _widths(ways_in_units(units, found), ways)._replace(
-            posterior=_posterior(plan, known, rows, top, ways) if engine.uses_prior else None)
+            posterior=(_posterior(plan, known, rows, top, ways)
+                       if engine.capabilities.uses_prior else None))
 
 
 def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,
@@ -283,7 +284,7 @@ def _coefficients(plan: Plan) -> set[str]:
     wide."""
     sites, wide = plan.structure.sites, {width.name for width in spreads(plan)}
     for name in (name for name in plan.grouped if sites[name].family is not None):
-        wide |= {p for argument in sites[name].family.scatter
+        wide |= {p for argument in sites[name].traits.scatter
                  for p in sites[name].uses.get(argument, ())}
     return {name for name in plan.free if plan.groupings and sites[name].domain.unbounded
             and name not in wide}

@@ -58,7 +58,7 @@ def current_point(fit: Fitted) -> Any:
     Raises:
         Refusal: an engine that takes no steps.
     """
-    way = None if fit.by is None else fit.by.way
+    way = None if fit.by is None else fit.by.capabilities.way
     if way is None:
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: it takes "
                       f"no steps of expected statistics, as EM() and VB() do. Fit all rows "
@@ -82,7 +82,8 @@ def expected(fit: Fitted, point: Any, held: Data,
                       f"no sufficient statistics of '{names[0]}' that add up over further rows. "
                       f"Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
-    found, value = expected_statistics(plan, engine.way, placed_all(point), known, rows)
+    found, value = expected_statistics(plan, engine.capabilities.way, placed_all(point), known,
+                                       rows)
     summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
     return Kept.of(engine, summary, known, running=True), float(value)
 
@@ -104,7 +105,8 @@ def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tu
                            (_scaled(more, new * total / own), held.pattern))
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
     summary, known, point = placed_all((kept.summary, kept.known, at.point))
-    found, sound, prior = jax.device_get(improved(plan, more.engine.way, summary, point, known))
+    way = more.engine.capabilities.way
+    found, sound, prior = jax.device_get(improved(plan, way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': these rows let a component collapse. "
                       f"Keep prior=True, or give more rows at a time")
@@ -118,8 +120,8 @@ def ended(fit: Fitted, at: Standing, history: np.ndarray, steps: int) -> Outcome
         history: the objective before each step. steps: iterations in all.
     """
     plan = decide.make(fit.structure, at.pattern, tuple(fit.given))
-    assert at.kept.engine.way is not None
-    params, posterior = at.kept.engine.way.found(plan, at.point, placed_all(at.kept.known))
+    way = at.kept.engine.capabilities.way
+    params, posterior = way.found(plan, at.point, placed_all(at.kept.known))
     return Outcome(params, history, Status.MOVED, steps, posterior=posterior)
 
 

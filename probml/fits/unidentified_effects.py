@@ -3,6 +3,7 @@ standard deviation and the residual one are not identified separately; singular 
 rows depend on sums of effects alone; and standard deviations of few effects."""
 
 import functools
+import math
 from collections.abc import Mapping
 
 import jax
@@ -23,6 +24,7 @@ from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
 from probml.posteriors.effects import Effects
 from probml.posteriors.posterior import Posterior
+from probml.structure.indices import Index
 
 ALIKE = 1e-6  # relative difference of factors that are one
 LOADED = 0.05  # share of a direction from which a number is named
@@ -43,12 +45,7 @@ def find_single_row_groups(plan: Plan, data: Data, found: Posterior,
     plain = grouping.cells == 1 and not grouping.nodes and not grouping.flat
     if grouping.index is None or not plain or not isinstance(found, Effects):
         return None
-    columns = [data.table.columns[name] for name in plan.grouped]
-    shown = sum(np.ones(len(c.values), int) * np.prod(c.values.shape[1:], dtype=int)
-                if c.seen is None else c.seen.reshape(len(c.seen), -1).sum(1) for c in columns)
-    codes = np.asarray(data.table.inputs[grouping.index.input])
-    codes = codes.reshape(len(codes), -1)[:, grouping.index.cells[0] if grouping.index.cells else 0]
-    told = np.bincount(codes.astype(int), shown, minlength=1)
+    told = _count_observations(plan, data, grouping.index)
     if told.max(initial=0) > 1:
         return None
     members = grouping.scale * np.flatnonzero(told) + grouping.offset
@@ -58,12 +55,22 @@ def find_single_row_groups(plan: Plan, data: Data, found: Posterior,
     sites = plan.structure.sites
     wide = tuple(width.name for width in spreads(plan) if width.plain)
     noise = tuple(dict.fromkeys(
-        p for name in plan.grouped for argument in sites[name].family.scatter
+        p for name in plan.grouped for argument in sites[name].traits.scatter
         for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in wide))
     if not (wide and noise):
         return None
     return Finding.of(Code.ONE_ROW_PER_GROUP, grouping.index.input, names=quoted(wide),
                       others=quoted(noise), effects=quoted(grouping.names[:1]))
+
+
+def _count_observations(plan: Plan, data: Data, index: Index) -> np.ndarray:
+    """How many cells are observed of every member of a grouping, (codes,)."""
+    columns = [data.table.columns[name] for name in plan.grouped]
+    shown = sum(np.full(len(c.values), math.prod(c.values.shape[1:]))
+                if c.seen is None else c.seen.reshape(len(c.seen), -1).sum(1) for c in columns)
+    codes = np.asarray(data.table.inputs[index.input])
+    codes = codes.reshape(len(codes), -1)[:, index.cells[0] if index.cells else 0]
+    return np.bincount(codes.astype(int), shown, minlength=1)
 
 
 def find_few_groups(plan: Plan) -> tuple[Finding, ...]:

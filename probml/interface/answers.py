@@ -185,6 +185,23 @@ class Answers(Parameters):
                 f"probabilities of each step"
             )
 
+    def _maximised(self, held: dataset.Data, plan: planning.Plan, wanted: tuple[str, ...],
+                   every: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Variables whose joint maximum is asked for, and leaves, which follow from these.
+
+        Args:
+            every: all that is hidden in a row is asked for.
+        """
+        sites = self.structure.sites
+        cells = tuple(v for group in plan.latents for v in group.cellwise if v in wanted
+                      and not group.names)
+        variables = tuple(v for v in plan.variables if v in wanted or every and sites[v].rows)
+        self._cells_alone(plan, wanted)
+        rest = (name for name in wanted if name not in (*variables, *cells)
+                and held.pattern.get(name) != "seen")
+        return (*variables, *cells), tuple(name for name in rest if all(
+            p in variables for p in sites[name].parents if p in plan.variables))
+
     def _cells_alone(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
         """Refuse a maximum over hidden cells where what they depend on is summed or integrated out,
         and one over what depends on them: neither goes cell by cell."""
@@ -211,34 +228,32 @@ class Answers(Parameters):
                               f"it depends, are both missing: use predict_proba for each, or "
                               f"decode(data, sites=['{group.cellwise[0]}'])")
 
-    def _imputed(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
-        out, ask, medians, answers = {}, [], [], {}
-        for site in self.structure.sites.values():
-            if (site.rows and held.pattern.get(site.name) != "seen"
-                and site.traits.ancillary is None and not site.factor):
-                if not site.states and not self.structure.has_mean(site.name):
-                    medians.append(site.name)
-                    continue
-                table = self._weighted(held, site.name, plug_in, queries.ALL)
-                if table is not None:
-                    answers["weighted", site.name] = (table.probabilities(site) if site.states
-                                                     else table.mean())
-                    continue
-                ask.append(("probability" if site.states else "mean", site.name))
-        answers |= asking.answer(self, held, ask, plug_in)[1] if ask else {}
-        endless = [name for (question, name), answer in answers.items() if question == "mean"
-                   and not np.isfinite(answer).all()]
-        medians += [name for name in endless if not self.structure.sites[name].event]
-        answers = {asked: answer for asked, answer in answers.items() if asked[1] not in medians}
-        answers |= {("median", name): intervals.median(self, held, name, plug_in, queries.ALL)
-                    for name in medians}
-        for site in self.structure.sites.values():
-            if not site.rows:
+    def _estimates(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
+        """What missing cells of sites are filled with: the most probable state, the mean, or the
+        median where there is no finite mean."""
+        out, ask, medians, sites = {}, [], [], self.structure.sites
+        for name, site in sites.items():
+            if (not site.rows or held.pattern.get(name) == "seen"
+                    or site.traits.ancillary is not None or site.factor):
                 continue
-            column = held.table.columns.get(site.name)
-            filled = next((v for (_, name), v in answers.items() if name == site.name), None)
-            if filled is not None and site.states:
-                filled = filled.argmax(-1)
+            if not site.states and not self.structure.has_mean(name):
+                medians.append(name)
+            elif (table := self._weighted(held, name, plug_in, queries.ALL)) is not None:
+                out[name] = table.probabilities(site).argmax(-1) if site.states else table.mean()
+            else:
+                ask.append(("probability" if site.states else "mean", name))
+        answers = asking.answer(self, held, ask, plug_in)[1] if ask else {}
+        for (question, name), answer in answers.items():
+            out[name] = answer.argmax(-1) if question == "probability" else answer
+            if question == "mean" and not sites[name].event and not np.isfinite(answer).all():
+                medians.append(name)
+        return out | {name: intervals.median(self, held, name, plug_in, queries.ALL)
+                      for name in medians}
+
+    def _imputed(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
+        out, estimates = {}, self._estimates(held, plug_in)
+        for site in (site for site in self.structure.sites.values() if site.rows):
+            column, filled = held.table.columns.get(site.name), estimates.get(site.name)
             if column is not None and column.likelihood is None:
                 if filled is not None and column.values.dtype.kind in "iu":
                     filled = shortest(filled)  # beside counts a mean becomes a double

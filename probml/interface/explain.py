@@ -107,7 +107,7 @@ def _engines(held: dataset.Data, plan: Plan,
     (chosen, *_), reasons = choose(held)
     out = []
     for engine in LADDER:
-        words = engine.offered if plan.free else "possible"
+        words = engine.capabilities.offered if plan.free else "possible"
         words = "chosen" if engine == chosen else words
         why = reasons.get(engine)
         if isinstance(why, Refusal):
@@ -119,7 +119,7 @@ def _engines(held: dataset.Data, plan: Plan,
         out.append({"engine": type(engine).__name__, "": words})
     for engine in others:
         why = refusal(engine, held)
-        words = engine.offered if plan.free else "no parameters to estimate"
+        words = engine.capabilities.offered if plan.free else "no parameters to estimate"
         out.append({"engine": type(engine).__name__, "": words if why is None
                     else f"refuses: {advised(why, held)}"})
     return tuple(out)

@@ -194,7 +194,7 @@ class Fit(Questions):
             engine = self.by or written(self.engine)
         except ModelError:
             return Widths({}, {"": f"'{self.engine}' is an engine that no file holds"})
-        if engine.finds != "point":
+        if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.RUNAWAY:
             return Widths({}, {"": "there is no maximum"})

@@ -92,11 +92,14 @@ class _Deferred(Fit):
     def do(self, values: Mapping[str, Any]) -> Fit:
         """See Fit.do."""
         try:
-            trace(self.model)
-        except ModelError:  # it is checked with the data of each question
-            values = mapping(values, "do(values)", "{'smoke': 1}")
-            return replace(self, acted={**self.acted, **values})
-        return super().do(values)
+            known = not without_rows(self.model) and bool(trace(self.model).sites)
+        except ModelError:
+            known = False
+        if known:
+            return super().do(values)
+        # it is checked with the data of each question
+        values = mapping(values, "do(values)", "{'smoke': 1}")
+        return replace(self, acted={**self.acted, **values})
 
     def save(self, path: str | os.PathLike) -> None:
         """See Fit.save."""

@@ -147,14 +147,14 @@ def _no_numbers(found: Any, drawn: bool) -> str:
 
 
 def _checked(verb: str, function: Callable) -> Callable:
-    signature = inspect.signature(function)
-    rules = {name: RULES[name] for name in signature.parameters if name in RULES}
+    names = list(inspect.signature(function).parameters)
+    rules = {name: RULES[name] for name in names if name in RULES}
     if not rules:
         return function
 
     @functools.wraps(function)
     def ask(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
         for name in (name for name in rules if name in given):
             words, valid = rules[name]
             single = name == "site" and verb not in SEVERAL

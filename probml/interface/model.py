@@ -325,7 +325,13 @@ class Model(Bound):
                 outside the site's support.
         """
         self.check_context()
-        return self._acted(mapping(values, "do(values)", "{'smoke': 1}"))
+        values = mapping(values, "do(values)", "{'smoke': 1}")
+        if without_rows(self):
+            name = next(iter(values), "smoke")
+            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' names no rows(), so they "
+                             f"are known only with data: write fit(data).do({{'{name}': ...}}), or "
+                             f"at(params).do({{'{name}': ...}})")
+        return self._acted(values)
 
     def _acted(self, values: Mapping[str, Any], specs: Mapping[str, tuple] | None = None):
         """As do; `specs`: of the inputs, where they are known."""

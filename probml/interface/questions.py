@@ -20,7 +20,6 @@ from probml.interface.tables.in_tables import gathered, in_tables, spread_out
 from probml.language.language import whole_seed, whole_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
-from probml.plan.plan import Plan
 from probml.queries import asking, decoding, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
@@ -235,34 +234,19 @@ class Questions(Serving):
         for name in wanted:
             self._inside(name)
 
-        def split(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-            """Variables whose joint maximum is asked for, and leaves, given these."""
-            variables = tuple(v for v in plan.variables if v in wanted or sites is None
-                              and self.structure.sites[v].rows)
-            cells = tuple(v for group in plan.latents for v in group.cellwise if v in wanted
-                          and not group.names)
-            self._cells_alone(plan, wanted)
-            return (*variables, *cells), tuple(
-                name
-                for name in wanted
-                if name not in (*variables, *cells)
-                and held.pattern.get(name) != "seen"
-                and all(parent in variables for parent in self.structure.sites[name].parents
-                        if parent in plan.variables)
-            )
-
         def best(question: asking.Question) -> tuple[np.ndarray, dict[str, np.ndarray]]:
             question = question.at_point(self)
             if sites is not None:
                 self._one_path(question.plan, wanted)
-            log, states = decoding.decode(question.plan, *split(question.plan), question.belief,
-                                         question.known, question.rows)
+            split = self._maximised(held, question.plan, wanted, sites is None)
+            log, states = decoding.decode(question.plan, *split, question.belief, question.known,
+                                          question.rows)
             return question.back(log), {name: question.back(value, name)
                                         for name, value in states.items()}
 
         plan, (log, states) = asking.asked(self, held, wanted, plug_in, ("decode", sites is None),
                                            best)
-        variables, leaves = split(plan)
+        variables, leaves = self._maximised(held, plan, wanted, sites is None)
         asking.warn(self, log)
         out = {}
         for name in wanted:

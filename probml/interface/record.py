@@ -34,13 +34,14 @@ from probml.plan import plan as planning
 from probml.posteriors.posterior import Point, Posterior
 from probml.posteriors.units import Unit
 from probml.queries import outside
+from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
 
 @in_its_own
 @dataclass(frozen=True, eq=False)
-class Record:
+class Record(Fitted):
     """What an engine found, beside its model; immutable. See Fit for the attributes."""
 
     model: Bound

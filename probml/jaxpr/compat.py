@@ -1,16 +1,28 @@
 """The private parts of JAX that probml uses, what each is for, and what is lost where a version has
-none: no other file imports from `jax._src`.
+none: no other file imports from `jax._src`. Also which of the mechanisms that shorten the time to a
+first answer are off.
 
 The first three have to be there. The others are looked up when they are first asked for, and answer
 None (or False) where JAX has changed: programs are then the same, but slower to start.
 """
 
-import functools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax._src import config, core, source_info_util
+
+# what shortens the time to a first answer, and a switch for each, for tests and
+# benchmarks/ablation.py: PROBML_OFF names those that a process does without, between commas
+SWITCH = "PROBML_OFF"
+NAMES = frozenset({"backward", "blas", "effort", "emitters",
+                   "holding", "lapack", "programs", "shortened", "tapes",
+                   "validation", "whole_loops"})
+OFF = set(os.environ.get(SWITCH, "").split(",")) - {""}
+if not OFF <= NAMES:
+    raise ValueError(f"{SWITCH} names {', '.join(sorted(OFF - NAMES))}, which are not among "
+                     f"{', '.join(sorted(NAMES))}")
 
 is_outside_of_traces: Callable[[], bool] = core.trace_state_clean
 trace_settings: Callable[[], tuple] = config.trace_context
@@ -19,19 +31,6 @@ as_written_at: Callable[[Any], Any] = source_info_util.user_context
 
 # the settings that equations are made under; some JAX makes a new object each time it is asked
 equation_settings: Callable[[], Any] = getattr(core, "current_jaxpr_eqn_context", lambda: None)
-
-
-def compilation_cache() -> tuple[Any, Any] | None:
-    """JAX's module of kept programs, whose `_cache` is the folder in use, and the setting of the
-    least seconds of compiling that are worth keeping; None: programs are not kept on disk."""
-    try:
-        from jax._src import compilation_cache
-        from jax._src.config import persistent_cache_min_compile_time_secs
-    except ImportError:
-        return None
-    if not hasattr(compilation_cache, "_cache"):
-        return None
-    return compilation_cache, persistent_cache_min_compile_time_secs
 
 
 def start_lapack() -> None:
@@ -81,29 +80,3 @@ def compile_options() -> tuple[Any, Any]:
     from jax._src.lib import xla_client
 
     return compiler, xla_client.CompileOptions
-
-
-class CallSwitch(NamedTuple):
-    """What decides whether a call of a compiled function is one: `own`, a switch of ours;
-    `jax_own`, that of jax.disable_jit; `follow`, which tells the dispatcher which of them it
-    follows; `folding`, whether numbers are being computed at once."""
-
-    own: Any
-    jax_own: Any
-    follow: Callable[[Any], None]
-    folding: Any
-
-
-@functools.cache
-def call_switch() -> CallSwitch | None:
-    """None: calls within a trace stay calls."""
-    try:
-        from jax._src.lib import jax_jit
-
-        own = config.config_ext.Config("probml_plain", False, include_in_jit_key=False,
-                                       include_in_trace_context=False)
-        own.set_local(own.swap_local(True))  # as it will be used
-        return CallSwitch(own, config.disable_jit, jax_jit.set_disable_jit_state,
-                          config.eager_constant_folding)
-    except (ImportError, AttributeError, TypeError):
-        return None

@@ -96,11 +96,11 @@ class Rowwise(Domain[Rows]):
         entry, name, results = table_entry(eqn), name_of(eqn), len(eqn.outvars)
         which = operands[0].known if name == "select_n" else None
         # an index that is known counts from the end, or not
-        if which is not None and which.size and (which == which.flat[0]).all():
+        if which is not None and len(np.unique(which)) == 1:
             return [operands[1 + int(which.flat[0])]]
-        flags = Rows(data=any(v.data for v in operands), number=any(v.number for v in operands))
+        flags = _flags(operands)
         if any(v.mixed for v in operands):
-            worst, combines = _worst(operands), entry is None or entry.kind not in (
+            worst, combines = _worst(operands), getattr(entry, "kind", None) not in (
                 Kind.ELEMENTWISE, Kind.MOVE)
             return [flags._replace(mixed=name if worst == NUMBER and flags.data and combines
                                    else worst)] * results
@@ -119,7 +119,7 @@ class Rowwise(Domain[Rows]):
         return out
 
     def join(self, one: Rows, other: Rows, eqn: Any) -> Rows:
-        both = Rows(data=one.data or other.data, number=one.number or other.number)
+        both = _flags([one, other])
         if one.mixed or other.mixed:
             return both._replace(mixed=_worst([one, other]))
         places = {value[:2] for value in (one, other) if value.axis is not None}
@@ -290,6 +290,11 @@ def _shape(atom: Any) -> tuple[int, ...]:
 def _without_numbers(value: Rows) -> Rows:
     """The value without its numbers: in the next step they are others."""
     return value._replace(known=None) if value.known is not None else value
+
+
+def _flags(values: Sequence[Rows]) -> Rows:
+    """What depends on data, or numbers, of rows where one of these does."""
+    return Rows(data=any(v.data for v in values), number=any(v.number for v in values))
 
 
 def _worst(values: Sequence[Rows]) -> str:

@@ -54,6 +54,25 @@ def _shipped(value: Any) -> bool:
     return (getattr(value, "__module__", None) or "").partition(".")[0] in LIBRARIES
 
 
+def _items(value: Any, seen: dict) -> tuple:
+    return tuple(_value(item, seen) for item in value)
+
+
+# type → what values of it have in common that are equal
+READERS: dict[type, Callable[[Any, dict], Hashable]] = {
+    **dict.fromkeys((type(None), type(Ellipsis), bool, int, str, bytes, range),
+                    lambda value, seen: value),
+    slice: lambda value, seen: str(value),
+    # signed zeros differ, NaN is itself
+    **dict.fromkeys((float, complex), lambda value, seen: repr(value)),
+    **dict.fromkeys((list, tuple), _items),
+    **dict.fromkeys((set, frozenset), lambda value, seen: frozenset(_items(value, seen))),
+    dict: lambda value, seen: _items(value.items(), seen),
+    types.CodeType: lambda value, seen: _code(value, seen),
+    functools.partial: lambda value, seen: _items((value.func, value.args, value.keywords), seen),
+}
+
+
 def _value(value: Any, seen: dict) -> Hashable:
     """A value that is equal for equal things alone.
 
@@ -61,22 +80,10 @@ def _value(value: Any, seen: dict) -> Hashable:
         seen: id of what is being read → its number, for functions that name each other.
     """
     kind = type(value)  # exactly: what a subclass does differently cannot be read
-    if value is None or value is Ellipsis or kind in (bool, int, str, bytes, slice, range):
-        return kind.__name__, str(value) if kind is slice else value
-    if kind in (float, complex):
-        return kind.__name__, repr(value)  # signed zeros differ, NaN is itself
-    if kind in (list, tuple):
-        return kind.__name__, tuple(_value(item, seen) for item in value)
-    if kind in (set, frozenset):
-        return kind.__name__, frozenset(_value(item, seen) for item in value)
-    if kind is dict:
-        return "dict", tuple((_value(k, seen), _value(v, seen)) for k, v in value.items())
-    if kind is types.CodeType:
-        return _code(value, seen)
+    if kind in READERS:
+        return kind.__name__, READERS[kind](value, seen)
     if kind is types.FunctionType and not _shipped(value):
         return _function(value, seen)
-    if kind is functools.partial:
-        return "partial", *(_value(part, seen) for part in (value.func, value.args, value.keywords))
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         return _array(value)
     if isinstance(value, Distribution) and _shipped(kind):

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from probml.errors import ModelError
-from probml.numerics.process.inline_calls import evaluated
 
 
 class _Frozen(tuple):
@@ -62,7 +61,7 @@ def thaw(value: Any) -> Any:
         array = np.frombuffer(value[3], dtype=np.dtype(value[1])).reshape(value[2])
         if kind == "array":
             return array
-        with evaluated():  # a concrete array also inside a trace
+        with jax.ensure_compile_time_eval():  # a concrete array also inside a trace
             return jax.numpy.asarray(array)
     if kind in ("Graph", "DiGraph"):
         import networkx

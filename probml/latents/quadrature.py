@@ -202,10 +202,9 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
     def height(u: jax.Array) -> jax.Array:
         return joint(*_transform_node(structure, group, env, u))
 
-    slope, curve = jax.grad(height), jax.grad(jax.grad(height))
-
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return height(u), slope(u), curve(u)
+        (value, slope), (_, curve) = jax.jvp(jax.value_and_grad(height), (u,), (jnp.ones_like(u),))
+        return value, slope, curve
 
     def step(_: jax.Array, slope: jax.Array, curve: jax.Array, damping: jax.Array) -> tuple:
         bend = jnp.maximum(jnp.abs(curve), 1e-6) * (1 + damping)
@@ -213,27 +212,26 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
         move = jnp.clip(slope / bend, -far, far)
         return move, 0.5 * slope * move
 
-    method = Newton(STEPS, 1e-16, enough=0.5 * NEAR**2, step=step)
+    method = Newton(STEPS, 1e-16, enough=0.5 * NEAR**2, step=step, blind=False)
 
     def peak(start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        middle = maximize(at, start, method).point
-        bend, top = jnp.abs(curve(middle)), height(middle)
-
-        def fall(wide: jax.Array) -> jax.Array:
-            found = top - 0.5 * (height(middle + wide) + height(middle - wide))
-            return jnp.where(jnp.isfinite(found), found, 1e30)
+        found = maximize(at, start, method)
+        middle, top, bend = found.point, found.value, jnp.abs(found.hessian)
 
         def narrower(carry: tuple) -> tuple:
-            wide, found, done = carry
-            wide = wide * jnp.maximum((0.5 / found) ** (1 / 3), 1e-3)
-            return wide, fall(wide), done + 1
+            wide, _, turns = carry
+            sides = jax.vmap(height)(middle + jnp.stack([wide, -wide]))
+            fall = top - sides.mean()
+            fall = jnp.where(jnp.isfinite(fall), fall, 1e30)
+            again = jnp.maximum((0.5 / fall) ** (1 / 3), 1e-3)
+            return jnp.where(fall > STEEP, wide * again, wide), fall, turns + 1
 
-        def flat(carry: tuple) -> jax.Array:
-            return (carry[1] > STEEP) & (carry[2] < STEPS)
+        def steep(carry: tuple) -> jax.Array:
+            return (carry[1] > STEEP) & (carry[2] <= STEPS)
 
         # a top as flat as that of x⁴ is not as wide as its curvature says
         wide = jnp.where(bend > 1e-6, bend, 1.0) ** -0.5
-        wide, *_ = jax.lax.while_loop(flat, narrower, (wide, fall(wide), 0))
+        wide, *_ = jax.lax.while_loop(steep, narrower, (wide, jnp.full_like(wide, jnp.inf), 0))
         return middle, wide, top
 
     middle, wide, top = jax.vmap(peak)(_two_highest(height))

@@ -19,13 +19,16 @@ from typing import Any
 
 import jax
 
+from probml.jaxpr.compat import OFF
+
 # seconds that a call may take by NumPy: of what is asked once a fit, to compile which takes longer;
 # and of questions, which may be asked again and again. A program keeps to what it was: by its count
 # the last digits of an answer would be others, of which a sampler makes other draws
 ONCE, ASKED = 0.02, 0.002
 LEVEL = "xla_backend_optimization_level"
 # JAX 0.11 has no switch for them; an option that XLA does not know costs all of them
-EMITTERS = {} if jax.__version_info__ >= (0, 11) else {"xla_cpu_use_fusion_emitters": False}
+EMITTERS = ({} if jax.__version_info__ >= (0, 11) or "emitters" in OFF
+            else {"xla_cpu_use_fusion_emitters": False})
 FULL = {**EMITTERS, LEVEL: 3}  # XLA's own, whatever XLA_FLAGS say
 QUICK = {**FULL, LEVEL: 0}
 # entries of tables in a pass over its arguments up to which a program is small: the seconds that
@@ -48,7 +51,7 @@ def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
         loops: how many times as often as an ascent it passes over what it is given.
         fed: numbers that come to it in a pass while it runs.
     """
-    return QUICK if work(leaves, static, loops, fed) <= SMALL else FULL
+    return QUICK if "effort" not in OFF and work(leaves, static, loops, fed) <= SMALL else FULL
 
 
 def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int = 0) -> int:

@@ -1,51 +1,26 @@
 """One way to jit: as `jax.jit`, with a limit on how long XLA works on a program of the CPU
 (compile_effort.py), and with batches of matrices taken apart where jaxlib could block (lapack.py).
 XLA's options may leave it; so they are left out from the first program on that refuses them.
-
-NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
-for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
 """
 
-import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import jax
-from numpyro.distributions import Distribution
 
-from probml.numerics import compile_effort, lapack
+from probml.numerics import compile_effort
 from probml.numerics.compile_effort import FULL, LITTLE, PIECE
-from probml.numerics.kept import disk, holding
-from probml.numerics.kept.programs import Awaited, Shelf
+from probml.numerics.kept import holding
+from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process import whole_loops
-from probml.numerics.process.collector import pause_garbage_collection
-from probml.numerics.process.inline_calls import inline_calls
+from probml.numerics.process.making import making
 from probml.numerics.process.single_thread import single_thread
 
 _REFUSED: list[str] = []  # what XLA said of the options
-_CHECKS = threading.RLock()
 _SINCE: dict[int, float] = {}  # thread → when it began to compile
-_OFF: list[bool] = []  # NumPyro's own setting, once for each of us that turned it off
-
-
-@contextlib.contextmanager
-def unchecked() -> Iterator[None]:
-    """NumPyro's checks of arguments are off within; the last of several threads to leave turns them
-    on again."""
-    with _CHECKS:
-        _OFF.append(Distribution._validate_args if not _OFF else _OFF[0])
-        Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        with _CHECKS:
-            own = _OFF.pop()
-            if not _OFF:
-                Distribution.set_default_validate_args(own)
 
 
 @functools.cache
@@ -61,13 +36,8 @@ def _marked(function: Callable) -> Callable:
     def traced(*args):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
-        with pause_garbage_collection(), single_thread():
-            try:
-                with inline_calls():
-                    return function(*args)
-            except RecursionError:
-                # somebody's code computes numbers within the trace, for which calls are needed
-                return function(*args)
+        with single_thread():
+            return function(*args)
 
     return traced
 
@@ -78,27 +48,14 @@ def underway(thread: int) -> float:
     return 0.0 if since is None else time.monotonic() - since
 
 
-class Jitted(Protocol):
-    """A function that is compiled for the shapes of its arguments."""
-
-    def __call__(self, *args: Any) -> Any: ...
-
-    def ahead(self, *args: Any) -> None:
-        """It will be called with arguments of these shapes: it is traced now, if it was not, and
-        another thread compiles it meanwhile.
-
-        Args:
-            args: as of a call; in the place of an array a jax.ShapeDtypeStruct will do.
-        """
-
-
 def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
-        steps: bool = False, often: bool = False, **keywords) -> Jitted:
+        steps: bool = False, often: bool = False, on_host: bool = False, **keywords) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
         seldom: the program is called once or a few times, so that NumPy runs it in place of XLA
             where that takes it no more than so many seconds (ONCE, ASKED in compile_effort.py).
+        on_host: results that NumPy computes, none of them random keys, stay NumPy's arrays.
         long: the program will run for long, so that XLA may take longer to compile it (with its
             fusion emitters, whose exponentials and logarithms are vectors).
         loops: how many times as often as an ascent it passes over what it is given.
@@ -108,7 +65,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
     """
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
     seen = _marked(function)
-    shelf = Shelf(seen, keywords, seldom)
+    shelf = Shelf(seen, keywords, seldom, on_host)
 
     def chosen(args: tuple, leaves: list) -> dict | None:
         """XLA's options for these arguments: the same for all of their shapes."""
@@ -118,7 +75,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         fed = feeding.count_fed_numbers(args)
         options = FULL if often else compile_effort.options(leaves, fixed, loops, fed)
         little = steps and compile_effort.work(leaves, fixed, fed=fed) <= LITTLE
-        if little and whole_loops.enable_whole_loops():
+        if little and whole_loops.known():
             options = {**options, whole_loops.WHOLE: PIECE}
         return options
 
@@ -134,15 +91,12 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
         try:
-            with lapack.guarded(), unchecked():
-                program = shelf.find(args, options)
-                if isinstance(program, Awaited):
-                    _SINCE.setdefault(threading.get_ident(), time.monotonic())
-                if program is not None:
-                    dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
-                    return feeding.raise_supply_failure(program(*dynamic))
-                with disk.use_disk_cache():
-                    return feeding.raise_supply_failure(compiled[tier](*args))
+            program = shelf.find(args, options)
+            if program is not None:
+                dynamic = (a for i, a in enumerate(args) if i not in shelf.static)
+                return feeding.raise_supply_failure(program(*dynamic))
+            with making():
+                return feeding.raise_supply_failure(compiled[tier](*args))
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options is None:
                 raise
@@ -151,16 +105,4 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             _SINCE.pop(threading.get_ident(), None)
         return call(*args)
 
-    def ahead(*args):
-        forks.check()
-        options = chosen(args, jax.tree.leaves(
-            [a for i, a in enumerate(args) if i not in shelf.static]))
-        try:
-            # what goes wrong goes wrong again when it is called, and is told then
-            with lapack.guarded(), unchecked(), contextlib.suppress(Exception):
-                shelf.find(args, options, ahead=True)
-        finally:
-            _SINCE.pop(threading.get_ident(), None)
-
-    call.ahead = ahead  # type: ignore[attr-defined]
-    return call  # type: ignore[return-value]
+    return call

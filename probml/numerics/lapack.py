@@ -20,6 +20,8 @@ from typing import Any
 import jax
 
 from probml.jaxpr import compat
+from probml.jaxpr.compat import OFF
+from probml.numerics.process.shared_changes import SharedChange
 
 CORES = 8  # with more threads than calls that can meet, none blocks
 WORK = 150_000  # multiplications of a batch from which it is taken apart
@@ -28,14 +30,15 @@ _GUARDED: contextvars.ContextVar[bool] = contextvars.ContextVar("guarded", defau
 
 
 @functools.cache
-def installed() -> bool:
-    """Whether batches are taken apart; the first call changes JAX's table for the CPU."""
-    if jax.default_backend() != "cpu" or (os.cpu_count() or 1) > CORES:
-        return False
+def entries() -> tuple[dict, dict]:
+    """JAX's table of lowerings for the CPU, and primitive → the entry that takes batches apart;
+    none where nothing is to be taken apart."""
+    if "lapack" in OFF or jax.default_backend() != "cpu" or (os.cpu_count() or 1) > CORES:
+        return {}, {}
     try:
         table, lower, primitives = compat.cpu_lowerings()
-        entries = [type(table[p])(rule=_looped(p, table[p].rule, lower), inline=table[p].inline)
-                   for p in primitives]
+        return table, {p: type(table[p])(rule=_looped(p, table[p].rule, lower),
+                                         inline=table[p].inline) for p in primitives}
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         warnings.warn(
             f"probml does not know this JAX's table of lowerings ({error}): models with many large "
@@ -43,19 +46,26 @@ def installed() -> bool:
             f"{jax.__version__}, or keep batches below {WORK:,} multiplications",
             stacklevel=2,
         )
-        return False
-    for primitive, entry in zip(primitives, entries, strict=True):
-        table[primitive] = entry
-    return True
+        return {}, {}
+
+
+def _install() -> Callable[[], object]:
+    table, ours = entries()
+    own = {primitive: table[primitive] for primitive in ours}
+    table.update(ours)
+    return lambda: table.update(own)
+
+
+_INSTALLED = SharedChange(_install)
 
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
     """Programs that are lowered inside take large batches apart; all others keep what they have."""
-    installed()
     token = _GUARDED.set(True)
     try:
-        yield
+        with _INSTALLED():
+            yield
     finally:
         _GUARDED.reset(token)
 

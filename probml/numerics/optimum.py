@@ -1,5 +1,5 @@
-"""Optima: `maximize(objective, start, method)` with Newton's method, L-BFGS and, on the host, BFGS;
-and an `Optimum` with its value, gradient and Hessian, each computed once.
+"""Optima: `maximize(objective, start, method)` with Newton's method, L-BFGS and, on the host, BFGS
+(refinement.py); and an `Optimum` with its value, gradient and Hessian, each computed once.
 
 | method | objective | for |
 |---|---|---|
@@ -26,7 +26,6 @@ import numpy as np
 
 from probml.jaxpr.opened import backward
 from probml.numerics.curvature import TOLD, differences, estimate_hessian, whitened
-from probml.numerics.process.inline_calls import traced_once
 
 STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
 # standard deviations from the top, in coordinates of the curvature, that are as good as there
@@ -41,9 +40,6 @@ SHORTER = 0.3  # of a step that gained too little
 # relative to 1 + |value|, that is nothing; iterations that it takes so at the most; roundings of
 # the value within which slopes are asked
 LEFT, LONG, BLIND = 1e-8, 40, 4
-# times what the next step is foretold to gain, from what the last ones did, that must be less than
-# nothing for a step to be taken without a look at where it leads
-SAFE = 4.0
 # curvature, every coordinate in units of its own width, of a direction that may be level
 NULL = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-3}
 
@@ -123,7 +119,7 @@ class Newton:
     blind: bool = True
 
     def run(self, objective: Callable, start: Any) -> Result:
-        evaluate, steps = traced_once(objective), self.steps  # for the start and the loop
+        evaluate, steps = jax.jit(objective), self.steps  # for the start and the loop
 
         def ahead(point, value, gradient, hessian, damping):
             step, promise = self.step(point, gradient, hessian, damping)
@@ -243,154 +239,120 @@ class LBFGS:
         further = tolerance < rounding if slopes else False
         tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, rounding, 0.0))
 
-        def flatter(value, new, slope, direction, gradient):
-            """Whether rounding alone tells two values apart, and the slope is less there."""
-            if not slopes:
-                return False
-            same = jnp.abs(new - value) <= BLIND * rounding * (1 + jnp.abs(value))
-            return further & same & (jnp.abs(optax.tree.vdot(gradient, direction))
-                                     <= 0.9 * jnp.abs(slope))
-
-        def step(carry):
+        def step(at):
             """One evaluation, at `point + size · direction`: taken, if the value falls by enough,
             else tried again nearer by."""
-            point, value, gradient, memory, direction, slope, size, (fall, least, count, values, _,
-                                                                     calm, turns) = carry
-            there = jax.tree.map(lambda p, d: p + size * d, point, direction)
-            new, slopes_there = jax.tree.map(jnp.negative, objective(there))  # minimised here
-            first = count < 0
-            blind = flatter(value, new, slope, direction, slopes_there)
-            taken = first | (new <= value + 1e-4 * size * slope) | blind
-            keep = functools.partial(jnp.where, taken & (first | (new < value) | blind))
-            # of the search along one direction; a slope that is no number makes its length none
-            ended = taken | ~(size > SHORTEST)
-            fall = jnp.where(ended, jnp.where(taken & (new < value), value - new, 0.0), fall)
-            calm = jnp.where(ended & (count > -1),
-                             jnp.where(fall <= tolerance * (1 + jnp.abs(value)), calm + 1, 0), calm)
-            # of values that rounding alone tells apart the lower one
-            point, value, gradient = (jax.tree.map(keep, there, point),
-                                      keep(jnp.where(first, new, jnp.minimum(new, value)), value),
-                                      jax.tree.map(keep, slopes_there, gradient))
-            least = (jnp.maximum(NEAR, jnp.sqrt(2 * enough * (1 + jnp.abs(value))))
-                     if self.preconditioned else
-                     jnp.where(first, 1e-14 * (1 + optax.tree.norm(gradient)), least)).astype(dtype)
-            ahead, later = curvature.update(gradient, memory, point)
-            descent = -optax.tree.vdot(ahead, gradient)
-            ahead = jax.tree.map(lambda d, g: jnp.where(descent < 0, -d, -g), ahead, gradient)
-            descent = jnp.where(descent < 0, descent, -optax.tree.vdot(gradient, gradient))
-            renew = functools.partial(jnp.where, ended)
-            short = jnp.minimum(1.0, 1.0 / jnp.maximum(optax.tree.norm(gradient), 1e-30))
-            full = jnp.where(first & (not self.preconditioned), short, 1.0).astype(dtype)
-            count = jnp.where(ended, count + 1, count)
-            values = values.at[jnp.where(ended, count, values.size)].set(value, mode="drop")
-            return (
-                point,
-                value,
-                gradient,
-                jax.tree.map(renew, later, memory),
-                jax.tree.map(renew, ahead, direction),
-                renew(descent, slope),
-                renew(full, SHORTER * size),
-                (fall, least, count, values, ended, calm, turns + 1),
-            )
+            first = at.count < 0
+            there = jax.tree.map(lambda p, d: p + at.size * d, at.point, at.direction)
+            new, gradient = jax.tree.map(jnp.negative, objective(there))  # minimised here
+            blind = further & _is_flatter(at, new, gradient) if slopes else False
+            at = _accepted(at, there, new, gradient, blind, tolerance)
+            norm = optax.tree.norm(at.gradient)
+            least = (jnp.maximum(NEAR, jnp.sqrt(2 * enough * (1 + jnp.abs(at.value))))
+                     if self.preconditioned else jnp.where(first, 1e-14 * (1 + norm), at.least))
+            short = jnp.minimum(1.0, 1.0 / jnp.maximum(norm, 1e-30))
+            full = jnp.where(first & (not self.preconditioned), short, 1.0)
+            return _redirected(at._replace(least=least.astype(dtype)), curvature,
+                               full.astype(dtype))
 
-        def more(carry):
-            _, value, gradient, _, _, slope, _, (_, least, count, _, ended, calm, turns) = carry
-            left = further & (calm < LONG) & (-0.5 * slope > LEFT * (1 + jnp.abs(value)))
+        def more(at):
+            left = further & (at.calm < LONG) & (-0.5 * at.slope > LEFT * (1 + jnp.abs(at.value)))
             # each search ends by its length; that all do is made sure of
-            return (turns < TURNS * (steps + 2)) & (~ended | (count < 0) | (
-                (count < steps) & ((calm < patience) | left) & (optax.tree.norm(gradient) > least)
-            ))
+            return (at.turns < TURNS * (steps + 2)) & (~at.ended | (at.count < 0) | (
+                (at.count < steps) & ((at.calm < patience) | left)
+                & (optax.tree.norm(at.gradient) > at.least)))
 
         blank, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)
-        values = jnp.full(self.history + 1, jnp.nan, dtype)
-        counters = (jnp.full((), jnp.inf, dtype), zero, jnp.full((), -1), values,
-                    jnp.ones((), bool), jnp.zeros((), int), jnp.zeros((), int))
-        carry = (start, jnp.full((), jnp.inf, dtype), blank, curvature.init(start), blank, zero,
-                 zero, counters)
-        point, value, gradient, _, _, _, _, (_, _, count, values, *_) = jax.lax.while_loop(
-            more, step, carry)
-        return Result(point, -value, jax.tree.map(jnp.negative, gradient), count, -values,
-                      is_flat(value, gradient))
+        highest, none = jnp.full((), jnp.inf, dtype), jnp.zeros((), int)
+        at = jax.lax.while_loop(more, step, _Search(
+            start, highest, blank, curvature.init(start), blank, zero, zero, highest, zero,
+            jnp.full((), -1), jnp.full(self.history + 1, jnp.nan, dtype), jnp.ones((), bool), none,
+            none))
+        return Result(at.point, -at.value, jax.tree.map(jnp.negative, at.gradient), at.count,
+                      -at.values, is_flat(at.value, at.gradient))
 
 
-@dataclass(frozen=True)
-class HostBFGS:
-    """BFGS from the unit matrix (Nocedal & Wright 2006, "Numerical Optimization", chapter 6), with
-    a backtracking line search, decided on the host: where an evaluation is a pass over very many
-    rows that threads share, and none is to be spent on seeing that a step gains nothing.
+class _Search(NamedTuple):
+    """Where L-BFGS is in its search along a direction, and what it remembers.
 
-    Args:
-        steps: at the most.
-        tolerance: stop where the value rises by less than this, relative to 1 + |value|.
-        enough: stop where what is left to gain, by the curvature as learnt so far, is less than
-            this, relative to 1 + |value|; or is foretold to be after one more step, from how the
-            last one shortened it. That step is taken without a look. 0: the curvature is not
-            known to be −1, and learnt from the first step on, which is short.
-        rounding: of the numbers that values are made of.
-
-    Cost: one evaluation a step, and d² operations.
+    Attributes:
+        point, value, gradient: the best so far, of what is minimised. memory: optax's.
+        direction, slope, size: of the search, and how far along it is looked next.
+        fall: by how much the last search lowered the value. least: a gradient that is none.
+        count: searches ended; −1 before the start is evaluated. values: after each.
+        ended: this search has. calm: searches in a row that gained less than the tolerance.
+        turns: evaluations.
     """
 
-    steps: int
-    tolerance: float
-    enough: float = 0.0
-    rounding: float = float(np.finfo(float).eps)
-
-    def run(self, objective: Callable, start: np.ndarray) -> Result:
-        tolerance, enough, rounding = self.tolerance, self.enough, self.rounding
-        point, inverse, count, calm, before, whole = start, np.eye(len(start)), 0, 0, np.inf, False
-        value, slope = objective(point)
-        trail, patience = [value], PATIENCE if tolerance < rounding else 1
-        tolerance = max(tolerance, rounding) if tolerance > 0 else 0.0
-        while count < self.steps and np.isfinite(value) and np.linalg.norm(slope) > NEAR:
-            step = inverse @ slope
-            if not enough and not count:
-                step /= max(np.linalg.norm(slope), 1.0)
-            gain, least = 0.5 * slope @ step, enough * (1 + abs(value))
-            if enough and (gain <= least
-                           or whole and SAFE * gain * min(gain / before, 1.0) <= least):
-                point, value, count = point + step, value + gain, count + 1
-                return Result(point, value, slope, count, np.array([*trail, value]), True)
-            size, blind = 1.0, BLIND * rounding * (1 + abs(value))
-            while True:
-                new, there = objective(point + size * step)
-                rise = new - value
-                flatter = abs(rise) <= blind and abs(there @ step) <= 0.9 * 2 * gain
-                if rise >= 1e-4 * size * 2 * gain or flatter or size <= SHORTEST:
-                    break
-                size *= SHORTER
-            if not (rise > 0 or flatter):  # no way up was found
-                break
-            move, bend = size * step, slope - there
-            if (along := move @ bend) > 0:
-                if not enough and not count:
-                    inverse = along / (bend @ bend) * inverse
-                inverse = _bfgs(inverse, move, bend, along)
-            point, slope, value, count = point + move, there, max(new, value), count + 1
-            trail.append(value)
-            before, whole = gain, size == 1.0
-            calm = calm + 1 if rise <= tolerance * (1 + abs(value)) else 0
-            if calm >= patience:
-                break
-        flat = np.linalg.norm(slope) <= (1 + abs(value)) * max(rounding ** (1 / 3),
-                                                               50 * rounding**0.5)
-        return Result(point, value, slope, count, np.array(trail), bool(flat))
+    point: Any
+    value: jax.Array
+    gradient: Any
+    memory: Any
+    direction: Any
+    slope: jax.Array
+    size: jax.Array
+    fall: jax.Array
+    least: jax.Array
+    count: jax.Array
+    values: jax.Array
+    ended: jax.Array
+    calm: jax.Array
+    turns: jax.Array
 
 
-def _bfgs(inverse: np.ndarray, move: np.ndarray, bend: np.ndarray, along: float) -> np.ndarray:
-    """The inverse of the curvature, from what a move has bent the slope by."""
-    turned = inverse @ bend
-    across = np.outer(move, turned) / along
-    return inverse - across - across.T + (1 + bend @ turned / along) * np.outer(move, move) / along
+def _is_flatter(at: _Search, new: jax.Array, gradient: Any) -> jax.Array:
+    """Whether rounding alone tells a new value from the last, and the slope is less there."""
+    import optax
+
+    rounding = jnp.finfo(at.value.dtype).eps
+    same = jnp.abs(new - at.value) <= BLIND * rounding * (1 + jnp.abs(at.value))
+    return same & (jnp.abs(optax.tree.vdot(gradient, at.direction)) <= 0.9 * jnp.abs(at.slope))
 
 
-def maximize(objective: Callable, start: Any, method: "Newton | LBFGS | HostBFGS") -> Result:
+def _accepted(at: _Search, there: Any, new: jax.Array, gradient: Any, blind: Any,
+              tolerance: Any) -> _Search:
+    """After an evaluation: the new point, if its value falls by enough."""
+    first = at.count < 0
+    taken = first | (new <= at.value + 1e-4 * at.size * at.slope) | blind
+    keep = functools.partial(jnp.where, taken & (first | (new < at.value) | blind))
+    # of the search along one direction; a slope that is no number makes its length none
+    ended = taken | ~(at.size > SHORTEST)
+    fall = jnp.where(ended, jnp.where(taken & (new < at.value), at.value - new, 0.0), at.fall)
+    idle = jnp.where(fall <= tolerance * (1 + jnp.abs(at.value)), at.calm + 1, 0)
+    return at._replace(
+        point=jax.tree.map(keep, there, at.point),
+        # of values that rounding alone tells apart the lower one
+        value=keep(jnp.where(first, new, jnp.minimum(new, at.value)), at.value),
+        gradient=jax.tree.map(keep, gradient, at.gradient), fall=fall, ended=ended,
+        calm=jnp.where(ended & (at.count > -1), idle, at.calm))
+
+
+def _redirected(at: _Search, curvature: Any, full: jax.Array) -> _Search:
+    """With the next direction, to be tried at the size `full`, where the search along the last one
+    has ended; else nearer by."""
+    import optax
+
+    ahead, memory = curvature.update(at.gradient, at.memory, at.point)
+    descent = -optax.tree.vdot(ahead, at.gradient)
+    ahead = jax.tree.map(lambda d, g: jnp.where(descent < 0, -d, -g), ahead, at.gradient)
+    descent = jnp.where(descent < 0, descent, -optax.tree.vdot(at.gradient, at.gradient))
+    renew = functools.partial(jnp.where, at.ended)
+    count = jnp.where(at.ended, at.count + 1, at.count)
+    place = jnp.where(at.ended, count, at.values.size)
+    return at._replace(
+        memory=jax.tree.map(renew, memory, at.memory),
+        direction=jax.tree.map(renew, ahead, at.direction), slope=renew(descent, at.slope),
+        size=renew(full, SHORTER * at.size), count=count, turns=at.turns + 1,
+        values=at.values.at[place].set(at.value, mode="drop"))
+
+
+def maximize(objective: Callable, start: Any, method: Any) -> Result:
     """The maximum that a method reaches from a start.
 
     Args:
         objective: point → (value, gradient), and the Hessian for Newton's method; pure JAX, or for
             `HostBFGS` a function of NumPy arrays.
+        method: `Newton`, `LBFGS` or `HostBFGS`.
     """
     return method.run(objective, start)
 

@@ -6,12 +6,24 @@ mean of prices in cents), or two are narrow across and long along (level and slo
 738,000), it gains nothing for some steps far from the maximum, or creeps.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from probml.numerics.curvature import SHARE, TOLD, Evaluate
-from probml.numerics.optimum import HostBFGS, Optimum, maximize, negligible
+from probml.numerics.optimum import (
+    BLIND,
+    NEAR,
+    PATIENCE,
+    SHORTER,
+    SHORTEST,
+    Optimum,
+    Result,
+    maximize,
+    negligible,
+)
 
 TURNS = 60  # of the curvature at the most
 WIDEST = 1e12  # times 1 and the coordinate itself
@@ -19,6 +31,87 @@ ROUNDINGS = 64  # of a height, beyond which a change is one
 IDLE = 2  # turns that gain nothing, while a direction is not told
 IDLY = 1e-9  # nats, 4e-5 of a standard deviation, that no answer shows
 TAKEN = 0.1  # of what Newton's step promises, what may be left after it
+# times what the next step is foretold to gain, from what the last ones did, that must be less than
+# nothing for a step to be taken without a look at where it leads
+SAFE = 4.0
+
+
+@dataclass(frozen=True)
+class HostBFGS:
+    """BFGS from the unit matrix (Nocedal & Wright 2006, "Numerical Optimization", chapter 6), with
+    a backtracking line search, decided on the host: where an evaluation is a pass over very many
+    rows that threads share, and none is to be spent on seeing that a step gains nothing.
+
+    Args:
+        steps: at the most.
+        tolerance: stop where the value rises by less than this, relative to 1 + |value|.
+        enough: stop where what is left to gain, by the curvature as learnt so far, is less than
+            this, relative to 1 + |value|; or is foretold to be after one more step, from how the
+            last one shortened it. That step is taken without a look. 0: the curvature is not
+            known to be −1, and learnt from the first step on, which is short.
+        rounding: of the numbers that values are made of.
+
+    Cost: one evaluation a step, and d² operations.
+    """
+
+    steps: int
+    tolerance: float
+    enough: float = 0.0
+    rounding: float = float(np.finfo(float).eps)
+
+    def run(self, objective: Callable, start: np.ndarray) -> Result:
+        tolerance, enough, rounding = self.tolerance, self.enough, self.rounding
+        point, inverse, count, calm, before, whole = start, np.eye(len(start)), 0, 0, np.inf, False
+        value, slope = objective(point)
+        trail, patience = [value], PATIENCE if tolerance < rounding else 1
+        tolerance = max(tolerance, rounding) if tolerance > 0 else 0.0
+        while count < self.steps and np.isfinite(value) and np.linalg.norm(slope) > NEAR:
+            step = inverse @ slope
+            if not enough and not count:
+                step /= max(np.linalg.norm(slope), 1.0)
+            gain, least = 0.5 * slope @ step, enough * (1 + abs(value))
+            if enough and (gain <= least
+                           or whole and SAFE * gain * min(gain / before, 1.0) <= least):
+                point, value, count = point + step, value + gain, count + 1
+                return Result(point, value, slope, count, np.array([*trail, value]), True)
+            size, new, there, found = _line_search(objective, point, value, step, gain, rounding)
+            rise = new - value
+            if not found:
+                break
+            move, bend = size * step, slope - there
+            if (along := move @ bend) > 0:
+                if not enough and not count:
+                    inverse = along / (bend @ bend) * inverse
+                inverse = _bfgs(inverse, move, bend, along)
+            point, slope, value, count = point + move, there, max(new, value), count + 1
+            trail.append(value)
+            before, whole = gain, size == 1.0
+            calm = calm + 1 if rise <= tolerance * (1 + abs(value)) else 0
+            if calm >= patience:
+                break
+        flat = np.linalg.norm(slope) <= (1 + abs(value)) * max(rounding ** (1 / 3),
+                                                               50 * rounding**0.5)
+        return Result(point, value, slope, count, np.array(trail), bool(flat))
+
+
+def _line_search(objective: Callable, point: np.ndarray, value: float, step: np.ndarray,
+                 gain: float, rounding: float) -> tuple[float, float, np.ndarray, bool]:
+    """The share of a step that gains enough, value and slope there, and whether it is a way up."""
+    size, blind = 1.0, BLIND * rounding * (1 + abs(value))
+    while True:
+        new, there = objective(point + size * step)
+        rise = new - value
+        flatter = abs(rise) <= blind and abs(there @ step) <= 0.9 * 2 * gain
+        if rise >= 1e-4 * size * 2 * gain or flatter or size <= SHORTEST:
+            return size, new, there, bool(rise > 0 or flatter)
+        size *= SHORTER
+
+
+def _bfgs(inverse: np.ndarray, move: np.ndarray, bend: np.ndarray, along: float) -> np.ndarray:
+    """The inverse of the curvature, from what a move has bent the slope by."""
+    turned = inverse @ bend
+    across = np.outer(move, turned) / along
+    return inverse - across - across.T + (1 + bend @ turned / along) * np.outer(move, move) / along
 
 
 class Refined(NamedTuple):

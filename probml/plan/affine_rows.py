@@ -19,8 +19,7 @@ def entered(plan: Plan, name: str) -> tuple[str, ...]:
 def is_affine_in_rows(plan: Plan) -> bool:
     """Whether every row-wise site depends on the free parameters through one affine number, and
     nothing is hidden in rows."""
-    if (plan.variables or plan.partially_observed or plan.latents or plan.groupings or plan.carried
-        or plan.steps):
+    if not plan.observed_rows:
         return False
     sites = plan.structure.sites
     for name in plan.rowwise:

@@ -50,6 +50,12 @@ class Block:
     newton: bool = False
     vectors: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def closed_form(self) -> Form:
+        """Its form, of a block that has one."""
+        assert self.form is not None
+        return self.form
+
     def describe(self, plan: Plan, prior: bool) -> str:
         sites = plan.structure.sites
         kinds = "/".join(dict.fromkeys(sites[name].kind for name in self.names))
@@ -107,7 +113,7 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         found = _read_use(plan, name, user, arguments[0])
         if found.form is None:
             return found
-        if common is not None and found[:2] != common[:2]:
+        if common is not None and common.form is not None and found[:2] != common[:2]:
             return Uses(why=f"its uses need two different closed forms: {common.form.name} and "
                             f"{found.form.name}")
         other = _other_support(sites[name].domain, found.form, found.steps)
@@ -129,25 +135,25 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
     use = site.uses[argument][name]
     if site.family is None:
         return Uses(why=f"'{user}' ({site.kind}) has no kernel")
-    if site.family.minorant is not None and user not in plan.rowwise:
+    if site.traits.minorant is not None and user not in plan.rowwise:
         return Uses(why=f"'{user}' ({site.kind}) is a prior")
-    if argument not in site.family.canonical:
+    if argument not in site.traits.canonical:
         return Uses(why=f"the {argument} of '{user}' have no closed form")
-    form, steps = site.family.canonical[argument]
+    form, steps = site.traits.canonical[argument]
     if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
         return Uses(why=f"its last axes differ from those of the {argument} of '{user}'")
     if form.joint:
         if use.level > Level.AFFINE or any(step not in ("times", "complement")
                                            for step, _ in use.coordinate):
             return Uses(why=f"not affine in the {argument} of '{user}'")
-        return Uses(form, (), use.level == Level.MOVED and site.family.event == 0)
+        return Uses(form, (), use.level == Level.MOVED and site.traits.event == 0)
     if use.level != Level.MOVED:
         return Uses(why=f"{use.level.name.lower()} in the {argument} of '{user}'")
-    steps = form.normalise((*use.coordinate, *steps))
-    if steps is None:
+    normal = form.normalise((*use.coordinate, *steps))
+    if normal is None:
         return Uses(why=f"no closed form for the coordinate of '{name}' in the {argument} of "
                         f"'{user}'")
-    return Uses(form, steps, True)
+    return Uses(form, normal, True)
 
 
 def _other_support(domain: Domain, form: Form, steps: Steps) -> str | None:
@@ -168,7 +174,8 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
     """The stages of the M-step: blocks in one stage do not interact and are read together."""
     read = {name: _with_prior(plan, name, _read_uses(plan, name), prior) for name in plan.free}
     conjugate = {name for name in plan.free if _is_conjugate(plan, name, read[name], prior)}
-    joint = [name for name in plan.free if name in conjugate and read[name].form.joint]
+    joint = [name for name, uses in read.items()
+             if name in conjugate and uses.form is not None and uses.form.joint]
     alone = [_single_block(plan, name, read[name], name in conjugate) for name in plan.free
              if name not in joint]
     grouped = [block for names in _coupled_groups(plan, joint)
@@ -180,6 +187,11 @@ def blocks(plan: Plan, prior: bool) -> tuple[tuple[Block, ...], ...]:
               [dataclasses.replace(block, newton=True) for block in newton],
               *([block] for block in general if block not in newton))
     return tuple(tuple(stage) for stage in stages if stage)
+
+
+def all_blocks(plan: Plan, prior: bool) -> tuple[Block, ...]:
+    """The blocks of the M-step, stage after stage."""
+    return tuple(block for stage in blocks(plan, prior) for block in stage)
 
 
 def _with_prior(plan: Plan, name: str, uses: Uses, prior: bool) -> Uses:
@@ -267,13 +279,13 @@ def _newton_blocks(plan: Plan, general: list[Block]) -> list[Block]:
 
 def directions(plan: Plan, prior: bool) -> int:
     """Coefficients whose Hessian an M-step takes of the rows; 0 where none."""
-    return sum(math.prod(plan.structure.sites[name].shape) for stage in blocks(plan, prior)
-               for block in stage if block.newton for name in block.names)
+    return sum(math.prod(plan.structure.sites[name].shape) for block in all_blocks(plan, prior)
+               if block.newton for name in block.names)
 
 
 def climbed_on_rows(plan: Plan, prior: bool) -> list[str]:
     """The parameters of which each step of an M-step's climb passes over all rows."""
-    return [name for stage in blocks(plan, prior) for block in stage
+    return [name for block in all_blocks(plan, prior)
             if block.form is None and block.rowwise and not block.newton for name in block.names]
 
 

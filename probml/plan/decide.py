@@ -293,7 +293,7 @@ def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
                variables: Mapping[str, Variable]) -> bool:
     """A site is pooled when its arguments are one table over few discrete states, the same for
     every row."""
-    if (site.family is None or site.family.rowwise or site.inputs
+    if (site.family is None or site.traits.rowwise or site.inputs
         or pattern.get(site.name) == "carried"):
         return False
     # a count that is summed out, by its own log_prob

@@ -14,6 +14,7 @@ from probml.latents.gaussian import KINDS
 from probml.plan import hierarchy, integrals
 from probml.plan.groupings import groupings
 from probml.plan.plan import Plan
+from probml.structure.site import Site
 
 FEWEST = 3  # numbers of an effect for each number of its spread, below which the spread is its own
 CELLS = 256  # numbers that a row reads at the most
@@ -77,9 +78,11 @@ def found(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: bool =
     """
     names = tuple(name for name in names if why_not(plan, name, closed, prior) is None)
     while names:
-        bent = next(filter(None, (_nonlinear_effects(plan, names, site, closed)
-                                  for site in integrals.child_sites(plan.structure, names))), None)
-        bent = bent or limited and _large(plan, names)
+        bent: set[str] = next(filter(None, (
+            _nonlinear_effects(plan, names, site, closed)
+            for site in integrals.child_sites(plan.structure, names))), set())
+        if limited and not bent:
+            bent = _large(plan, names)
         if not bent:
             break
         names = tuple(name for name in names if name not in bent)
@@ -99,20 +102,24 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     below = structure.children[name]
     if not below:
         return "no row depends on it"
-    for child in (structure.sites[child] for child in below):
-        if not child.rows or (child.kind not in KINDS if closed
-                              else child.factor or child.entry.kinked or child.chain):
-            return f"'{child.name}' ({child.kind}), which depends on it, is not a " + (
-                "normal site of rows" if closed else "smooth site of rows")
-        if (child.name not in (*plan.pooled, *plan.rowwise) or child.time is not None
-            or child.name in plan.variables):
-            return f"'{child.name}', which depends on it, is latent or part of a chain"
-        above = next((p for p in child.parents if structure.sites[p].rows
-                      and plan.pattern.get(p) != "seen" or p in plan.variables), None)
-        if above is not None:
-            return (f"'{child.name}', which depends on it, also depends on '{above}', which is "
-                    f"latent")
-    return None
+    return next(filter(None, (_why_not_child(plan, structure.sites[child], closed)
+                              for child in below)), None)
+
+
+def _why_not_child(plan: Plan, child: Site, closed: bool) -> str | None:
+    """Why a site that depends on a parameter does not allow that this is integrated out; None: it
+    does."""
+    if not child.rows or (child.kind not in KINDS if closed
+                          else child.factor or child.entry.kinked or child.chain):
+        return (f"'{child.name}' ({child.kind}), which depends on it, is not a "
+                f"{'normal' if closed else 'smooth'} site of rows")
+    if (child.name not in (*plan.pooled, *plan.rowwise) or child.time is not None
+        or child.name in plan.variables):
+        return f"'{child.name}', which depends on it, is latent or part of a chain"
+    above = next((p for p in child.parents if plan.structure.sites[p].rows
+                  and plan.pattern.get(p) != "seen" or p in plan.variables), None)
+    return above and (f"'{child.name}', which depends on it, also depends on '{above}', which is "
+                      f"latent")
 
 
 def _nonlinear_effects(plan: Plan, names: tuple[str, ...], site: str, closed: bool) -> set[str]:

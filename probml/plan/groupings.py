@@ -66,7 +66,7 @@ def groupings(structure: Structure, names: Sequence[str],
     parts: dict[tuple, list[str]] = {}
     for name in names:
         index, axis = reading(structure, name)
-        key = (name,) if index is None else (index.name, axis.scale, axis.offset,
+        key = (name,) if index is None or axis is None else (index.name, axis.scale, axis.offset,
                                              structure.sites[name].shape[axis.axis], name in flat)
         parts.setdefault(key, []).append(name)
     out = []

@@ -24,7 +24,7 @@ import numpy as np
 
 from probml.errors import quoted
 from probml.jaxpr.memo import memo
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.plan.products import powers
 
@@ -104,7 +104,7 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
 @memo(512)
 def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
     sites, out = plan.structure.sites, []
-    normal = [set(block.names) for stage in blocks(plan, True) for block in stage
+    normal = [set(block.names) for block in all_blocks(plan, True)
               if block.form and block.form.joint and block.conjugate]
     for given, index in plan.structure.indexed.items():
         members = {name for name, _ in index.parameters if name in plan.free}
@@ -135,9 +135,8 @@ def find_collapsed_scales(plan: Plan, begun: Mapping[str, Any],
             start.
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
-    spreads = [name for name in spreads if plan.structure.sites[name].domain.log_scale]
-    return [name for name in spreads
-            if np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+    return [name for name in spreads if plan.structure.sites[name].domain.log_scale and
+            np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
 
 
 def paths(plan: Plan) -> bool:

@@ -286,11 +286,9 @@ class Plan:
                                 tuple(p for p in parents if p in self.variables))
             plain = all(self.variables[p].states == self.structure.sites[p].states
                         for p in (*spread, *(name,) * variable))
-            if key is None or not plain or name in self.centred:
-                key = name
-            else:
-                key = (key, variable, tuple(p in self.variables for p in parents))
-            groups.setdefault(key, []).append(name)
+            alone = key is None or not plain or name in self.centred
+            states = tuple(p in self.variables for p in parents)
+            groups.setdefault(name if alone else (key, variable, states), []).append(name)
         return tuple(map(tuple, groups.values()))
 
     @functools.cached_property
@@ -314,7 +312,8 @@ class Plan:
         groups: dict = {}
         for name in self.free:
             site = self.structure.sites[name]
-            key = ((site.domain, site.shape[len(site.shape) - site.domain.rank :])
+            rank = site.domain.rank or 0
+            key = ((site.domain, site.shape[len(site.shape) - rank :])
                    if site.domain.fixed else name)
             groups.setdefault(key, []).append(name)
         shapes = {name: self.structure.sites[name].shape for name in self.free}
@@ -335,6 +334,13 @@ class Plan:
         return not (self.partially_observed or self.latents
                     or self.groupings) and all(name in self.globals
                                                        for name in self.variables)
+
+    @property
+    def observed_rows(self) -> bool:
+        """Whether all of a row is observed and nothing in it is summed or integrated out, sampled,
+        or shared by the steps of a sequence."""
+        return not (self.variables or self.partially_observed or self.latents or self.groupings
+                    or self.carried or self.steps)
 
     @property
     def additive(self) -> bool:
@@ -364,8 +370,7 @@ class Plan:
         for name in (*self.pooled, *self.structure.parameters):
             site = sites[name]
             if _factorised(site):
-                states = math.prod(sites[p].states for p in self.discrete_parents(name)
-                                   if sites[p].states)
+                states = math.prod(sites[p].states or 1 for p in self.discrete_parents(name))
                 most = max(most, states * math.prod(site.lattice) * site.event[-1] ** 3)
         return most
 

@@ -49,21 +49,19 @@ def powers(plan: Plan) -> dict[tuple[str, str], float]:
                     and use.level is Level.GENERAL]
             for name in bent:
                 near.setdefault(name, set()).update(bent)
-    real = [n for n in near if sites[n].domain.unbounded and not sites[n].entry.improper
-            and math.prod(sites[n].shape) > 1]
     wide = {n for n in plan.free if sites[n].domain.from_zero or sites[n].domain.unbounded}
-    pairs = tuple((n, other) for n in real for other in sorted(near[n] & wide) if other != n)
-    every = [(group, other) for group in exchangeable_scalars(plan)
-             if sites[group[0]].domain.unbounded and not sites[group[0]].entry.improper
-             for other in sorted(set.intersection(*(near.get(n, set()) for n in group)) & wide)
-             if other not in group]
-    every = tuple([((n,), other) for n, other in pairs] + every)
+    effects = [*((n,) for n in near if math.prod(sites[n].shape) > 1), *exchangeable_scalars(plan)]
+    every = tuple(
+        (group, other) for group in effects
+        if sites[group[0]].domain.unbounded and not sites[group[0]].entry.improper
+        for other in sorted(set.intersection(*(near.get(n, set()) for n in group)) & wide)
+        if other not in group)
     kept = np.asarray(_unmoved(plan, every)) if every else ()
     found = {(n, other): POWERS[int(np.argmax(same))]
              for (group, other), same in zip(every, kept, strict=True) if same.any()
              for n in group}
-    rest = tuple(pair for pair in pairs if pair not in found
-                 and not plan.structure.one_way)
+    rest = tuple((group[0], other) for group, other in every if len(group) == 1
+                 and (group[0], other) not in found and not plan.structure.one_way)
     bends = np.asarray(_elastic(plan, rest)) if rest else ()
     return found | {pair: float(bend) for pair, bend in zip(rest, bends, strict=True)
                     if np.isfinite(bend)}

@@ -27,10 +27,13 @@ def by_moments(plan: Plan) -> tuple[str, ...]:
     if apart or plan.even != plan.latents or any(map(plan.timed, plan.latents)):
         return ()
     seen = tuple(name for group in plan.latents for name in group.sites if name not in group.names)
-    whole = all(plan.pattern.get(name) == "seen" for name in seen) and set(seen) == set(
-        plan.observed)
     closed = all(group.kind.exact for group in plan.latents)
-    return seen if whole and closed and numbers(plan, seen) <= MOST else ()
+    return seen if are_all_observed(plan, seen) and closed and numbers(plan, seen) <= MOST else ()
+
+
+def are_all_observed(plan: Plan, names: tuple[str, ...]) -> bool:
+    """Whether these are all the observed sites of rows, each in every cell."""
+    return set(names) == set(plan.observed) and all(plan.pattern.get(n) == "seen" for n in names)
 
 
 def numbers(plan: Plan, names: tuple[str, ...]) -> int:
@@ -58,39 +61,35 @@ def by_members(plan: Plan) -> Members | None:
     are affine in inputs at which their scales do not look; all other inputs are codes. None: they
     tell more."""
     structure, sites = plan.structure, plan.structure.sites
-    apart = (plan.variables or plan.pooled or plan.rowwise or plan.latents or plan.carried
-             or plan.partially_observed or plan.steps or structure.chains or structure.losses)
-    if apart or not plan.groupings or plan.groupings[0].nodes or set(plan.observed) != set(
-            plan.grouped) or any(plan.pattern.get(name) != "seen" for name in plan.observed):
+    apart = (plan.variables, plan.pooled, plan.rowwise, plan.latents, plan.carried,
+             plan.partially_observed, plan.steps, structure.chains, structure.losses)
+    if (any(apart) or not plan.groupings or plan.groupings[0].nodes
+        or not are_all_observed(plan, plan.grouped)):
         return None
     used = {key for name in plan.grouped for key in structure.programs[name][1]}
     indices = {index.input for index in structure.indexed.values()}
     above = tuple(p for name in plan.grouped for p in sites[name].parents if sites[p].rows)
 
-    def affine(*names: str) -> bool:
-        return all(_affine(plan, name, names) for name in plan.grouped)
-
     shapes = {name: shape for name, shape, kind in structure.specs if name in used
-              and kind == "f" and name not in indices and affine(name)}
+              and kind == "f" and name not in indices and _affine(plan, name)}
     codes = tuple(name for name, *_ in structure.specs if name in used and name not in shapes)
-    if not affine(*shapes, *above):
-        return None
     size = numbers(plan, plan.grouped) + sum(math.prod(n or 1 for n in shape)
                                              for shape in shapes.values())
-    return Members(plan.grouped, tuple(shapes), codes) if size <= FEW else None
+    return (Members(plan.grouped, tuple(shapes), codes)
+            if size <= FEW and _affine(plan, *shapes, *above) else None)
 
 
-def _affine(plan: Plan, name: str, names: tuple[str, ...]) -> bool:
-    """Whether a site's location is affine in some inputs and sites of rows together, and all else
-    of it looks at none of them."""
-    structure, site = plan.structure, plan.structure.sites[name]
-    program, takes = structure.programs[name]
-    mine = {i: t for i, t in enumerate(takes) if t in names}
-    if not mine:
-        return True
-    for argument, uses in zip(site.arguments, classify(program, mine), strict=True):
-        for use in uses.values():
-            if argument != "loc" or use.level > Level.AFFINE or any(
-                    step not in PLAIN for step, _ in use.coordinate):
-                return False
-    return is_location_affine(structure, tuple(mine.values()), name)
+def _affine(plan: Plan, *names: str) -> bool:
+    """Whether the locations of all sites that read effects are affine in some inputs and sites of
+    rows together, and their other arguments do not depend on them."""
+    structure = plan.structure
+    for name in plan.grouped:
+        program, takes = structure.programs[name]
+        mine = {i: t for i, t in enumerate(takes) if t in names}
+        every = zip(structure.sites[name].arguments, classify(program, mine), strict=True)
+        if mine and (any(argument != "loc" or use.level > Level.AFFINE or any(
+                step not in PLAIN for step, _ in use.coordinate)
+                for argument, uses in every for use in uses.values())
+                or not is_location_affine(structure, tuple(mine.values()), name)):
+            return False
+    return True

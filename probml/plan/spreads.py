@@ -73,7 +73,7 @@ def noises(plan: Plan) -> tuple[Width, ...]:
     sites, found = plan.structure.sites, {}
     below = [name for group in plan.latents for name in group.sites if name not in group.names]
     for name in (name for name in below if sites[name].family is not None):
-        for argument in sites[name].family.scatter:
+        for argument in sites[name].traits.scatter:
             found |= dict.fromkeys(sites[name].uses.get(argument, ()), name)
     own = {width.name for width in spreads(plan)}
     return _widths(plan, {p: name for p, name in found.items() if p not in own}, {})

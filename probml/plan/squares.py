@@ -15,9 +15,7 @@ MOST = 256  # coefficients
 def squared(plan: Plan) -> tuple[str, ...]:
     """The row-wise sites of a plan that are all of this kind, beside which nothing is summed or
     integrated out or moved by a sampler; none, where one of them is not."""
-    apart = (plan.partially_observed or plan.variables or plan.latents or plan.groupings
-             or plan.carried
-             or plan.steps or plan.structure.losses)
+    apart = plan.structure.losses or not plan.observed_rows
     if apart or not all(_affine(plan, name) for name in plan.rowwise):
         return ()
     return plan.rowwise
@@ -30,7 +28,7 @@ def coefficients(plan: Plan, name: str) -> tuple[str, ...]:
 
 def _affine(plan: Plan, name: str) -> bool:
     site, names = plan.structure.sites[name], coefficients(plan, name)
-    if not (site.traits.normal and site.family.event == 0 and names) or site.factor:
+    if not (site.traits.normal and site.traits.event == 0 and names) or site.factor:
         return False
     uses = site.uses["loc"]
     straight = all(uses[p].level <= Level.AFFINE

@@ -2,6 +2,7 @@
 the curvature of rows has a block a number, and blocks tell most of it."""
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,9 +23,7 @@ def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
     several, or does so in another way than affinely; where a parameter enters none.
     """
     sites = plan.structure.sites
-    apart = (plan.variables or plan.partially_observed or plan.latents or plan.groupings
-             or plan.carried
-             or plan.steps or plan.pooled or plan.structure.losses)
+    apart = plan.pooled or plan.structure.losses or not plan.observed_rows
     if apart or len(plan.rowwise) != 1 or sites[plan.rowwise[0]].factor:
         return ()
     (name,) = plan.rowwise
@@ -72,17 +71,14 @@ def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
         names: the parameters, in the order in which they stand behind one another.
     """
     site = plan.structure.sites[user]
-    if (user not in plan.rowwise or user in plan.chains or user in plan.steps or site.factor
-        or user in plan.switches or plan.discrete_parents(user)):
+    if (user not in plan.rowwise or site.factor or plan.discrete_parents(user)
+        or any(user in kind for kind in (plan.chains, plan.steps, plan.switches))):
         return None
     arguments = [a for a in site.arguments if any(p in site.uses.get(a, {}) for p in names)]
     if len(arguments) != 1:
         return None
     at, (program, takes) = site.arguments.index(arguments[0]), plan.structure.programs[user]
-    for axis in (-1, 0):
-        own = _numbered(plan, names, axis)
-        if own is None:
-            continue
+    for own in _numberings(plan, names):
         mine = {takes.index(p): p for p in names if p in takes}
         found = [each.reshape(-1) for each in cells(program, mine, own)[at].values()]
         low = np.min([np.where(each == NONE, np.iinfo(int).max, each) for each in found], 0)
@@ -97,15 +93,11 @@ def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
     return None
 
 
-def _numbered(plan: Plan, names: tuple[str, ...], axis: int) -> dict[str, np.ndarray] | None:
-    """Elements of parameters by their place along an axis, which all have as long."""
+def _numberings(plan: Plan, names: tuple[str, ...]) -> Iterator[dict[str, np.ndarray]]:
+    """Elements of parameters by their place along the last axis, then along the first; each where
+    it is as long in all of them."""
     shapes = {name: plan.structure.sites[name].shape for name in names}
-    lengths = {shape[axis] if shape else 0 for shape in shapes.values()}
-    if len(lengths) != 1 or 0 in lengths:
-        return None
-    out = {}
-    for name, shape in shapes.items():
-        along = np.arange(shape[axis])
-        out[name] = np.broadcast_to(along if axis else along.reshape(-1, *(1,) * (len(shape) - 1)),
-                                    shape)
-    return out
+    for axis in (-1, 0):
+        lengths = {shape[axis] if shape else 0 for shape in shapes.values()}
+        if len(lengths) == 1 and 0 not in lengths:
+            yield {name: np.indices(shape)[axis] for name, shape in shapes.items()}

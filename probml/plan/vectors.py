@@ -10,10 +10,10 @@ import itertools
 import math
 from collections.abc import Mapping
 
+import jax
 import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 
 MOST = 64  # combinations of states that are looked at
@@ -58,7 +58,7 @@ def vectors(plan: Plan, names: tuple[str, ...], users: tuple[str, ...]) -> tuple
 
 def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.ndarray]) -> bool:
     site, (program, takes) = plan.structure.sites[user], plan.structure.programs[user]
-    if site.family is None or site.family.event:
+    if site.family is None or site.traits.event:
         return False
     parents = plan.discrete_parents(user)
     if any(plan.structure.sites[p].states is None for p in parents):
@@ -91,6 +91,6 @@ def _values(plan: Plan, parent: str) -> list[np.ndarray]:
     """The states of a discrete site in NumPyro's layout of a row."""
     site = plan.structure.sites[parent]
     states = (plan.variables[parent].values if parent in plan.variables
-              else np.arange(site.states).reshape(site.states, *site.cells))
-    with evaluated():
+              else np.arange(site.states or 0).reshape(-1, *site.cells))
+    with jax.ensure_compile_time_eval():
         return [np.asarray(site.place(value)) for value in states]

@@ -2,7 +2,7 @@
 integrated out, else draws."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import jax
@@ -16,7 +16,7 @@ from probml.language.renamed import unflattened
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks, blocks
 from probml.plan.plan import Plan
 from probml.posteriors import predictive
 from probml.posteriors.conjugate import Marginals
@@ -83,8 +83,8 @@ class Closed(Conjugate):
     def template(cls, plan: Plan, roots: Sequence[bool]) -> "Closed":
         """One with the right keys, to give saved leaves their places; `roots`: which blocks have
         that of their precision."""
-        every = [block for stage in blocks(plan, True) for block in stage]
-        named = [("loc", "root") if i < len(roots) and roots[i] else block.form.keys
+        every = all_blocks(plan, True)
+        named = [("loc", "root") if i < len(roots) and roots[i] else block.closed_form.keys
                  for i, block in enumerate(every)]
         zeros = dict.fromkeys(plan.free, 0.0)
         return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
@@ -101,7 +101,7 @@ def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
            known: Known) -> dict[str, jax.Array]:
     marginals, out = Marginals(plan, known, blocks(plan, True), closed), {}
     for block in marginals.blocks:
-        if block.form.joint and marginals.natural[block.names]["loc"].size <= MOST and (
+        if block.closed_form.joint and marginals.natural[block.names]["loc"].size <= MOST and (
                 not set(names).isdisjoint(block.names)):
             out |= marginals.ways(block)
     return {name: way for name, way in out.items() if name in names}
@@ -126,30 +126,38 @@ def predictives(fitted, plan, closed, known):
     for name in (*plan.pooled, *plan.rowwise):
         uses = plan.structure.sites[name].uses.values()
         touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
-    if any(p in fitted.free for name in plan.integrated
-           for uses in plan.structure.sites[name].uses.values() for p in uses):
-        return None  # numbers beside them are integrated out, given the parameters
-    if any(touched[name] for name in plan.steps):
-        return None  # a row uses a parameter of its steps many times
-    used = [p for names in touched.values() for p in names]
-    if len(used) != len(set(used)):
+    if not _predictives_multiply(fitted, plan, touched):
         return None
-    if not all(predictive.linear(plan, fitted, name) for name in plan.targets):
-        return None
-    if any(p in used for name in plan.targets if name in plan.structure.deterministics
-           for p in plan.structure.named[name].uses["value"]):
-        return None  # what the row shows tells of the very parameters
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
     wanted = [name for name in plan.pooled if touched[name]]
-    if any(predictive.shares(marginals, name) for name in wanted):
-        return None
     tables = [name for name in wanted if plan.structure.sites[name].states is not None
               and name not in plan.counted]
-    if not all(predictive.integrable(marginals, name) for name in tables):
+    if any(predictive.shares(marginals, name) for name in wanted) or not all(
+            predictive.integrable(marginals, name) for name in tables):
         return None
-    continuous = tuple(name for name in wanted if name not in tables)
-    continuous += tuple(name for name in plan.rowwise if touched[name])
+    continuous = tuple(name for name in (*wanted, *plan.rowwise)
+                       if touched[name] and name not in tables)
     return _predictive_arguments(fitted, plan, continuous, closed, known) if continuous else {}
+
+
+def _predictives_multiply(fitted: Plan, plan: Plan, touched: Mapping[str, Sequence[str]]) -> bool:
+    """Whether each element of the parameters enters a row once and what is asked depends on them
+    linearly.
+
+    Args:
+        touched: site → the free parameters it depends on.
+    """
+    used = [p for names in touched.values() for p in names]
+    # these must not depend on parameters: latents that are integrated out given the parameters,
+    # steps, which use one many times, and values that the row itself determines
+    structure = plan.structure
+    others = {p for name in plan.integrated for uses in structure.sites[name].uses.values()
+              for p in uses if p in fitted.free}
+    repeated = {p for name in plan.steps for p in touched.get(name, ())}
+    derived = {p for name in plan.targets if name in structure.deterministics
+               for p in structure.named[name].uses["value"] if p in used}
+    return len(used) == len(set(used)) and not (others or repeated or derived) and all(
+        predictive.linear(plan, fitted, name) for name in plan.targets)
 
 
 @functools.partial(jit, static_argnums=(0, 1, 2), seldom=ASKED)

@@ -82,7 +82,7 @@ class Marginals:
 
         def spread(params):
             moved = prior_spread(self.plan, self.known, params, name)
-            return moved**2 if self.plan.structure.sites[name].family.event == 0 else moved
+            return moved**2 if self.plan.structure.sites[name].traits.event == 0 else moved
 
         return self.student(scale, spread)
 
@@ -97,20 +97,26 @@ class Marginals:
         block, natural = self.of[scale], self.natural[(scale,)]
 
         def move(values):
-            c = block.form.spherical(values, natural)
+            c = block.closed_form.spherical(values, natural)
             moved = spread({**self.posterior.params, scale: backward(c, block.steps)})
-            return block.form.sizes(moved)
+            return block.closed_form.sizes(moved)
 
-        df, widen = block.form.student(natural, self.plan.structure.sites[scale].entry.prior,
-                                       forward(self.posterior.params[scale], block.steps))
+        df, widen = block.closed_form.student(natural, self.prior(scale),
+                                              forward(self.posterior.params[scale], block.steps))
         unit = move(jnp.ones_like(df))
         return move(df) / unit, move(widen) / unit
 
+    def prior(self, name: str) -> Prior:
+        """The conjugate prior of a parameter."""
+        prior = self.plan.structure.sites[name].entry.prior
+        assert prior is not None
+        return prior
+
     def distribution(self, name: str) -> dist.Distribution:
         """The marginal posterior of a parameter, as a NumPyro distribution."""
-        block, site = self.of[name], self.plan.structure.sites[name]
-        if not block.form.joint:
-            return site.entry.prior.posterior(self.natural[block.names], block.event)
+        block = self.of[name]
+        if not block.closed_form.joint:
+            return self.prior(name).posterior(self.natural[block.names], block.event)
         loc, covariance = self.location(name)
         matrix = covariance.ndim > loc.ndim
         scale = self.scale_of(name)
@@ -133,7 +139,7 @@ class Marginals:
             covariance, matrix = jnp.diagonal(covariance), False
         if not matrix:
             return ManyDegrees(df, loc, jnp.sqrt(covariance * widen))
-        if self.of[scale].form.event == 0:  # one scale for the whole vector
+        if self.of[scale].closed_form.event == 0:  # one scale for the whole vector
             df, widen = df.reshape(-1)[0], widen.reshape(-1)[0]
         if tril is not None:
             return ManyDegreesOfVectors(df, loc, tril * jnp.sqrt(widen))
@@ -178,7 +184,7 @@ class Marginals:
         and the prior whose kind they are of."""
         sites, groups = self.plan.structure.sites, {}
         for block in self.blocks:
-            if not block.form.joint:
+            if not block.closed_form.joint:
                 shape = sites[block.names[0]].shape
                 event = shape[len(shape) - block.event :]
                 prior = sites[block.names[0]].entry.prior
@@ -197,7 +203,7 @@ class Marginals:
         out = {}
         for bundle, posterior, _ in self.bundled():
             out |= bundle.part(posterior.mean, jax.lax.split)
-        for block in (block for block in self.blocks if block.form.joint):
+        for block in (block for block in self.blocks if block.closed_form.joint):
             out |= {name: self.location(name)[0].reshape(self.plan.structure.sites[name].shape)
                     for name in block.names}
         return out
@@ -222,7 +228,7 @@ class Marginals:
             out |= bundle.part(sample(i, posterior), jax.lax.split)
         drawn = dict(out)
         for i, block in enumerate(self.blocks):
-            if block.form.joint:
+            if block.closed_form.joint:
                 loc = self.natural[block.names]["loc"]
                 out |= self.placed(block, normal(i, loc.shape, loc.dtype), drawn)
         return out
@@ -234,7 +240,7 @@ class Marginals:
         scale = self.scale_of(block.names[0])
         if scale is not None:
             first = block.names[0]
-            if self.plan.structure.sites[first].family.event:
+            if self.plan.structure.sites[first].traits.event:
                 now, then = (prior_spread(self.plan, self.known, p, first)
                              for p in (scales, self.posterior.params))
                 ratio = jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2,
@@ -259,12 +265,12 @@ class Marginals:
         total = jnp.zeros(())
         for bundle, posterior, prior in self.bundled():
             total += prior.log_density(posterior, bundle.join(params), False).sum()
-        for block in (block for block in self.blocks if block.form.joint):
+        for block in (block for block in self.blocks if block.closed_form.joint):
             first, loc, wide = block.names[0], self.natural[block.names]["loc"], 1.0
             value = (jnp.concatenate([params[n].reshape(-1) for n in block.names]) if block.stacked
                      else params[first])
             if self.scale_of(first) is not None:
-                if self.plan.structure.sites[first].family.event:
+                if self.plan.structure.sites[first].traits.event:
                     now, then = (prior_spread(self.plan, self.known, p, first)
                                  for p in (params, self.posterior.params))
                     ratio = jnp.trace(self.covariance(block), axis1=-2,

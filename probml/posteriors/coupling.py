@@ -25,16 +25,16 @@ class Conjugate(NamedTuple):
     mean: dict[str, jax.Array]
 
 
-def coupling(plan: Plan, block: Block) -> tuple[str, ...]:
+def coupling(plan: Plan, block: Block) -> tuple[str | tuple[str, ...] | None, ...]:
     """The free parameters in the scale of any site in whose location (or as whose value) a gaussian
     block stands."""
-    sites, found = plan.structure.sites, []
+    sites, found = plan.structure.sites, list[str | tuple[str, ...] | None]()
     for site in sites.values():
         if not site.traits.scatter:
             continue
         if site.name in block.names or any(name in site.uses.get("loc", {})
                                            for name in block.names):
-            inside = tuple(p for a in site.family.scatter for p in site.uses.get(a, {})
+            inside = tuple(p for a in site.traits.scatter for p in site.uses.get(a, {})
                            if p in plan.free)
             found.append(inside[0] if len(inside) == 1 else inside or None)
     return tuple(dict.fromkeys(found))
@@ -44,7 +44,7 @@ def coupled(plan: Plan, block: Block) -> str | None:
     """The scale that a gaussian block's posterior is conditional on: that of all its sites, as of
     its prior; None where it is independent of scales, as a mean field makes it."""
     scales = coupling(plan, block) if block.form is not None and block.form.joint else ()
-    matrix_normal = block.stacked and any(plan.structure.sites[name].family.event
+    matrix_normal = block.stacked and any(plan.structure.sites[name].traits.event
                                           for name in block.names)
     return scales[0] if len(scales) == 1 and isinstance(scales[0], str) and not matrix_normal \
         else None
@@ -55,7 +55,7 @@ def prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.Ar
     parameters."""
     distribution = plan.structure.distribution(name, {**params, **known.given})
     site = plan.structure.sites[name]
-    if site.family.event == 0:
+    if site.traits.event == 0:
         return jnp.broadcast_to(distribution.scale, site.shape)
     return jnp.broadcast_to(distribution.covariance_matrix,
                             (*site.lattice, site.event[0], site.event[0]))

@@ -170,6 +170,7 @@ def _found(plan: Plan, params: Mapping, known: Known, rows: Rows):
 
 @functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
 def _quantiles(plan: Plan, at: Given, key: jax.Array, n: int) -> dict[str, jax.Array]:
+    assert at.found.nodes is not None  # of a quadrature
     members = at.found.nodes.loc.shape
     even = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
     even = jax.random.permutation(key, even, independent=True)

@@ -20,7 +20,7 @@ import numpy as np
 from probml.evidence.surrogates import Settings
 from probml.families.links import backward
 from probml.jaxpr.memo import memo
-from probml.plan.blocks import Block, blocks, users
+from probml.plan.blocks import Block, all_blocks, users
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
@@ -31,7 +31,7 @@ NOISE = ""  # no name of a parameter
 @memo(256)
 def meeting(plan: Plan) -> frozenset[tuple[str, str]]:
     """The pairs of blocks, by their first names, that meet in the density of a site; both ways."""
-    own = {name: block.names[0] for stage in blocks(plan, True) for block in stage
+    own = {name: block.names[0] for block in all_blocks(plan, True)
            for name in block.names}
     pairs = set()
     for user in users(plan):
@@ -51,7 +51,7 @@ def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
     """
     plan = marginals.plan
     wanted = [block for block in marginals.blocks if block.names[0] not in without]
-    nodes = {block.names[0]: simplex(block, marginals) if block.form.joint
+    nodes = {block.names[0]: simplex(block, marginals) if block.closed_form.joint
              else _nodes(marginals, block) for block in wanted}
     place, sizes = _placed(plan, {name: len(values) for name, values in nodes.items()})
 
@@ -60,10 +60,10 @@ def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
         return tuple(size if i == place.get(name) else 1 for i, size in enumerate(sizes))
 
     out = {}
-    for block in (block for block in wanted if not block.form.joint):
+    for block in (block for block in wanted if not block.closed_form.joint):
         name = block.names[0]
         out[name] = nodes[name].reshape(*axes(name), *nodes[name].shape[1:])
-    for block in (block for block in wanted if block.form.joint):
+    for block in (block for block in wanted if block.closed_form.joint):
         name, scale = block.names[0], coupled(plan, block)
         known = {scale: out[scale]} if scale in out else {}
         # along its own axis, and along that of the scale that it is given
@@ -91,8 +91,8 @@ def _placed(plan: Plan, counts: dict[str, int]) -> tuple[dict[str, int], tuple[i
 
 def _nodes(marginals: Marginals, block: Block) -> jax.Array:
     """A block's nodes as values of its parameter."""
-    from_c = block.form.nodes(marginals.natural[block.names],
-                              marginals.plan.structure.sites[block.names[0]].entry.prior)
+    from_c = block.closed_form.nodes(marginals.natural[block.names],
+                                     marginals.prior(block.names[0]))
     return backward(from_c, block.steps)
 
 

@@ -28,7 +28,7 @@ def shares(marginals: Marginals, name: str) -> bool:
                                    if p in marginals.of):
         shape = marginals.plan.structure.sites[parameter].shape
         block = marginals.of[parameter]
-        own = len(site.event) if block.form.joint else block.event
+        own = len(site.event) if block.closed_form.joint else block.event
         tail = shape[: len(shape) - own]
         if tail[len(tail) - len(site.lattice) :] != site.lattice:
             return True
@@ -56,11 +56,11 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
         return _counted(marginals, name)
     if site.traits.predictive is None:
         return None
-    if not site.family.scatter:
+    if not site.traits.scatter:
         return _copied_arguments(marginals, name)
     centres = [p for p in site.uses.get("loc", {}) if p in plan.free]
-    scales = [p for a in site.family.scatter for p in site.uses.get(a, {}) if p in plan.free]
-    vector = site.family.event == 1
+    scales = [p for a in site.traits.scatter for p in site.uses.get(a, {}) if p in plan.free]
+    vector = site.traits.event == 1
     variance = _location_variance(marginals, name, centres) if centres else 0.0
     if (len(scales) > 1 or variance is None or not _together(marginals, centres, scales)
         or (scales and not _scales(marginals, scales[0], vector))):
@@ -68,7 +68,7 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
 
     def spread(params):
         arguments = argument_table(plan, params, marginals.known, name)
-        return site.family.distribution(arguments).covariance_matrix if vector else arguments[
+        return site.traits.distribution(arguments).covariance_matrix if vector else arguments[
             "scale"
         ] ** 2
 
@@ -96,7 +96,7 @@ def _together(marginals: Marginals, centres: list[str], scales: list[str]) -> bo
 
 def _scales(marginals: Marginals, name: str, vector: bool) -> bool:
     """Whether a parameter is read as a variance, of vectors as their covariance."""
-    form = marginals.of[name].form
+    form = marginals.of[name].closed_form
     return form.scale and (not vector or form.event == 2)
 
 
@@ -110,7 +110,7 @@ def _counted(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
         if not unknown:
             continue
         block, use = marginals.of[unknown[0]], site.uses[argument][unknown[0]]
-        form, _ = site.family.canonical[argument]
+        form, _ = site.traits.canonical[argument]
         copied = block.form == form and use.level == Level.MOVED and not use.coordinate
         if len(unknown) > 1 or not copied or plan.structure.sites[unknown[0]].shape[-own:] != (
             site.states,
@@ -121,9 +121,9 @@ def _counted(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
             return argument_table(plan, {**marginals.posterior.params, parameter: values},
                                   marginals.known, name)[argument]
 
-        prior = plan.structure.sites[unknown[0]].entry.prior
-        (found[argument],) = form.copied_posterior(marginals.natural[block.names], prior,
-                                                   move).values()
+        assert form.copied_posterior is not None  # of a Dirichlet
+        (found[argument],) = form.copied_posterior(
+            marginals.natural[block.names], marginals.prior(unknown[0]), move).values()
     return found
 
 
@@ -134,10 +134,10 @@ def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] |
     site = plan.structure.sites[name]
     unknown = [(argument, p) for argument, uses in site.uses.items() for p in uses
                if p in marginals.of]
-    if len(unknown) != 1 or unknown[0][0] not in site.family.canonical:
+    if len(unknown) != 1 or unknown[0][0] not in site.traits.canonical:
         return None
     (argument, parameter), *_ = unknown
-    (form, steps), block, use = (site.family.canonical[argument], marginals.of[parameter],
+    (form, steps), block, use = (site.traits.canonical[argument], marginals.of[parameter],
                                  site.uses[argument][parameter])
     if (form.copied_posterior is None or block.form != form or use.level != Level.MOVED
         or (use.coordinate and not form.scaled)):
@@ -183,7 +183,7 @@ def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] |
     both, and their predictives multiply.
     """
     site = marginals.plan.structure.sites[name]
-    if not site.traits.normal or site.family.event:
+    if not site.traits.normal or site.traits.event:
         return None
     centres = {marginals.of[p].names for p in site.uses.get("loc", {}) if p in marginals.of}
     scales = [p for p in site.uses.get("scale", {}) if p in marginals.of]
@@ -197,12 +197,12 @@ def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] |
         return None
     found, settings = columns(marginals, marginals.of[next(iter(centres))[0]]), {}
     if found is None or (scales and not (_scales(marginals, scales[0], False)
-                                         and marginals.of[scales[0]].form.event == 0)):
+                                         and marginals.of[scales[0]].closed_form.event == 0)):
         return None
     for scale in scales:
-        block, prior = marginals.of[scale], marginals.plan.structure.sites[scale].entry.prior
+        block, prior = marginals.of[scale], marginals.prior(scale)
         present = forward(marginals.posterior.params[scale], block.steps)
-        df, widen = block.form.student(marginals.natural[(scale,)], prior, present)
+        df, widen = block.closed_form.student(marginals.natural[(scale,)], prior, present)
         points = jnp.stack([jnp.ones_like(df), df / 2, widen, present])
         settings = {scale: backward(points, block.steps)}
     return {"columns": found, "scales": settings}
@@ -214,7 +214,7 @@ def _location_variance(marginals: Marginals, name: str, centres: list[str]):
     uses = marginals.plan.structure.sites[name].uses["loc"]
     if len(centres) > 1 or uses[centres[0]].level != Level.MOVED or uses[centres[0]].coordinate:
         return None
-    first, vector = centres[0], marginals.plan.structure.sites[name].family.event == 1
+    first, vector = centres[0], marginals.plan.structure.sites[name].traits.event == 1
     loc, variance = marginals.location(first)
 
     def location_at(value):

@@ -3,7 +3,7 @@ by them given the same labels."""
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import jax
@@ -53,7 +53,7 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
     Args:
         params: a point whose density is finite; another is made a step away from it.
     """
-    found, sites = [], plan.structure.sites
+    sites = plan.structure.sites
     hidden = [v for v in (*plan.variables, *plan.cellwise)
               if sites[v].rows and v not in plan.pattern and (sites[v].states or 0) > 1
               and (v in plan.cellwise or sites[v].states == plan.variables[v].states)]
@@ -70,28 +70,31 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
     if not np.isfinite(value):
         return []
     tolerance = 1e-9 if u.dtype == np.float64 else 1e-4
-    for name in hidden:
-        states = sites[name].states
-        near = (name, *plan.structure.children[name])
-        touched = [p for p in plan.free
-                   if any(p in uses for s in near for uses in sites[s].uses.values())]
-        options = []
-        for parameter in touched:
-            own = [axis for axis, size in enumerate(sites[parameter].shape) if size == states]
-            sets = [axes for r in range(len(own), -1, -1)
-                    for axes in itertools.combinations(own, r)]
-            options.append([(parameter, axes) for axes in sets])
-        orders = [np.r_[1, 0, 2:states], np.roll(np.arange(states), 1)]
-        for choice in itertools.islice(itertools.product(*options), CHOICES):
-            exchange = Exchange(name, states, tuple((p, axes) for p, axes in choice if axes))
-            if not exchange.axes:
-                continue
-            others = [float(_density(plan, exchange.permuted(base, order), known, rows))
-                      for order in orders]
-            if all(abs(other - value) <= tolerance * (1 + abs(value)) for other in others):
-                found.append(exchange)
-                break
-    return found
+
+    def is_symmetric(exchange: Exchange) -> bool:
+        orders = np.r_[1, 0, 2:exchange.states], np.roll(np.arange(exchange.states), 1)
+        return all(abs(float(_density(plan, exchange.permuted(base, order), known, rows)) - value)
+                   <= tolerance * (1 + abs(value)) for order in orders)
+
+    found = [next(filter(is_symmetric, _possible_exchanges(plan, name)), None) for name in hidden]
+    return [exchange for exchange in found if exchange is not None]
+
+
+def _possible_exchanges(plan: Plan, name: str) -> Iterator[Exchange]:
+    """The ways in which the axes of a hidden site's states may lie in the parameters, most axes
+    first."""
+    sites, options = plan.structure.sites, []
+    states = sites[name].states or 0
+    near = (name, *plan.structure.children[name])
+    for parameter in (p for p in plan.free
+                      if any(p in uses for s in near for uses in sites[s].uses.values())):
+        own = [axis for axis, size in enumerate(sites[parameter].shape) if size == states]
+        options.append([(parameter, axes) for r in range(len(own), -1, -1)
+                        for axes in itertools.combinations(own, r)])
+    for choice in itertools.islice(itertools.product(*options), CHOICES):
+        axes = tuple((parameter, axes) for parameter, axes in choice if axes)
+        if axes:
+            yield Exchange(name, states, axes)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
@@ -111,6 +114,8 @@ def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple
 
     Cost: an assignment problem of `states` a draw and round.
     """
+    if not found:
+        return dict(values), 0
     from scipy.optimize import linear_sum_assignment
 
     out, moved = {name: np.array(value) for name, value in values.items()}, 0

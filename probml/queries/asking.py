@@ -149,10 +149,10 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
 def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
     """The parameters on which queries condition, and whether they are a stack of draws to average
     over."""
-    params = placed_all(dict(fit.point))
     if not fit.belief.varies and fit.belief.table is None:
         # without the plan of a fit: parameters that are given have none where factors weigh a count
-        return Belief(params, None, {}), False
+        return Belief(dict(fit.point), None, {}), False
+    params = placed_all(dict(fit.point))
     if plug_in:
         table = fit.belief.table
         if table is not None:

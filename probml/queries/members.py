@@ -79,7 +79,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     new member has no prior."""
     structure = fit.structure
     groups = [names for names in together(structure.indexed)
-              if any(_new(held, structure.indexed[name]) is not None for name in names)]
+              if any((_new(held, structure.indexed[name]) >= 0).any() for name in names)]
     for index in (structure.indexed[name] for names in groups for name in names):
         what = f"a new group of '{index.name}', which is an index of {index.description}"
         if index.table:
@@ -105,14 +105,13 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     return groups
 
 
-def _new(held: Data, index: Index) -> np.ndarray | None:
-    """(rows, cells) the number of the new member, −1 where it is known; None: no row has one."""
+def _new(held: Data, index: Index) -> np.ndarray:
+    """(rows, cells) the number of the new member, −1 where it is known."""
     found = held.new.get(index.input)
     if found is None:
-        return None
+        found = np.full(held.table.inputs[index.input].shape, -1)
     flat = found.reshape(len(found), -1)
-    flat = flat[:, list(index.cells)] if index.cells else flat
-    return flat if (flat >= 0).any() else None
+    return flat[:, list(index.cells)] if index.cells else flat
 
 
 def _assign(structure: Structure, names: list[str], held: Data, codes: dict, picked: list) -> None:
@@ -128,15 +127,13 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
     flat = {index.input: codes.get(index.input, held.table.inputs[index.input]).reshape(n, -1)
             for index in indices}
     cells = [list(index.cells) or list(range(flat[index.input].shape[1])) for index in indices]
-    for row in np.flatnonzero(np.any([(found >= 0).any(1) for found in new if found is not None],
-                                     axis=0)):
+    for row in np.flatnonzero(np.any([(found >= 0).any(1) for found in new], axis=0)):
         used, members = set(), {}
         for index, own, found in zip(indices, cells, new, strict=True):
-            known = flat[index.input][row, own]
-            used |= set((known if found is None else known[found[row] < 0]).tolist())
+            used |= set(flat[index.input][row, own][found[row] < 0].tolist())
         spare = (c for c in free if c not in used)
         for index, own, found in zip(indices, cells, new, strict=True):
-            for cell, number in zip(own, found[row] if found is not None else (), strict=False):
+            for cell, number in zip(own, found[row], strict=True):
                 if number < 0:
                     continue
                 if number not in members:
@@ -243,7 +240,7 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
         batch = structure.distribution(name, env).batch_shape
         for argument, value in structure.arguments(name, env).items():
             value = np.asarray(value)
-            tail = site.family.argument_event[argument] if site.family is not None else max(
+            tail = site.traits.argument_event[argument] if site.family is not None else max(
                 value.ndim - len(batch), 0
             )
             for axis in (axis for owner, axis in entries if owner == name):

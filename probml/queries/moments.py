@@ -81,10 +81,10 @@ def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.A
     if what == "probabilities":
         if site.family is None or site.states is None:
             return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
-        return site.family.probabilities(plan.structure.cells(name, env)).reshape(*site.cells,
+        return site.traits.probabilities(plan.structure.cells(name, env)).reshape(*site.cells,
                                                                                   site.states)
     distribution = plan.structure.distribution(name, env)
     mean = distribution.mean
     if parts:
-        mean = site.family.fill(distribution, mean, *map(site.place, parts))
+        mean = site.traits.fill(distribution, mean, *map(site.place, parts))
     return site.layout(mean, len(site.event)).reshape(site.cells)

@@ -222,7 +222,8 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: st
     return p
 
 
-@functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"), seldom=ASKED)
+@functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"), seldom=ASKED,
+                   on_host=True)
 def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, every: Rows,
            view: str = ALL):
     """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are

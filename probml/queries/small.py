@@ -50,8 +50,9 @@ def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Name
     return [_Named(f.log, f.names) for f in parts_of(plan, belief, known, rows.first).rows]
 
 
-_small = jit(_factors, static_argnums=0, seldom=ASKED)
-_large = jit(_factors, static_argnums=0, seldom=LONG)  # 1,000 tables compile for half a minute
+_small = jit(_factors, static_argnums=0, seldom=ASKED, on_host=True)
+# 1,000 tables compile for half a minute
+_large = jit(_factors, static_argnums=0, seldom=LONG, on_host=True)
 
 
 def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
@@ -65,22 +66,15 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     Raises:
         Refusal: neither a program nor these sums have the memory or the time.
     """
-    several = plan.chains or plan.steps or plan.latents or plan.groupings or rows.chunks > 1
     heavy = len(plan.order) > MANY or plan.work > ENTRIES
     cheap = plan.work * count <= ENTRIES and min(len(ask), count) <= QUESTIONS
-    if several or not (cheap or heavy and count <= FEW):
+    scopes = [site if isinstance(site, tuple) else (site,) for _, site in ask]
+    if (not (cheap or heavy and count <= FEW) or rows.chunks > 1
+        or not _sums_states(plan, [question for question, _ in ask], scopes)):
         return None
-    scopes = []
-    for question, site in ask:
-        scope = site if isinstance(site, tuple) else (site,)
-        plain = all(name in plan.variables
-                    and math.prod(plan.structure.sites[name].cells) == 1 for name in scope)
-        if question not in ("probability", "joint") or not plain:
-            return None
-        scopes.append(scope)
-    chunk = jax.device_get(rows).first  # on the host nothing is compiled
+    chunk = jax.tree.map(np.asarray, rows).first  # on the host nothing is compiled
     factors = [host.Table(np.asarray(f.log, float)[:count], f.names)
-               for f in jax.device_get((_large if heavy else _small)(plan, belief, known, rows))]
+               for f in (_large if heavy else _small)(plan, belief, known, rows)]
     if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
         return None
     needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)
@@ -96,19 +90,31 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
                 f"entries ({8 * cost:.3g} bytes) for {count} row{'s' * (count != 1)}; the limit is "
                 f"{MOST:.3g}. Ask for fewer sites or fewer rows at once, or give evidence on more "
                 f"sites; simulate() answers by Monte Carlo")
-    log, out = np.zeros(count), {}
+    return _answers(plan, groups, dict(zip(ask, scopes, strict=True)), count)
+
+
+def _answers(plan: Plan, groups: Iterable[host.Rows], asked: dict,
+             count: int) -> tuple[np.ndarray, dict]:
+    """log p(row), and the answers in the shapes of the sites' cells, of all rows."""
+    out: dict = {}
     for group in groups:
-        for asked, found in _summed(plan, group, dict(zip(ask, scopes, strict=True))).items():
-            if asked is None:
-                log[group.places] = found
-            else:
-                whole = out.setdefault(asked, np.zeros((count, *found.shape[1:])))
-                whole[group.places] = found
+        for question, found in _summed(plan, group, asked).items():
+            whole = out.setdefault(question, np.zeros((count, *found.shape[1:])))
+            whole[group.places] = found
     dtype, sites = jnp.result_type(float), plan.structure.sites
-    shaped = {asked: table.astype(dtype).reshape(
-        count, *(sites[asked[1]].cells if asked[0] == "probability" else ()), *table.shape[1:])
-        for asked, table in out.items()}
-    return log.astype(dtype), shaped
+    log = out.pop(None, np.zeros(count)).astype(dtype)
+    return log, {question: table.astype(dtype).reshape(
+        count, *(sites[question[1]].cells if question[0] == "probability" else ()),
+        *table.shape[1:]) for question, table in out.items()}
+
+
+def _sums_states(plan: Plan, questions: Sequence[str], scopes: Sequence[tuple[str, ...]]) -> bool:
+    """Whether sums over states of variables with one cell answer these questions."""
+    several = plan.chains or plan.steps or plan.latents or plan.groupings
+    sites, scalars = plan.structure.sites, plan.variables
+    return not several and {"probability", "joint"}.issuperset(questions) and all(
+        name in scalars and math.prod(sites[name].cells) == 1
+        for scope in scopes for name in scope)
 
 
 def _with_evidence(plan: Plan, known: Known, chunk: Chunk, count: int) -> set[str]:

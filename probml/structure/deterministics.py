@@ -30,15 +30,15 @@ def placed(where: str, msg: Mapping[str, Any], one: tuple[int, ...], many: tuple
             f"axis of rows, or none. Remove the line, and compute it from the results of the fit "
             f"(fit.draws, fit.predict)"
         )
-    frames = [frame for frame in reversed(msg.get("cond_indep_stack") or ())
-              if frame.name != "rows"]
-    dims = {frame.name: frame.dim for frame in msg.get("cond_indep_stack") or ()}
+    stack = msg.get("cond_indep_stack") or ()
+    frames = [frame for frame in reversed(stack) if frame.name != "rows"]
+    dims = {frame.name: frame.dim for frame in stack}
     if not grown:
         rank = max((-frame.dim for frame in frames), default=0)
-        fits = rank <= len(one) and all(one[rank + frame.dim] == frame.size for frame in frames)
-        plates = tuple((frame.name, frame.size) for frame in frames) if fits else ()
-        return _site(msg["name"], False, one[: rank if fits else len(one)],
-                     one[rank:] if fits else (), (), None, plates)
+        if rank > len(one) or any(one[rank + frame.dim] != frame.size for frame in frames):
+            rank, frames = len(one), []
+        return _site(msg["name"], False, one[:rank], one[rank:], (), None,
+                     tuple((frame.name, frame.size) for frame in frames))
     row_axis = grown[0]
     # axes of plates; the others belong to the value
     rank = min(row_axis - dims.get("rows", -1), len(one))

@@ -199,7 +199,7 @@ def _read(programs: Programs, sites: Mapping[str, Site],
 
 def _index(name: str, readings: Sequence[Reading], loose: frozenset) -> Index:
     """All readings by one cell as one fact."""
-    low, high, tightest, axes, table, rigid = -math.inf, math.inf, None, set(), False, False
+    low, high, lengths, axes, table, rigid = -math.inf, math.inf, [], set(), False, False
     for reading in readings:
         _, scale, offset, least, most, _ = reading.number
         plain = math.isfinite(scale) and scale == round(scale) and scale != 0
@@ -219,7 +219,7 @@ def _index(name: str, readings: Sequence[Reading], loose: frozenset) -> Index:
         low, high = (max(low, math.ceil(ends[0])) if below else low,
                      min(high, math.floor(ends[1])) if above else high)
         if (low, high) != before:
-            tightest = reading.length if tightest is None else min(tightest, reading.length)
+            lengths.append(reading.length)
     rigid |= any(axis[:2] in loose for axis in axes)
     low, high = (None if math.isinf(bound) else int(bound) for bound in (low, high))
-    return Index(name, (), tightest or 0, low, high, tuple(sorted(axes)), table, rigid)
+    return Index(name, (), min(lengths, default=0), low, high, tuple(sorted(axes)), table, rigid)

@@ -128,6 +128,11 @@ class _Recorder(Messenger):
         if name in self.model.inputs:
             raise ModelError(f"{where}: an input has the same name; rename one of them")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
+            if self.model.whole:
+                # proper where values are observed, too: there it is a draw that nothing depends on
+                hidden = self.messages[f"{name}_unobserved"]
+                hidden["fn"] = hidden["fn"].base_dist
+                return
             raise ModelError(
                 f"{where}: obs_mask= is not needed here: omit it, and pass the values as data "
                 f"with NaN where they are missing, "

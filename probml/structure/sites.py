@@ -46,57 +46,49 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
     if inside is not None:
         row_axis = len(batch) + frames[inside].dim
         axes = tuple(len(batch) + frame.dim for frame in frames if frame.name != "rows")
-        loose = [axis for axis in range(len(batch)) if axis not in (row_axis, *axes)
-                 and batch[axis] != 1]
-        if batch[row_axis] != 1 or loose:
-            wide = batch[row_axis] if batch[row_axis] != 1 else batch[loose[0]]
+        wide = next((axis for axis in (row_axis, *range(len(batch))) if batch[axis] != 1
+                     and axis not in axes), None)
+        if wide is not None:
             raise ModelError(
                 f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for "
                 f"a single row, so an axis of it is "
                 f"neither rows() nor a plate. "
-                f"{_loose(model, name, wide, batch[row_axis] != 1, frames, factor)}"
+                f"{_loose(model, name, batch[wide], wide == row_axis, frames, factor)}"
             )
     domain = domains.of(fn.support if factor else domains.of_values(fn))
     entry = registry.entry(base)
-    family = entry.likelihood
-    if family is not None:
-        arguments = {name: value if name in COUNTS else _real(value)
-                     for name, value in family.arguments(base).items()}
-        treedef, states = None, family.states(arguments)
-        locations = ("loc",) if "loc" in arguments else ()
-    else:
-        leaves, treedef = leaves_of_distribution(base)
-        arguments, states = {f"argument{i}": jnp.asarray(leaf)
-                             for i, leaf in enumerate(leaves)}, None
-        loc = (getattr(base, "loc", None)
-               if domains.of(base.support).unbounded and base.event_dim <= 1 else None)
-        locations = tuple(f"argument{i}" for i, leaf in enumerate(leaves) if leaf is loc)
+    arguments, treedef, locations = _arguments(base, entry.likelihood)
+    states = entry.likelihood.states(arguments) if entry.likelihood is not None else None
+    kind = "factor" if factor else type(base).__name__
+    infer, plates = msg.get("infer") or {}, tuple((frame.name, frame.size) for frame in frames)
     site = Site(
-        name,
-        inside is not None,
-        domain.discrete,
-        entry,
-        family.name if family is not None else "factor" if factor else type(base).__name__,
-        tuple(arguments),
-        treedef,
-        batch,
-        own[:independent],
-        own[independent:] if event else (),
-        axes,
-        row_axis,
-        tuple((frame.name, frame.size) for frame in frames),
-        states,
-        domain,
+        name, inside is not None, domain.discrete, entry, getattr(entry.likelihood, "name", kind),
+        tuple(arguments), treedef, batch, own[:independent], own[independent:] if event else (),
+        axes, row_axis, plates, states, domain,
         locations=locations,
         finite=states,
         count=domain.discrete and not factor and finite.counts(base),
-        labels=None if (labels := (msg.get("infer") or {}).get("labels")) is None
-        else tuple(labels),
-        measure=(msg.get("infer") or {}).get("measured"),
+        labels=None if infer.get("labels") is None else tuple(infer["labels"]),
+        measure=infer.get("measured"),
         chain=isinstance(base, Chain),
         seen=None if msg.get(OBSERVED) is None else np.size(msg[OBSERVED]) or None,
     )
     return site, arguments
+
+
+def _arguments(base: dist.Distribution,
+               family: Any) -> tuple[dict[str, jax.Array], Any, tuple[str, ...]]:
+    """The arguments of a distribution by name, what rebuilds it where it has no family, and which
+    of them only say where the density lies."""
+    if family is not None:
+        arguments = {name: value if name in COUNTS else _real(value)
+                     for name, value in family.arguments(base).items()}
+        return arguments, None, ("loc",) if "loc" in arguments else ()
+    leaves, treedef = leaves_of_distribution(base)
+    loc = (getattr(base, "loc", None)
+           if domains.of(base.support).unbounded and base.event_dim <= 1 else None)
+    return ({f"argument{i}": jnp.asarray(leaf) for i, leaf in enumerate(leaves)}, treedef,
+            tuple(f"argument{i}" for i, leaf in enumerate(leaves) if leaf is loc))
 
 
 def _loose(model: Bound, name: str, size: int, in_rows: bool, frames: list, factor: bool) -> str:

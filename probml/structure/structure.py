@@ -29,8 +29,8 @@ from probml.jaxpr import levels
 from probml.jaxpr.program import Literal, evaluate, jaxpr_of, one_way
 from probml.jaxpr.switches import SETTING
 from probml.language.language import Bound
-from probml.numerics.compiling import unchecked
 from probml.numerics.identity import digest
+from probml.numerics.process.making import unchecked
 from probml.numerics.transfer import as_array
 from probml.structure import indices
 from probml.structure.site import Site

@@ -69,37 +69,50 @@ def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool,
         return site | {"outside": True} | ({"parents": above} if above else {}) | _learnt(
             draw, list(own.arguments), "", learn)
     parents = [hub] if hub else _draw_subset(draw, [one["name"] for one in able], 2)
-    stepped = [p for p in parents if timed(known[p], known)]
-    plated = [p for p in parents if known[p].get("layout") == "plate"]
-    parents = [] if stepped and plated or plated and own.width else parents
-    layouts = ["scalar"] if own.width else ["scalar", "event"] if stepped else [
-        "scalar", "scalar", "event", "plate", "scalar", "grid"]
-    layout = "plate" if plated and parents else draw(st.sampled_from(layouts))
-    if parents:
-        site["parents"] = parents
-    if layout != "scalar" or own.width:
-        site["size"] = CELLS
-    if layout != "scalar":
-        site["layout"] = layout
-    if layout in PLATED and draw(st.booleans()):
-        site["shared"] = True
-    if own.adds:
-        site |= _added(draw, site, before, layout, known)
-    if own.takes and not timed(site, known):
-        site |= _taken(draw, own.takes[1], before, known)
-    if own.arguments is LOC and site["kind"] not in UNITLESS and draw(st.integers(0, 7)) == 7:
-        site["unit"] = draw(st.sampled_from(UNITS))
-    if layout == "scalar" and not own.width and not timed(site, known) and draw(
-            st.integers(0, 7)) == 7:
-        site["tells"] = True
+    site |= _draw_layout(draw, parents, own.width, known)
+    site |= _draw_terms(draw, site, before, known)
     names = [*own.arguments, *(EFFECTS[i] for i in INDEXES if i in site.get("adds", ()))]
     if "takes" in site and own.takes[1] == UNIT:
         names.remove(own.takes[0])
-    wheres = [*own.arguments.values(), "real"]
-    chosen = draw(st.sampled_from(sorted({p for where in wheres for p in PRIORS[where]})))
+    priors = set().union(*(PRIORS[where] for where in (*own.arguments.values(), "real")))
+    chosen = draw(st.sampled_from(sorted(priors)))
     site |= _learnt(draw, names, chosen, learn)
     if set(EFFECTS.values()) & set(site.get("learn", ())) and draw(st.booleans()):
         site["spread"] = True
+    return site
+
+
+def _draw_layout(draw: st.DrawFn, parents: list[str], width: bool,
+                 known: dict[str, dict]) -> dict[str, Any]:
+    """Discrete parents of a site, and the axes of its cells, which parents in a plate decide.
+
+    Args:
+        width: the value of the site is a vector in itself.
+    """
+    stepped = [p for p in parents if timed(known[p], known)]
+    plated = [p for p in parents if known[p].get("layout") == "plate"]
+    parents = [] if plated and (stepped or width) else parents
+    layouts = ["scalar"] if width else ["scalar", "event"] if stepped else [
+        "scalar", "scalar", "event", "plate", "scalar", "grid"]
+    layout = "plate" if plated and parents else draw(st.sampled_from(layouts))
+    out = {"parents": parents, "size": CELLS if layout != "scalar" or width else 0,
+           "layout": "" if layout == "scalar" else layout,
+           "shared": layout in PLATED and draw(st.booleans())}
+    return {key: value for key, value in out.items() if value}
+
+
+def _draw_terms(draw: st.DrawFn, site: dict[str, Any], before: list[dict],
+                known: dict[str, dict]) -> dict[str, Any]:
+    """What enters the arguments of a site, its unit, and whether it measures another."""
+    own, layout = KINDS[site["kind"]], site.get("layout", "scalar")
+    if own.adds:
+        site = site | _added(draw, site, before, layout, known)
+    if own.takes and not timed(site, known):
+        site = site | _taken(draw, own.takes[1], before, known)
+    if own.arguments is LOC and site["kind"] not in UNITLESS and draw(st.integers(0, 7)) == 7:
+        site = site | {"unit": draw(st.sampled_from(UNITS))}
+    if "size" not in site and not timed(site, known) and draw(st.integers(0, 7)) == 7:
+        site = site | {"tells": True}
     return site
 
 

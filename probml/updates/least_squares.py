@@ -27,25 +27,26 @@ MOST = 512  # coefficients
 def rooted(plan: Plan, block: Block) -> bool:
     """Whether a block is one vector of coefficients in the locations of row-wise Normals alone,
     under normal priors."""
+    own = [plan.structure.sites[name] for name in block.names]
+    vector = block.stacked or len(own[0].shape) == 1  # else several vectors, each its own
+    if not (block.form and block.form.joint and block.rowwise and block.event and vector) or (
+            block.steps or plan.variables or plan.steps):
+        return False
+    return sum(math.prod(site.shape) for site in own) <= MOST and all(
+        site.traits.normal for site in own) and all(
+        _enters_by_location(plan, block, user) for user in users(plan))
+
+
+def _enters_by_location(plan: Plan, block: Block, user: str) -> bool:
+    """Whether a site depends on a block through the location of a Normal of rows, or of the block
+    itself; or not at all."""
     sites = plan.structure.sites
-    if (not (block.form and block.form.joint) or not block.rowwise or block.event == 0
-        or block.steps or plan.variables or plan.steps):
-        return False
-    if not block.stacked and len(sites[block.names[0]].shape) != 1:  # several vectors, each its own
-        return False
-    if sum(math.prod(sites[name].shape) for name in block.names) > MOST:
-        return False
-    if any(not sites[name].traits.normal for name in block.names):
-        return False
-    for user in users(plan):
-        uses = sites[user].uses if user in sites else {}
-        where = {argument for argument, of in uses.items()
-                 if any(name in of for name in block.names)}
-        if where and (where != {"loc"} or not (user in block.names or user in plan.rowwise
-                                               and sites[user].traits.normal
-                                               and sites[user].family.event == 0)):
-            return False
-    return True
+    if user not in sites:
+        return True
+    where = {argument for argument, of in sites[user].uses.items()
+             if not of.keys().isdisjoint(block.names)}
+    normal = (user in plan.rowwise and sites[user].traits.normal and sites[user].traits.event == 0)
+    return not where or where == {"loc"} and (user in block.names or normal)
 
 
 def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) -> dict[str,
@@ -96,7 +97,7 @@ def _prior(plan: Plan, name: str, env: Mapping) -> jax.Array:
     """The residuals of a parameter under its normal prior, in units of its deviations."""
     site, distribution = plan.structure.sites[name], plan.structure.distribution(name, env)
     away = jnp.broadcast_to(env[name], site.shape) - distribution.loc
-    if site.family.event == 0:
+    if site.traits.event == 0:
         return (away / distribution.scale).reshape(-1)
     lower = jnp.broadcast_to(distribution.scale_tril, (*away.shape, away.shape[-1]))
     return solve_triangular(lower, away[..., None], lower=True).reshape(-1)

@@ -40,6 +40,7 @@ class Objective:
         self.passes = not isinstance(rows, Summary)  # else `expected` has all of them
 
     def _over(self, function: Callable) -> Any:
+        assert not isinstance(self.rows, Summary)
         return over_responsible(self.plan, self.expected, self.rows, function)
 
     def _averaged(self, function: Callable, changed: Mapping) -> jax.Array:

@@ -28,7 +28,6 @@ from probml.numerics.optimum import (
     negligible,
     separable,
 )
-from probml.numerics.process.inline_calls import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 from probml.updates.objective import Objective
@@ -140,17 +139,23 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
         return [form.onward(n, c, b[0].event)
                 for form, n, c, (b, _) in zip(forms, natural, at, groups, strict=True)], natural
 
-    forms = [blocks[0].form for blocks, _ in groups]
+    forms = [blocks[0].closed_form for blocks, _ in groups]
     at = [_packed(params, alike) for alike in groups]
     rounds = rounds or (1 if rowwise or all(form.steady for form in forms)
                         else ROUNDS)
     if rounds == 1:
         natural = once(at)[1]
     else:
-        once = traced_once(shortened(once, last=True))  # for its shapes and for the loop
+        once = jax.jit(shortened(once, last=True))  # for its shapes and for the loop
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]
+    return _by_block(stage, groups, natural)
+
+
+def _by_block(stage, groups: list[tuple[list[Block], Bundle]],
+              natural: list[dict[str, jax.Array]]) -> list[dict[str, jax.Array]]:
+    """The natural parameters of every block of a stage, from those of blocks alike as one array."""
     of: dict = {}
     for (alike, bundle), found in zip(groups, natural, strict=True):
         parts = {key: bundle.part(leaf, jax.lax.split) for key, leaf in found.items()}
@@ -163,15 +168,15 @@ def _points(c: jax.Array, block: Block) -> jax.Array:
     """Where gradients are wanted; of vectors that are not coupled, along one axis of all at
     once."""
     if not block.vectors:
-        return block.form.points(c, block.event)
+        return block.closed_form.points(c, block.event)
     order = np.array(block.vectors)
-    points = block.form.points(c[order], block.event)
+    points = block.closed_form.points(c[order], block.event)
     return points.reshape(len(points), -1)[:, np.argsort(order.reshape(-1))]
 
 
 def _inverted(block: Block) -> bool:
     """Whether gradients are taken in the parameter itself, the inverse of a matrix c."""
-    return block.steps == (("inverse", 1.0),) and block.form.read_inverse is not None
+    return block.steps == (("inverse", 1.0),) and block.closed_form.read_inverse is not None
 
 
 def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
@@ -183,11 +188,12 @@ def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
         places: where gradients were taken: the points c, or their inverses (`_inverted`).
     """
     if _inverted(block):
-        return block.form.read_inverse(points, places, gradients, block.event)
+        assert block.closed_form.read_inverse is not None
+        return block.closed_form.read_inverse(points, places, gradients, block.event)
     if not block.vectors:
-        return block.form.read(points, gradients, block.event)
+        return block.closed_form.read(points, gradients, block.event)
     order = np.array(block.vectors)
-    found = block.form.read(points[:, order], gradients[:, order], block.event)
+    found = block.closed_form.read(points[:, order], gradients[:, order], block.event)
     size = points.shape[-1]
     whole = jnp.zeros((size, size), points.dtype)
     return {"loc": found["loc"].reshape(size)[np.argsort(order.reshape(-1))],
@@ -221,7 +227,7 @@ def _bundled_blocks(params: Mapping, stage) -> list[tuple[list[Block], Bundle]]:
     groups: dict = {}
     for block in stage:
         shape = params[block.names[0]].shape
-        key = block.names if block.form.joint else (block.form, block.steps,
+        key = block.names if block.closed_form.joint else (block.form, block.steps,
                                                             shape[len(shape) - block.event :])
         groups.setdefault(key, []).append(block)
     out = []

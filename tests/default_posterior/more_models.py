@@ -867,6 +867,21 @@ def conway_maxwell_by_shop(shop, sold):
         factor("sold", nu * (sold * rate - gammaln(sold + 1.0)) - constant)
 
 
+@summed("conway_maxwell_by_shop")
+def conway_maxwell_by_shop_not_centred(shop, sold):
+    """NumPyro's own chains disagree where the effects are centred."""
+    a = sample("a", dist.Normal(1, 1))
+    nu = sample("nu", dist.Gamma(2, 1))
+    tau = sample("tau", dist.HalfNormal(0.5))
+    with plate("shops", 4):
+        z = sample("z", dist.Normal(0, 1))
+    u = deterministic("u", tau * z)
+    rate = a + u[shop]
+    n = jnp.arange(80.0)
+    constant = logsumexp(nu * (n * rate[:, None] - gammaln(n + 1)), -1)
+    factor("sold", (nu * (sold * rate - gammaln(sold + 1.0)) - constant).sum())
+
+
 R = rng(29)
 X = R.normal(5, 2, 15)
 

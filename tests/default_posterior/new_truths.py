@@ -1,4 +1,4 @@
-"""References of the sixty new models, and of the fifty more: long runs of NumPyro's own NUTS on the plain functions.
+"""References of the models of new_models.py, more_models.py and fifth_models.py: long runs of NumPyro's own NUTS on the plain functions.
 
     python tests/default_posterior/new_truths.py            # what is not stored yet
     python tests/default_posterior/new_truths.py NAME …     # these, again
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from collection import Collection
+from fifth_models import FIFTH
 from more_models import MORE
 from new_models import NEW
 from numpyro import handlers
@@ -32,7 +33,7 @@ from truths import waited
 
 import probml
 
-COLLECTIONS = {"new": NEW, "more": MORE}  # NAME_truths.json → its models
+COLLECTIONS = {"new": NEW, "more": MORE, "fifth": FIFTH}  # NAME_truths.json → its models
 CHAINS, WARMUP, DRAWS = 4, 500, 1000
 ACCEPT = (0.9, 0.99)  # the second where more of the first run diverges or its chains disagree
 DENSE = 20  # numbers at most whose covariance is adapted as a whole

@@ -3,7 +3,7 @@ density of the plain function that a long run of NumPyro's NUTS samples.
 
 A name is its table and the function: "stan_guide/change_point". Tables: tests/user_models.py
 ("users"), the lists of models written elsewhere in tests/interface, tests/engines/hierarchy_models.py
-("hierarchies"), and new_models.py and more_models.py of this folder ("new", "more").
+("hierarchies"), and new_models.py, more_models.py and fifth_models.py of this folder ("new", "more", "fifth").
 """
 
 import functools
@@ -20,6 +20,7 @@ for folder in (HERE, HERE.parent / "engines", HERE.parent / "interface", HERE.pa
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+import fifth_models  # noqa: E402
 import hierarchy_models  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import more_models  # noqa: E402
@@ -67,7 +68,8 @@ def every() -> dict[str, Case]:
                 if not case.refused]
     out += [_of_a_function("hierarchies", name, *pair, hierarchy_models.BY_HAND.get(name))
             for name, pair in hierarchy_models.MODELS.items()]
-    for source, own in (("new", new_models.NEW), ("more", more_models.MORE)):
+    for source, own in (("new", new_models.NEW), ("more", more_models.MORE),
+                        ("fifth", fifth_models.FIFTH)):
         out += [Case(f"{source}/{name}", functools.partial(_bound, pair[0]),
                      functools.partial(dict, pair[1]), None) for name, pair in own.models.items()]
     return {case.name: case for case in out}

@@ -39,7 +39,7 @@ def test_the_ladder_is_climbed_from_exact_to_samples():
     assert [type(engine).__name__ for engine in ladder.LADDER] == ["Exact", "EM", "Laplace", "MAP",
                                                                    "NUTS"]
     assert ladder.LADDER[-1].target_accept == 0.9  # nobody asked for it: the more careful steps
-    assert [engine.finds for engine in ladder.LADDER] == ["posterior", "point", "posterior",
+    assert [engine.capabilities.finds for engine in ladder.LADDER] == ["posterior", "point", "posterior",
                                                           "point", "posterior"]
 
 

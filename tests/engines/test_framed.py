@@ -11,7 +11,8 @@ from probml.engines.engine import planned
 from probml.engines.optimization import maximization
 from probml.engines.restarting import slices
 from probml.models import logistic_regression
-from probml.numerics.optimum import HostBFGS, maximize
+from probml.numerics.optimum import maximize
+from probml.numerics.refinement import HostBFGS
 
 ROUNDING = np.finfo(float).eps
 

@@ -25,6 +25,7 @@ from probml.extend import (
     GAUSSIAN,
     INVERSE_GAMMA,
     Block,
+    Capabilities,
     Closed,
     Engine,
     Form,
@@ -75,7 +76,9 @@ class VariationalEM(Engine):
     max_iterations: int = 500
     tolerance: float = 1e-9
 
-    statistics: ClassVar = True
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(statistics=True)
 
     def __post_init__(self):
         check_settings(self, positive=("max_iterations",), nonnegative=("tolerance",))
@@ -234,6 +237,18 @@ class Listed(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         raise AssertionError("it is refused before")
+
+
+class Attributes(Listed):
+    """One that says what it needs as versions before 0.1 did."""
+
+    statistics: ClassVar = True
+
+
+def test_what_an_engine_needs_may_still_be_attributes_of_its_class():
+    with pytest.warns(DeprecationWarning, match="return statistics by `capabilities`"):
+        assert Attributes().capabilities == Capabilities(statistics=True)
+    assert Listed().capabilities == Capabilities()
 
 
 # Held to updates by hand

@@ -18,6 +18,10 @@ import numpy as np
 def state() -> dict[str, str]:
     """Name → value, as text."""
     import jax
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from numpyro.distributions import Distribution
+    from threadpoolctl import threadpool_info
 
     numbers = np.random.get_state()
     held = {
@@ -30,6 +34,9 @@ def state() -> dict[str, str]:
         "digits": sys.get_int_max_str_digits(), "gc": (gc.get_threshold(), gc.isenabled()),
         "timer": signal.getitimer(signal.ITIMER_REAL), "root logger": (logging.root.level, logging.root.handlers),
         "threads of ours": [one.name for one in threading.enumerate() if "probml" in one.name],
+        "threads of linear algebra": {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"},
+        "numpyro's checks": Distribution._validate_args, "jax's options of XLA": id(compiler.get_compile_options),
+        "jax's lowerings": sorted(map(id, mlir._platform_specific_lowerings["cpu"].values())),
     }  # fmt: skip
     if hasattr(os, "umask"):
         held["umask"] = os.umask(0o22)

@@ -1,6 +1,7 @@
 """What one process has one of stays as it was, and a seed says the same everywhere: in another process, in another
 order, on fewer cores, in other chunks."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import global_state
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import probml
@@ -36,6 +39,27 @@ def test_a_change_of_what_a_process_has_one_of_is_told():
         np.random.set_state(numbers)
     assert [words.partition(":")[0] for words in found] == ["numpy's numbers"]
     assert global_state.differences(before, global_state.state()) == []
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_a_fit_that_ends_an_error_and_an_interrupt_leave_the_process_as_it_was(error):
+    """Also where it is raised while a program is traced."""
+    states = []
+
+    @probml.model
+    def coin():
+        p = numpyro.sample("p", dist.Beta(2.0, 3.0))
+        with probml.rows():
+            states.append(global_state.state())
+            if error is not None and not states[-1]["numpyro's checks"] == str(True):
+                raise error("amid a trace")
+            numpyro.sample("y", dist.Bernoulli(p))
+
+    before = global_state.state()
+    with contextlib.nullcontext() if error is None else pytest.raises(error):
+        coin().fit({"y": [1, 0, 1, 1]}, probml.EM(max_iterations=5))
+    assert global_state.differences(before, global_state.state()) == []
+    assert any(global_state.differences(before, within) for within in states)  # inside it is another
 
 
 @pytest.mark.slow

@@ -640,6 +640,6 @@ def test_svi_and_an_optimiser_take_the_batches_that_a_function_asks_for():
     model = probml.model(subsampled)()
     fit = model.fit({"x": X, "y": B}, probml.SVI(steps=50))
     assert fit.by.batch_rows == 4 and "batches of 4" in read_function(model, {"x": X, "y": B}).why
-    assert probml.MAP(optax.adam(0.1)).in_batches(4).batch_rows == 4
-    assert probml.MAP().in_batches(4).batch_rows is None
-    assert probml.SVI(batch_rows=6).in_batches(4).batch_rows == 6
+    assert probml.MAP(optax.adam(0.1)).capabilities.batches
+    assert not probml.MAP().capabilities.batches
+    assert not probml.SVI(batch_rows=6).capabilities.batches

@@ -84,3 +84,11 @@ def test_of_several_tables():
     np.testing.assert_allclose(fit.predict_proba(data, "frail")[0], [0.7, 0.3], atol=1e-5)
     np.testing.assert_allclose(fit.log_prob(data), [norm.logpdf(4.2, 4), np.log(0.3) + norm.logpdf(
         1.0, 4)], rtol=1e-4)
+
+
+def test_of_a_function_without_rows_and_without_data():
+    model = probml.model(line)()
+    with pytest.raises(probml.ModelError, match=r"known only with data: write fit\(data\)"):
+        model.do({"z": 1})
+    np.testing.assert_allclose(model.at(POINT).do({"z": 1}).predict(
+        {"x": X[:2], "g": GROUP[:2], "y": np.full(2, np.nan)}, "y"), [3.3, 2.3], atol=1e-4)

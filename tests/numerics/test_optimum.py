@@ -10,7 +10,6 @@ import pytest
 from probml.numerics.curvature import second_order
 from probml.numerics.optimum import (
     LBFGS,
-    HostBFGS,
     Newton,
     chords,
     clipped_step,
@@ -18,6 +17,7 @@ from probml.numerics.optimum import (
     negligible,
     separable,
 )
+from probml.numerics.refinement import HostBFGS
 
 RANDOM = np.random.default_rng(0)
 ROOT = RANDOM.normal(size=(3, 3))

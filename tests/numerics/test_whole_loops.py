@@ -27,9 +27,10 @@ GIVEN = (np.linspace(-1, 1, 1600).reshape(40, 40), np.arange(40.0))
 
 
 def test_a_loop_is_one_piece_where_it_is_asked_for_and_the_same_to_the_last_bit():
-    assert whole_loops.enable_whole_loops(), "the insides of JAX have moved: see the head of whole_loops.py"
+    assert whole_loops.known(), "the insides of JAX have moved: see the head of whole_loops.py"
     lowered = jax.jit(_walk).lower(*GIVEN)
-    whole, plain = (lowered.compile(compiler_options=o) for o in (WHOLE, compile_effort.FULL))
+    with whole_loops.enabled():
+        whole, plain = (lowered.compile(compiler_options=o) for o in (WHOLE, compile_effort.FULL))
     alone, within = (p.as_text().partition("ENTRY")[2] for p in (whole, plain))
     assert 'xla_cpu_small_call="true"' in alone and " while(" not in alone
     assert 'xla_cpu_small_call="true"' not in within and " while(" in within

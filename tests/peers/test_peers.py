@@ -22,7 +22,7 @@ SEEDS = {"SKLEARN_SEED": "0", "SKLEARN_TESTS_GLOBAL_RANDOM_SEED": "42", "HMMLEAR
 def run(module: str, folder: Path) -> dict[str, str]:
     """Test → how it ended: passed, skipped, or the message of what failed."""
     page = folder / "results.xml"
-    environment = {**os.environ, **SEEDS, "JAX_ENABLE_X64": "1", "PYTHONPATH": str(HERE)}
+    environment = {**os.environ, **SEEDS, "JAX_ENABLE_X64": "1", "PYTHONPATH": os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))}
     environment.pop("PYTEST_XDIST_WORKER", None)
     words = ["-p", "swapped", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={folder}",
              "-q", "--tb=line", "-W", "ignore", "-k", OTHERS.get(module, ""),

@@ -26,7 +26,7 @@ from probml.models import (
     bayesian_network,
     read_bif,
 )
-from probml.numerics.compiling import unchecked
+from probml.numerics.process.making import unchecked
 from probml.numerics.transfer import placed, random_key, rows_of
 from probml.queries import small
 

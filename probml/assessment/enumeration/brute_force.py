@@ -7,6 +7,7 @@ elimination, no family. Exponential and obvious.
 """
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -109,7 +110,7 @@ def mixed(parts: Mapping[Any, Truth]) -> Truth:
 
 def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
           inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
-          read: Collection[str], soft: Mapping[str, np.ndarray] | None = None,
+          read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
           without: Collection[str] = (), most: int = MOST) -> Truth:
     """The right answers for rows.
 

@@ -4,7 +4,7 @@ points, on a few rows, what is hidden summed by brute force or integrated by its
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,65 +215,76 @@ def _own(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
     summed or integrated out."""
     structure, model, inputs = held.structure, held.structure.model, dict(held.table.inputs)
     sites, n = structure.sites, held.table.rows
-    total = next((site.name for site in sites.values() if site.traits.ancillary is not None), None)
-    if total is not None and model.generative.found:
-        raise Unknown(f"the function reads the total of '{total}' from its data")
+    totals = [site.name for site in sites.values() if site.traits.ancillary is not None]
+    if totals and model.generative.found:
+        raise Unknown(f"the function reads the total of '{totals[0]}' from its data")
     given = {name: jnp.asarray(sites[name].valued(np.asarray(value)))
              for name, value in held.table.values.items()}
-    data, soft = {}, {}
-    for name, column in held.table.columns.items():
-        if column.likelihood is not None:
-            soft[name] = column.likelihood
-            continue
-        value = sites[name].valued(np.asarray(column.values, float))
-        data[name] = value if column.seen is None else np.where(column.seen, value, np.nan)
-    read = {p for site in sites.values() for p in site.parents}
+    data, soft = _observed(held)
+    read = set().union(*(site.parents for site in sites.values()))
     fill = {site.name: _possible(site, n, held.steps) for site in sites.values()
             if site.rows and not site.factor}
-    every, effects = list(plan.globals), list(plan.effects)
-    choices = list(itertools.product(*[
-        [jnp.asarray(sites[name].valued(np.asarray(sites[name].place(value))))
-         for value in plan.variables[name].values] for name in every]))
-    sizes = [math.prod(sites[name].shape) for name in effects]
-    size = sum(sizes)
+    every, effects = list(plan.globals), {name: sites[name].shape for name in plan.effects}
+    choices = [dict(zip(every, choice, strict=True)) for choice in itertools.product(
+        *(_values(sites[name], plan.variables[name].values) for name in every))]
     joint: Joint | None = None
     summed: Any = None
     integral: Any = None
 
     def at(params: Mapping[str, Any], inside: Mapping[str, Any]) -> float:
         nonlocal joint, summed, integral
-        params = {**given, **{k: jnp.asarray(v) for k, v in {**params, **inside}.items()}}
-        firsts = dict(zip(every, choices[0], strict=True))
-        firsts |= {name: jnp.zeros(sites[name].shape) for name in effects}
+        params = {**given, **jax.tree.map(jnp.asarray, {**params, **inside})}
+        points = [{**params, **choice} for choice in choices]
         if joint is None:
-            joint = Joint(model, {**params, **firsts}, {**data, **inside}, inputs, fill, read,
+            still = dict(zip(effects, map(jnp.zeros, effects.values()), strict=True))
+            joint = Joint(model, {**points[0], **still}, {**data, **inside}, inputs, fill, read,
                           soft, most=STATES)
-            numbers = joint.n * joint.a * joint.size
-            own = joint
-
-            def total(b: jax.Array, params: Mapping) -> jax.Array:
-                cuts = np.cumsum([0, *sizes])
-                more = {name: b[cuts[i] : cuts[i + 1]].reshape(sites[name].shape)
-                        for i, name in enumerate(effects)}
-                return own.total({**params, **more}, b[size:].reshape(own.n * own.a, own.size))
-
-            summed, integral = jax.jit(total), SeparableIntegral(total)
-            if numbers and joint.a > 1:
-                integral = None
-        numbers = size + joint.n * joint.a * joint.size
+            total = _integrand(joint, effects)
+            summed = jax.jit(total)
+            integral = SeparableIntegral(total) if joint.a == 1 or not joint.size else None
+        numbers = sum(map(math.prod, effects.values())) + joint.n * joint.a * joint.size
         if integral is None:
             if effects:
                 raise Unknown("rows have latent variables in addition to random effects")
-            parts = [truth(model, {**params, **dict(zip(every, choice, strict=True))},
-                           {**data, **inside}, inputs, fill, read, soft, most=STATES)
-                     for choice in choices]
+            parts = [truth(model, point, {**data, **inside}, inputs, fill, read, soft, most=STATES)
+                     for point in points]
             return mixed(dict(enumerate(parts))).total if every else parts[0].total
-        logs = [integral.log(np.zeros(numbers), {**params, **dict(zip(every, choice, strict=True))})
-                if numbers else float(summed(jnp.zeros(0), {**params, **dict(
-                    zip(every, choice, strict=True))})) for choice in choices]
+        logs = [integral.log(np.zeros(numbers), point) if numbers
+                else float(summed(jnp.zeros(0), point)) for point in points]
         return float(np.logaddexp.reduce(logs))
 
     return at
+
+
+def _integrand(joint: Joint, effects: Mapping[str, tuple[int, ...]]) -> Callable:
+    """(numbers, parameters) → their log density with the rows: those of the effects, by their
+    shapes, then those of the rows."""
+    cuts = np.cumsum([math.prod(shape) for shape in effects.values()], dtype=int)
+
+    def total(numbers: jax.Array, params: Mapping) -> jax.Array:
+        *parts, rest = jnp.split(numbers, cuts)
+        own = {name: part.reshape(shape)
+               for (name, shape), part in zip(effects.items(), parts, strict=True)}
+        return joint.total({**params, **own}, rest.reshape(joint.n * joint.a, joint.size))
+
+    return total
+
+
+def _observed(held: Data) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Site → its values in rows, NaN where missing; and site → the likelihoods of its states."""
+    data, soft = {}, {}
+    for name, column in held.table.columns.items():
+        if column.likelihood is not None:
+            soft[name] = column.likelihood
+        else:
+            value = held.structure.sites[name].valued(np.asarray(column.values, float))
+            data[name] = value if column.seen is None else np.where(column.seen, value, np.nan)
+    return data, soft
+
+
+def _values(site: Site, states: Iterable) -> list[jax.Array]:
+    """The values of a discrete site outside rows, as NumPyro has them."""
+    return [jnp.asarray(site.valued(np.asarray(site.place(state)))) for state in states]
 
 
 def _possible(site: Site, n: int, steps: int | None) -> np.ndarray:

@@ -2,7 +2,9 @@
 handlers: their log densities, and nothing else. No plan, no elimination, no family is used."""
 
 import itertools
+import math
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -25,15 +27,15 @@ class Joint:
 
     Attributes:
         n, a: rows, joint states. states: site → its cells in each, (a, *cells).
-        size: numbers of a row that are to be integrated over; bent: some have bounds.
+        size: numbers of a row that are to be integrated over.
         possible: 0, or −∞ where a joint state is not what is seen, (n · a,).
     """
 
     def __init__(self, model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
                  inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
-                 read: Collection[str], soft: Mapping[str, np.ndarray] | None = None,
+                 read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
                  without: Collection[str] = (), most: int = MOST):
-        n, soft = len(next(iter(fill.values()))), soft or {}
+        n = len(next(iter(fill.values())))
         self.model, self.without = model, without
         first = _trace_abstractly(model, params, fill, inputs, n)
         self.inside = {name for name, message in first.items() if ROWS in message}
@@ -44,20 +46,13 @@ class Joint:
         shown = {name: np.asarray(data.get(name, np.full(fill[name].shape, np.nan)), float)
                  for name in sites}
         holes = {name: np.isnan(value) for name, value in shown.items()}
-        self.counted = [name for name in sites if holes[name].any()
-                        and states_of(sites[name]["fn"])]
-        self.moved = [name for name in sites if holes[name].any() and name not in self.counted
+        states = {name: states_of(sites[name]["fn"]) for name in sites if holes[name].any()}
+        self.counted = [name for name, count in states.items() if count]
+        self.moved = [name for name, count in states.items() if not count
                       and (name in read or _is_multivariate(sites[name]["fn"]))]
-        cells = [(name, cell, states_of(sites[name]["fn"])) for name in self.counted
-                 for cell in np.ndindex(shown[name].shape[1:])]
-        if np.prod([float(k) for *_, k in cells], initial=1.0) > most:
-            raise Unknown(f"more than {most} joint states")
-        joint = np.array(list(itertools.product(*(range(k) for *_, k in cells))), int)
-        self.states = {name: np.zeros((len(joint), *shown[name].shape[1:]), int)
-                       for name in self.counted}
-        for i, (name, cell, _) in enumerate(cells):
-            self.states[name][(slice(None), *cell)] = joint[:, i]
-        self.n, self.a = n, (a := len(joint))
+        self.states, a = _joint_states({name: (states[name], *shown[name].shape[1:])
+                                        for name in self.counted}, most)
+        self.n, self.a = n, a
 
         def repeat_rows(array):  # rows × joint states
             return np.repeat(np.asarray(array), a, 0)
@@ -67,20 +62,30 @@ class Joint:
             shown[name])).astype(fill[name].dtype) for name in sites}
         self.possible = np.zeros(n * a)
         for name in self.counted:
-            codes = np.tile(self.states[name], (n,) + (1,) * (self.states[name].ndim - 1))
-            guess = _values(sites[name]["fn"])[codes]
-            seen = ~repeat_rows(holes[name])
-            wrong = seen & (guess != repeat_rows(np.nan_to_num(shown[name])))
-            self.possible[wrong.reshape(n * a, -1).any(1)] = -np.inf
-            self.values[name] = guess
-            if name in soft:
-                self.possible += np.log(repeat_rows(soft[name])[np.arange(n * a), codes])
+            self._set_states(name, repeat_rows(shown[name]), soft.get(name))
         self.given = {name: repeat_rows(value) for name, value in inputs.items()}
         self.masks = {name: repeat_rows(~holes[name]) for name in sites}
         met = _run(model, params, fill, inputs, n) if self.moved else first  # bounds as numbers
         self.places = {name: _place(met[name]["fn"]) for name in self.moved}
         self.size = sum(int(np.prod(shown[name].shape[1:])) for name in self.moved)
-        self.bent = any(place is not None for place in self.places.values())
+
+    @property
+    def bent(self) -> bool:
+        """Whether some of the numbers that are integrated over have bounds."""
+        return any(place is not None for place in self.places.values())
+
+    def _set_states(self, name: str, shown: np.ndarray, soft: np.ndarray | None) -> None:
+        """Give a site its states, and joint states that differ from what is shown no probability.
+
+        Args:
+            shown: (n · a, *cells), NaN where missing. soft: (n, states) likelihoods.
+        """
+        codes = np.tile(self.states[name], (self.n,) + (1,) * (self.states[name].ndim - 1))
+        self.values[name] = guess = _values(self.sites[name]["fn"])[codes]
+        wrong = ~np.isnan(shown) & (guess != shown)
+        self.possible[wrong.reshape(len(wrong), -1).any(1)] = -np.inf
+        if soft is not None:
+            self.possible += np.log(np.repeat(soft, self.a, 0)[np.arange(len(codes)), codes])
 
     def at(self, params: Mapping[str, Any], numbers: Any) -> tuple[dict, dict]:
         """The values of all sites with the numbers in their places, and the messages there; sites
@@ -115,6 +120,26 @@ class Joint:
         """log p(all rows, numbers, sites outside rows), joint states summed out."""
         logs = (self.rows(params, numbers) + self.possible).reshape(self.n, self.a)
         return jax.nn.logsumexp(logs, 1).sum() + sum(self.outside(params).values())
+
+
+def _joint_states(shapes: Mapping[str, tuple[int, ...]],
+                  most: int) -> tuple[dict[str, np.ndarray], int]:
+    """Site → its cells in every joint state, (a, *cells), and the number a of joint states.
+
+    Args:
+        shapes: site → (states of a cell, *cells).
+
+    Raises:
+        Unknown: there are more than `most`.
+    """
+    states = [shape[0] for shape in shapes.values()]
+    sizes = [math.prod(shape[1:]) for shape in shapes.values()]
+    if math.prod(map(pow, states, sizes)) > most:
+        raise Unknown(f"more than {most} joint states")
+    joint = np.array(list(itertools.product(*map(range, np.repeat(states, sizes)))), int)
+    columns = np.split(joint, np.cumsum(sizes)[:-1], 1)
+    return {name: column.reshape(-1, *shape[1:])
+            for (name, shape), column in zip(shapes.items(), columns, strict=False)}, len(joint)
 
 
 def _trace_abstractly(model, params, values, inputs, rows):

@@ -93,11 +93,11 @@ def warn(data: Data, plan: Plan) -> None:
     structure, said = data.structure, set()
     for name in plan.observed:
         site, column = structure.sites[name], data.table.columns.get(name)
-        if column is None or not _located(site):
+        if column is None or site.family is None or not _located(site):
             continue
         # the steps of all rows are one column
         axes = (0,) if site.time is None else (0, 1 + site.time)
-        column = Measured(name, *measured(column.values, column.seen, axes))
+        found = Measured(name, *measured(column.values, column.seen, axes))
         for argument, role in (("loc", "location"),
                                *((argument, "scale") for argument in site.family.scatter)):
             for parameter, use in site.uses.get(argument, {}).items():
@@ -106,7 +106,7 @@ def warn(data: Data, plan: Plan) -> None:
                 known = (parameter not in plan.free or parameter in said
                          or not (beside or use.level is Level.MOVED))
                 text = None if known else _prior_data_conflict(structure, site, parameter, use,
-                                                               role, column,
+                                                               role, found,
                                                                BESIDE if beside else FAR)
                 if text is not None and (not beside or _added(structure, name, parameter)):
                     text += (", or the latent variables of the rows explain the values that the "

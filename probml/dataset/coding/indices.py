@@ -56,19 +56,12 @@ def read(
     if unknown not in (REFUSE, NEW):
         raise ModelError(f"unknown={unknown!r}: expected '{REFUSE}' or '{NEW}'")
     out = Codes({}, {}, {})
-    for name, raw in raws.items():
-        text = [not isinstance(label, NUMBERS) for label in raw.labels or ()]
-        if name not in structure.indexed and any(text):
-            bad, only = (np.array([*text, False])[raw.values],
-                         f"Text can only be an index, as in effect[{name}]")
-            hint = f"{only}, and model '{structure.model.name}' does not use '{name}' as one"
-            deny(bad, f"the input '{name}'", raw, "a number", hint=hint)
-    whole = {name: index for name, index in structure.indexed.items() if not index.cells
-             and name in raws}
-    for index in (index for index in structure.indexed.values() if index.cells
-                  and index.input in raws):
+    _refuse_text(structure, raws)
+    present = [index for index in structure.indexed.values() if index.input in raws]
+    for index in (index for index in present if index.cells):
         _cell(index, raws[index.input], 2 if index.input in structure.timed else 1,
               beyond.get(index.input), out, unknown)
+    whole = {index.input: index for index in present if not index.cells}
     for names in together(whole):
         _plate(structure, {name: whole[name] for name in names}, raws, labels, beyond, unknown,
                asked, out)
@@ -86,11 +79,24 @@ def read(
                                 for name, array in out.values.items()})
 
 
+def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
+    """
+    Raises:
+        DataError: text in an input that is no index, with its first row.
+    """
+    for name, raw in raws.items():
+        text = np.array([*(not isinstance(label, NUMBERS) for label in raw.labels or ()), False])
+        if name not in structure.indexed and text.any():
+            deny(text[raw.values], f"the input '{name}'", raw, "a number",
+                 hint=f"Text can only be an index, as in effect[{name}], and model "
+                      f"'{structure.model.name}' does not use '{name}' as one")
+
+
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
     """The names of indices, those together that index an axis in common."""
     groups: list[tuple[set, list[str]]] = []
     for name, index in indexed.items():
-        axes = {(a.parameter, a.axis) for a in index.axes} or {name}
+        axes: set = {(a.parameter, a.axis) for a in index.axes} or {name}
         near = [group for group in groups if group[0] & axes]
         groups = [group for group in groups if group not in near]
         groups.append((axes.union(*(g[0] for g in near)), [*(n for g in near for n in g[1]), name]))
@@ -101,7 +107,7 @@ def bounds(indices: Iterable[Index]) -> tuple[int, int | None]:
     """The codes that inputs with common labels may have; None: without an end."""
     lows = [index.low for index in indices if index.low is not None]
     highs = [index.high for index in indices if index.high is not None]
-    return max(lows, default=0), min(highs, default=None) if highs else None
+    return max(lows, default=0), min(highs, default=None)
 
 
 def as_labels(structure: Structure, labels: Mapping[str, tuple], name: str,
@@ -136,8 +142,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     """Inputs that index one axis: their labels are the same."""
     seen = {name: _complete(indices[name], raws[name], beyond.get(name)) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
+    members: dict[Any, int] = {}
     if known is None and all(raw.labels is None for raw in seen.values()):
-        members: dict[Any, int] = {}
         for name, raw in seen.items():
             _numbers(indices[name], raw.values, beyond.get(name), unknown, members, out)
         return
@@ -146,37 +152,23 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         raise DataError(f"{quoted(indices, ' and ')} index one axis in different ways, so that "
                         f"labels have no unique codes: pass integers")
     coded = known is None and asked
-    if coded:  # the fit knows codes alone: numbers are codes, text is none
-        known = tuple(range(base, (_most(seen.values()) if top is None else top) + 1))
-    elif known is None:
-        some, size = next(iter(indices.values())), None if top is None else top - base + 1
-        known = naming.of(seen, some.description, size,
-                          f"the axis that it indexes, {some.description}, has "
-                                                  f"{size} entries: bind the size of the plate to "
-                                                  f"the number of groups in the data", "")
-        for name, raw in seen.items():
-            naming.refuse_unordered(name, raw, partial(why_ordered, structure, name),
-                                    "pass codes, and the text as a separate input")
-    members: dict[Any, int] = {}
+    if known is None:
+        known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
+                            coded)
     for name, raw in seen.items():
         codes, bad, _, given, values = naming.coded(f"'{name}'", raw, known, base)
-        if name in beyond:
-            bad = bad & ~beyond[name]
+        bad = bad & ~beyond.get(name, np.zeros((), bool))
         if bad.any() and unknown == REFUSE:
             row, cell = _where(bad)
             label = given[values[bad][0]]
-            if coded and isinstance(label, str):
-                raise DataError(
-                    f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
-                    f"{listed(known)}, so its entry of {indices[name].description} is unknown. "
-                    f"Pass codes; or fit with the text; or give at() or log_density() the labels "
-                    f"of the parameters, labels={{'{name}': [{label!r}, …]}}"
-                )
             raise DataError(
                 f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
-                f"{listed(known)}: check its spelling, or pass unknown='new' to treat it as a new "
-                f"group, whose effect is drawn from its prior"
-            )
+                f"{listed(known)}" + (
+                    f", so its entry of {indices[name].description} is unknown. Pass codes; or fit "
+                    f"with the text; or give at() or log_density() the labels of the parameters, "
+                    f"labels={{'{name}': [{label!r}, …]}}" if coded and isinstance(label, str) else
+                    ": check its spelling, or pass unknown='new' to treat it as a new group, whose "
+                    "effect is drawn from its prior"))
         if not coded:
             out.labels[name] = known
         lookup = naming.places(known, base)
@@ -185,12 +177,27 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         _keep(name, codes, np.where(bad, number, -1), base, out)
 
 
-def _most(raws: Iterable[Raw]) -> int:
-    """The highest code in numbers, and in labels that are some."""
-    numbers = [label for raw in raws
-               for label in (np.unique(raw.values).tolist() if raw.labels is None else raw.labels)
-               if isinstance(label, NUMBERS)]
-    return int(max(numbers, default=-1))
+def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str, base: int,
+                top: int | None, coded: bool) -> tuple:
+    """The labels that inputs of one axis have in common, where no fit has some.
+
+    Args:
+        description: the parameters that they index. base, top: the codes that it allows.
+        coded: a fit knows codes alone: numbers are codes, text is none.
+    """
+    if coded:
+        numbers: list[Any] = [label for raw in raws.values() for label in (
+            np.unique(raw.values).tolist() if raw.labels is None else raw.labels)
+            if isinstance(label, NUMBERS)]
+        return tuple(range(base, int(max(numbers, default=-1) if top is None else top) + 1))
+    size = None if top is None else top - base + 1
+    found = naming.of(raws, description, size,
+                      f"the axis that it indexes, {description}, has {size} entries: bind the size "
+                      f"of the plate to the number of groups in the data", "")
+    for name, raw in raws.items():
+        naming.refuse_unordered(name, raw, partial(why_ordered, structure, name),
+                                "pass codes, and the text as a separate input")
+    return found
 
 
 def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
@@ -254,7 +261,8 @@ def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknow
 def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Codes,
           unknown: str) -> None:
     """One cell of a matrix of numbers that is an index; `lead` axes come before the cells."""
-    where = (*(slice(None),) * lead, *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
+    where: tuple[Any, ...] = (*(slice(None),) * lead,
+                              *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains labels and is an index, but the other columns of "

@@ -92,7 +92,7 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
                 and (name not in linked or not met and order[name] is not None)}
         costs = {name: math.prod(sizes[n][1] for n in (name, *met)) * sizes[name][0]
                  for name, met in ways.items()}
-        if not costs or min(costs.values()) > most:
+        if min(costs.values(), default=math.inf) > most:
             raise Tangled(names)
         name = min(costs, key=costs.__getitem__)
         semiring = MAX if name in best else SUM

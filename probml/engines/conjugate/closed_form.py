@@ -17,7 +17,7 @@ from probml.families.links import backward, forward
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import Use, derive_key, random_key
-from probml.plan.blocks import blocks, pack
+from probml.plan.blocks import all_blocks, blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed, draw_params
 from probml.posteriors.conjugate import Marginals
@@ -133,7 +133,7 @@ def integrated(plan: Plan, block, natural, params, known: Known):
         return natural
     name = block.names[0]
     scaled = [
-        n for b in (b for stage in blocks(plan, True) for b in stage) if b.form.joint
+        n for b in all_blocks(plan, True) if b.form.joint
         and coupled(plan, b) == name for n in b.names
     ]
     if not scaled:

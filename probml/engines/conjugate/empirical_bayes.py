@@ -17,14 +17,14 @@ Sources: Good (1965), "The estimation of probabilities", type-II maximum likelih
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml.engines.conjugate.settings import Axis, Evidence
-from probml.engines.engine import Engine, Outcome, Problem, Status, check_settings
+from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status, check_settings
 from probml.engines.exact import Exact
 from probml.engines.findings import Code, Finding
 from probml.errors import Refusal, quoted
@@ -81,9 +81,6 @@ class EmpiricalBayes(Engine):
     looks: int = 32
     max_iterations: int = 200
 
-    statistics: ClassVar = True
-    stated: ClassVar = False
-
     def __post_init__(self):
         check_settings(self, ("restarts", "max_iterations"), ("looks",))
         if isinstance(self.choose, str):
@@ -95,10 +92,9 @@ class EmpiricalBayes(Engine):
     def __hash__(self) -> int:
         return hash((type(self), self.names, self.restarts, self.looks, self.max_iterations))
 
-    @classmethod
-    def unasked(cls) -> None:
-        """What is to be chosen must be said."""
-        return None
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(statistics=True, stated=False)
 
     @property
     def names(self) -> tuple[str, ...]:

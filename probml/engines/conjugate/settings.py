@@ -19,7 +19,7 @@ from probml.engines.start.prior import compiled_prior_point
 from probml.errors import ModelError, Refusal
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.structure.lifted import site_of
 from probml.updates.least_squares import rooted
@@ -62,7 +62,7 @@ class Evidence:
         self.plan, self.known, self.rows, self.bound = plan, known, rows, bound
         self.roots = False
         value, mismatch = self._log_evidences([bound])[0]
-        every = [block for stage in blocks(plan, True) for block in stage]
+        every = all_blocks(plan, True)
         if not is_consistent(value, mismatch) and any(rooted(plan, block) for block in every):
             self.roots = True
 

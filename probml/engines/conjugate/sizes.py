@@ -15,8 +15,9 @@ import numpy as np
 
 from probml.engines.engine import Problem
 from probml.errors import Refusal
-from probml.numerics.compiling import jit, unchecked
-from probml.plan.blocks import blocks
+from probml.numerics.compiling import jit
+from probml.numerics.process.making import unchecked
+from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.structure.structure import Structure
@@ -32,7 +33,7 @@ def concentrations(problem: Problem,
     """
     plan = problem.plan
     whole, narrow = plan.structure.sites, []
-    alone = {name: not block.stacked for stage in blocks(plan, True) for block in stage
+    alone = {name: not block.stacked for block in all_blocks(plan, True)
              for name in block.names}
     for name in plan.free:
         site = whole[name]
@@ -70,7 +71,7 @@ def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
 
 def of_size(plan: Plan, structure: Structure, found: Closed) -> Closed:
     """q(θ) of a size, without the states that are impossible."""
-    every = [block for stage in blocks(plan, True) for block in stage]
+    every = all_blocks(plan, True)
 
     def part(name: str, leaf: np.ndarray) -> np.ndarray:
         """Axes of a leaf are those of its parameter; a covariance has the last one twice."""

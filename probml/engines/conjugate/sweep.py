@@ -28,7 +28,7 @@ from probml.evidence.surrogates import Settings
 from probml.factors.prior import log_prior
 from probml.families.links import backward
 from probml.jaxpr.memo import memo
-from probml.plan.blocks import Block, blocks
+from probml.plan.blocks import Block, all_blocks, blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
@@ -70,7 +70,7 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
     Args:
         closed: q(θ) so far; None: only a point is known, `params`, at which the others are taken.
     """
-    every = [block for stage in blocks(plan, True) for block in stage]
+    every = all_blocks(plan, True)
     references = {coupled(plan, block) for block in every}
     found = {}
     if closed is not None:

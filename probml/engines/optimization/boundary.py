@@ -9,7 +9,7 @@ posterior mass does not, and what has probability 0 is impossible ever after.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -194,9 +194,19 @@ class End(NamedTuple):
                          self.value)
         return moved / moved.sum(-1, keepdims=True) if shares else moved
 
-    def finding(self, name: str, least: float) -> Finding:
-        """That numbers nearer than `least` are at the boundary."""
+    def resolution(self, problem: Problem, dtype: Any) -> float:
+        """Nearer to the end than this, numbers of this type are at it: neither rounding nor the
+        rows tell them from it."""
+        steps = 1 if problem.data is None else problem.data.steps or 1
+        seen = 0.0 if problem.rows is None or self.unbounded else problem.rows.weight * steps
+        return max(THERE, 4 * np.finfo(dtype).eps * bool(self.end.any()),
+                   COUNT / seen if seen > 0 else 0.0)
+
+    def finding(self, name: str, least: float) -> Finding | None:
+        """That numbers nearer than `least` are at the boundary; None: there are none."""
         at = self.away < least
+        if not at.any():
+            return None
         ends = " and ".join(f"{end:g}" for end in np.unique(self.end[at]))
         return at_boundary(name, ends, f", {at.sum()} of {at.size} entries" * (at.size > 1))
 
@@ -220,15 +230,10 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, tried: bool
     if outcome.status is not Status.CONVERGED or plan.carried:
         return outcome
     params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
-    told = {width.name for width in (*spreads(plan), *noises(plan))}
-    near = {name: found for name in plan.free
-            if name not in told and all(found.parameter != name for found in outcome.findings)
-            and (found := _end(problem, name, params)) is not None}
-    seen = 0.0 if problem.rows is None else problem.rows.weight * (
-        problem.data and problem.data.steps or 1)
-    least = {name: max(THERE, 4 * np.finfo(np.asarray(outcome.params[name]).dtype).eps
-                       * bool(found.end.any()),
-                       COUNT / seen if seen > 0 and not found.unbounded else 0.0)
+    skipped = {*(width.name for width in (*spreads(plan), *noises(plan))),
+               *(found.parameter for found in outcome.findings)}
+    near = _ends(problem, [name for name in plan.free if name not in skipped], params)
+    least = {name: found.resolution(problem, np.asarray(outcome.params[name]).dtype)
              for name, found in near.items()}
     # what is little beside the prior's point may be an ordinary number of another unit
     loose = {name: found for name, found in near.items()
@@ -243,8 +248,7 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, tried: bool
                 least[name] = NEAR if tried else least[name]
             elif loose[name].unbounded:
                 least[name] = 0.0
-    return outcome.noting(*(found.finding(name, least[name]) for name, found in near.items()
-                            if (found.away < least[name]).any()))
+    return outcome.noting(*(found.finding(name, least[name]) for name, found in near.items()))
 
 
 def interior(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
@@ -259,9 +263,9 @@ def interior(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
         if outcome.status is not Status.CONVERGED:
             return []
         params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
-        tried = [{**params, name: found.at(share)} for name in plan.free
-                 if not plan.structure.sites[name].domain.sums_to_one
-                 and (found := _end(problem, name, params)) is not None for share in INSIDE]
+        names = [n for n in plan.free if not plan.structure.sites[n].domain.sums_to_one]
+        tried = [{**params, name: found.at(share)}
+                 for name, found in _ends(problem, names, params).items() for share in INSIDE]
         if not tried:
             return []
         first, *values = heights(plan, prior, [params, *tried], problem.known, problem.rows)
@@ -272,6 +276,13 @@ def interior(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
     applies = not (problem.start or problem.rows is None or plan.carried or plan.groupings
                    or plan.latents)
     return Proposal("the interior of the support", points, climb, int(applies))
+
+
+def _ends(problem: Problem, names: Iterable[str],
+          params: Mapping[str, np.ndarray]) -> dict[str, End]:
+    """Those of some parameters that have numbers near an end of their support."""
+    found = {name: _end(problem, name, params) for name in names}
+    return {name: end for name, end in found.items() if end is not None}
 
 
 def _end(problem: Problem, name: str, params: Mapping[str, np.ndarray]) -> End | None:
@@ -438,7 +449,7 @@ def collapsed_scales(problem: Problem, params: Mapping[str, Any]) -> list[str]:
              and np.min(np.asarray(params[name]), initial=np.inf) < NARROW * wide]
     # one that is computed of others, which rows that are all alike, or no more than there are of
     # these, may carry to 0
-    computed = [name for seen in known.spread for argument in sites[seen].family.scatter
+    computed = [name for seen in known.spread for argument in sites[seen].traits.scatter
                 for name in sites[seen].uses.get(argument, {})
                 if name in plan.free and not sites[name].domain.log_scale]
     count = problem.rows.weight if problem.size is None else problem.size  # of merged fits

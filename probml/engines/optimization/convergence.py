@@ -27,7 +27,7 @@ from probml.engines.optimization.objective import to_coordinates
 from probml.engines.restarting.indifferent import indifferent
 from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks
 
 SHORT = 0.01  # nats that may be left at an end that is said to be the maximum
 STEPS = 10  # of the tolerance, that may be left as well
@@ -113,7 +113,7 @@ def diagnose(problem: Problem, outcome: Outcome, first: Start, static: tuple) ->
     if (outcome.status not in (Status.CONVERGED, Status.SLOW)
         or not (plan.free and lacks_prior(plan, prior)) or find_infinite(outcome.params)):
         return outcome
-    formed = all(block.form for stage in blocks(plan, prior) for block in stage)
+    formed = all(block.form for block in all_blocks(plan, prior))
     if plan.carried or problem.in_parts or hard or formed and not plan.groupings:
         return outcome.noting(indifferent(plan, outcome.params, first, problem.known, problem.rows,
                                           static))

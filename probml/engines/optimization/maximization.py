@@ -26,7 +26,6 @@ from probml.numerics.compiling import jit
 from probml.numerics.curvature import scaled, second_order, units
 from probml.numerics.optimum import (
     LBFGS,
-    HostBFGS,
     Newton,
     Optimum,
     maximize,
@@ -35,7 +34,7 @@ from probml.numerics.optimum import (
 )
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.process.threads import one_thread
-from probml.numerics.refinement import refine
+from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan

@@ -31,7 +31,7 @@ from probml.engines.start.start import shaken
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 from probml.plan.affine_rows import is_affine_in_rows
-from probml.plan.blocks import blocks
+from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.structure import computed
 
@@ -361,7 +361,7 @@ def _is_joined(problem: Problem, prior: bool, best: Outcome, rest: Outcome) -> b
 def _worth_a_second_look(problem: Problem, prior: bool, outcome: Outcome) -> bool:
     plan, sites = problem.plan, problem.plan.structure.sites
     size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
-    formed = all(block.form for stage in blocks(plan, prior) for block in stage)
+    formed = all(block.form for block in all_blocks(plan, prior))
     heavy = any(sites[name].kind in HEAVY for name in plan.rowwise)
     affine = is_affine_in_rows(plan) and not plan.pooled and not heavy
     return (outcome.status is Status.CONVERGED and not outcome.warned and not problem.start

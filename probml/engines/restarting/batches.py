@@ -80,9 +80,9 @@ def refuse(engine: Engine, problem: Problem, instead: str) -> None:
     """
     check_batch(engine, problem)
     if names := lasting(problem.plan):
-        raise Refusal(f"{type(engine).__name__}(batch_rows={engine.batch}) cannot fit {problem}: "
-                      f"there are no sufficient statistics of '{names[0]}' that add up over "
-                      f"batches. Leave batch_rows out, or take {instead}")
+        raise Refusal(f"{type(engine).__name__}(batch_rows={engine.capabilities.batch}) cannot fit "
+                      f"{problem}: there are no sufficient statistics of '{names[0]}' that add up "
+                      f"over batches. Leave batch_rows out, or take {instead}")
 
 
 def lasting(plan: Plan) -> tuple[str, ...]:

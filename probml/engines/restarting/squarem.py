@@ -203,20 +203,6 @@ def _gathered(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array
                         _step(plan, static, *own[:3], expected, known, rows))
 
 
-def ahead(plan: Plan, static: tuple, first: Start, known: Known, rows: Rows) -> None:
-    """Begin to compile the program of `advance` for such starts, of which shapes will do; of many
-    rows, which come in slices and parts, nothing."""
-    prior, hard, _, closed = static
-    sizes = [math.prod(shape) for bundle in plan.bundles for shape in bundle.shapes]
-    restarts = next(iter(first.params.values())).shape[0]
-    if slices.size(plan, rows, restarts) < restarts or slices.parted(plan, rows, restarts):
-        return
-    pending = jax.ShapeDtypeStruct((restarts, sum(sizes)), jnp.result_type(float))
-    starting = jax.ShapeDtypeStruct((restarts,), bool)
-    evaluate.ahead(plan, (prior, hard, closed), pending, starting, first.expected, first.allowed,
-                   known, rows)
-
-
 def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
           labelled: Expected | None, expected: Expected, known: Known, rows: Rows) -> Evaluated:
     prior, _, closed = static

@@ -41,7 +41,7 @@ from probml.numerics.curvature import Frame, Starts
 from probml.numerics.optimum import LBFGS, Newton, maximize
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
-from probml.plan.blocks import blocks, climbed_on_rows
+from probml.plan.blocks import all_blocks, climbed_on_rows
 from probml.plan.plan import Plan
 
 STEPS = 300  # of the climb
@@ -112,8 +112,7 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
             return placed_all(dict(found.params))
     first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
     params = {name: placed(np.asarray(value)[0]) for name, value in first.params.items()}
-    if plan.complete and not start and any(block.form for stage in blocks(plan, True)
-                                           for block in stage):
+    if plan.complete and not start and any(block.form for block in all_blocks(plan, True)):
         params = closed_start(plan, True, params, known, rows)
     return params
 
@@ -124,7 +123,7 @@ def elsewhere(plan: Plan, known: Known, seed: int,
     a mode, and the prior can be drawn. The second is the first's mirror image about the prior's
     point, in what has no bounds: modes that differ by a sign are both met."""
     sites = [plan.structure.sites[name] for name in plan.free]
-    formed = all(block.form for stage in blocks(plan, True) for block in stage)
+    formed = all(block.form for block in all_blocks(plan, True))
     if not plan.complete or plan.globals or start or formed or any(site.entry.improper
                                                                    for site in sites):
         return None

@@ -85,8 +85,7 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
     )
     seeds, sure = np.zeros((starts, total), int), np.zeros((starts, total))
     evidence = {v: np.ones((starts, total + size, states[v])) for v in variables}
-    kinds = np.array([(*KINDS, *FURTHER * starts)[i] if variables else SPREAD
-                      for i in range(starts)])
+    kinds = np.array([*KINDS, *FURTHER * starts][:starts] if variables else [SPREAD] * starts)
     for i, kind in enumerate(kinds):
         if kind in (SPREAD, DRAWN):
             at = 0

@@ -102,7 +102,7 @@ def _spreads(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Ar
     out: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
     for name, spread in known.spread.items():
         site = plan.structure.sites[name]
-        for argument in site.family.scatter:
+        for argument in site.traits.scatter:
             for parameter, use in site.uses.get(argument, {}).items():
                 # a copy: a precision has other units
                 if use.level <= Level.MOVED and not use.coordinate:

@@ -4,7 +4,8 @@ model."""
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,14 +27,12 @@ from probml.engines.start.prior import (
 )
 from probml.evidence.expected import Expected
 from probml.evidence.passes import expect
-from probml.factors.naturals import naturals
 from probml.jaxpr.levels import Level
-from probml.jaxpr.memo import memo
 from probml.jaxpr.opened.shortened import shortened
 from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit, unchecked
+from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
-from probml.plan.blocks import blocks, users
+from probml.plan.blocks import all_blocks, users
 from probml.plan.plan import Plan
 from probml.plan.products import multiplied
 from probml.updates.updates import maximise, transforms
@@ -140,7 +139,7 @@ def _starts_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: 
                  key) -> dict[str, jax.Array]:
     """The same from the prior means."""
     sites = plan.structure.sites
-    formless = [name for stage in blocks(plan, prior) for block in stage if block.form is None
+    formless = [name for block in all_blocks(plan, prior) if block.form is None
                 for name in block.names]
     bent = {p for name in users(plan) for uses in sites[name].uses.values()
             for p, use in uses.items() if use.level > Level.AFFINE}
@@ -180,7 +179,7 @@ def starts(
     start: Mapping,
     prior: bool,
     whole: bool = False,
-    allowed: Mapping | None = None,
+    allowed: Mapping = MappingProxyType({}),
 ) -> Start:
     """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at
     weight 1 and others unlabelled with total weight k; else the prior means. `start` overrides by
@@ -190,68 +189,42 @@ def starts(
         whole: make the M-step here, for engines that have none.
         allowed: variable → (restarts, states) bool: states that a restart does without.
     """
-    allowed = dict(allowed or {})
+    allowed, integrated = dict(allowed), plan.latents or plan.groupings
     fixed = {name: stack(value, restarts) for name, value in given_start(plan, start).items()}
+
+    def completed(point: Mapping) -> dict:
+        return {name: {**point, **fixed}[name] for name in plan.free}
+
     if set(fixed) >= set(plan.free):
-        return Start({name: fixed[name] for name in plan.free}, None, {})
-    if plan.complete and not (plan.globals and plan.free):
-        point = _near_prior(plan, prior, restarts, known, random_key(seed))
-        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
+        return Start(completed({}), None, {})
+    outside = _one_each(plan, restarts, seed)
+    # partly observed labels tell states apart
+    apart = hidden(plan) or allowed or outside
+    if plan.complete and not (plan.globals and plan.free) or not apart and (
+            restarts == 1 or integrated):
+        return Start(completed(_near_prior(plan, prior, restarts, known, random_key(seed))), None,
+                     {})
     data, weights = representative_sample(data, weights)
     data, weights = single_steps(data, plan, weights, seed)
-    outside = _one_each(plan, restarts, seed)
-    # what is seen in part tells states apart
-    if not (hidden(plan) or allowed or outside) and (restarts == 1 or plan.latents
-                                                     or plan.groupings):
-        point = _near_prior(plan, prior, restarts, known, random_key(seed))
-        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {})
     labels = labelled(data, plan, weights, restarts, seed, allowed)
     rows = _start_rows(data, plan, labels)
     # the posterior of row-wise sites belongs to the rows it was made on
-    if (whole or plan.rowwise) and not allowed or plan.latents or plan.groupings:
-        point = first_step(plan, prior, known, rows, allowed | outside)
-        return Start({name: fixed.get(name, point[name]) for name in plan.free}, None, {}, allowed)
+    if (whole or plan.rowwise) and not allowed or integrated:
+        return Start(completed(first_step(plan, prior, known, rows, allowed | outside)), None, {},
+                     allowed)
     drawn = int(labels.drawn.sum())
     noise = noise_of(plan, drawn, seed) if drawn else None
     point, expected, others = _labelled(plan, prior, known, rows, allowed | outside,
                                         random_key(seed), noise)
     point = {name: stack(point[name], restarts) for name in plan.free}
     point |= _moving(plan, point, seed)
-    if not drawn:
+    if not others:
         return Start(point, expected, fixed, allowed)
+    given = jax.tree.map(lambda value: np.asarray(value)[labels.drawn], fixed)
     for name, value in others.items():
         point[name] = np.array(point[name])
-        point[name][labels.drawn] = (np.asarray(fixed[name])[labels.drawn] if name in fixed
-                                     else np.asarray(value))
+        point[name][labels.drawn] = given.get(name, value)
     return Start(point, expected, fixed, allowed, labels.drawn)
-
-
-def foreseen(plan: Plan, known: Known, restarts: int, start: Mapping) -> Start | None:
-    """The shapes of what `starts` makes by an M-step from labelled rows; None where it makes no
-    such step, or where its shapes depend on more than the plan."""
-    if plan.complete or plan.rowwise or plan.latents or plan.groupings or plan.globals:
-        return None
-    if not hidden(plan) or set(start) >= set(plan.free):
-        return None
-    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), known)
-    leaves, tree = jax.tree.flatten(shapes)
-    one = _foreseen(plan, tree, tuple(leaves), jnp.result_type(float))
-    params, expected = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct((restarts, *leaf.shape), leaf.dtype), one)
-    return Start(params, expected, {})
-
-
-@memo(64)
-def _foreseen(plan: Plan, tree: Any, leaves: tuple, kind: Any) -> tuple[dict, Expected]:
-    """The parameters of a plan whose sites in rows all pool, and an E-step there."""
-    params = {name: jax.ShapeDtypeStruct(plan.structure.sites[name].shape, kind)
-              for name in plan.free}
-    number = jax.ShapeDtypeStruct((), kind)
-    # the gradient with respect to the naturals: as these
-    with unchecked():
-        statistics = jax.eval_shape(functools.partial(naturals, plan), params,
-                                    jax.tree.unflatten(tree, leaves))
-    return params, Expected(statistics, {}, [], number, number, {}, {})
 
 
 def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:

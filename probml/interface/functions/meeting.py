@@ -5,6 +5,7 @@ of its own is tried as the rows (as_rows.py), or all is one density (as_density.
 import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -30,6 +31,9 @@ from probml.language.language import Bound, RowsUnknown
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
 from probml.numerics.process.single_thread import single_thread
+
+# models whose functions call rows() elsewhere than in their own text → the names given then
+_WITH_ROWS: WeakKeyDictionary[Bound, set[frozenset[str]]] = WeakKeyDictionary()
 
 
 def _filled(data: Any) -> bool:
@@ -77,12 +81,16 @@ def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
     if writes or not _mapping(data):
         return Met(model, data)
     items = _items(data)
+    given_before = _WITH_ROWS.setdefault(model, set())
+    if (names := frozenset(items)) in given_before:
+        return Met(model, data)
     arguments, given = _divided(model, items)
     if any(name not in arguments for name in model.inputs):
         return _lacking(model, data, arguments, given)
     try:
         shown, items, arguments, given = _survey_run(model, items, arguments, given)
     except RowsUnknown:
+        given_before.add(names)
         return Met(model, data)
     own = model.generative.arguments
     items = _familiar(data, items, (*own, *shown.sites, *shown.computed),

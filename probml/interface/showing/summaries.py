@@ -19,11 +19,12 @@ def _method(fit: Fitted) -> str:
     engine, by = fit.engine.split("(")[0], fit.made_by
     if fit.outcome is Status.KNOWN:
         return "no engine (its parameters were given)"
-    if by is None or by.finds != "point" or fit.belief.varies and not fit.belief.partly:
+    if (by is None or by.capabilities.finds != "point"
+        or fit.belief.varies and not fit.belief.partly):
         exact, normal = fit.belief.exact, engine in ("EM", "MAP", "Laplace")
         return ("the exact posterior" if exact else "Laplace's approximation of the posterior"
                 if normal else engine)
-    if getattr(by, "restricts", False):
+    if by.capabilities.restricts:
         return "restricted maximum likelihood (REML)"
     if getattr(by, "prior", True) is False:
         return "maximum likelihood" + (" (EM)" if engine == "EM" else "")

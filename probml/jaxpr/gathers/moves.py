@@ -129,11 +129,9 @@ def gathered(eqn: Any, operand: Any, indices: Sequence[Any], nodes: list) -> np.
             index is None or index.shape[1] > 1 for index in indices):
         return None
     # (6, *batch, components)
-    flat = (np.stack([index[:, 0] for index in indices], -1) if name_of(eqn) == "dynamic_slice"
-            else indices[0][:, 0])
-    numbers = eqn.params.get("dimension_numbers")
-    components = (tuple(range(len(dims))) if name_of(eqn) == "dynamic_slice"
-                  else tuple(numbers.start_index_map))
+    flat, components = ((np.stack([index[:, 0] for index in indices], -1), range(len(dims)))
+                        if name_of(eqn) == "dynamic_slice" else
+                        (indices[0][:, 0], eqn.params["dimension_numbers"].start_index_map))
     varying = [k for k in range(len(components)) if not (flat[SOURCE, ..., k] == KNOWN).all()]
 
     def at(starts: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ Nothing is computed: what a number is follows from the equations, element by ele
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -113,47 +114,22 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
     parts = _broadcast_alternatives(found, shape)
     if parts is None:
         return Value(None, axes, loose)
-    negative = None
-    match name:
-        case "add" | "add_any":
-            numbers = _sum(*parts)
-        case "sub":
-            numbers = _sum(parts[0], _scaled(parts[1], -1.0))
-        case "neg":
-            numbers = _scaled(parts[0], -1.0)
-        case "mul" if (parts[1][SOURCE] == KNOWN).all():
-            numbers = _scaled(parts[0], parts[1][OFFSET])
-        case "mul" if (parts[0][SOURCE] == KNOWN).all():
-            numbers = _scaled(parts[1], parts[0][OFFSET])
-        case "max" | "min" if any((p[SOURCE] == KNOWN).all() for p in parts):
-            at, bound = parts if (parts[1][SOURCE] == KNOWN).all() else parts[::-1]
-            numbers = _clipped(at, getattr(np, f"{name}imum"), bound[OFFSET])
-        case "clamp" if (parts[0][SOURCE] == KNOWN).all() and (parts[2][SOURCE] == KNOWN).all():
-            numbers = _clipped(_clipped(parts[1], np.maximum, parts[0][OFFSET]), np.minimum,
-                               parts[2][OFFSET])
-        case "convert_element_type" if jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating):
-            numbers = parts[0]
-        case ("convert_element_type" | "floor" | "ceil" | "round" | "reduce_precision"
-              | "stop_gradient" | "real"):
-            broken = (parts[0][[SCALE, OFFSET]] % 1 != 0).any(0)
-            numbers = np.where(broken, opaque(parts), parts[0])
-            if name == "convert_element_type":
-                numbers = np.where(broken & (parts[0][SOURCE] == KNOWN),
-                                   _constant_numbers(np.trunc(parts[0][OFFSET])), numbers)
-        case "lt" if (parts[1][SOURCE] == KNOWN).all() and not parts[1][OFFSET].any():
-            numbers, negative = opaque(parts), parts[0]
-        case "select_n" if len(parts) == 3:
-            numbers = _selected(*parts)
-        case _:
-            held = [p[OFFSET].astype(atom.aval.dtype) for p, atom in zip(
-                parts, eqn.invars, strict=True)] if all(
-                (p[SOURCE] == KNOWN).all() for p in parts) else None
-            folded = None if held is None else computed(eqn, held)
-            numbers = opaque(parts) if folded is None else _constant_numbers(
-                folded[0].astype(float))
-    write(nodes, numbers, parts, name, not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating),
-          eqn.params.get("y"))
+    whole = not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
+    rule = RULES.get("trunc" if whole and name == "convert_element_type" else name)
+    # what is compared with 0
+    negative = (parts[0] if name == "lt" and _is_known(parts[1]) and not parts[1][OFFSET].any()
+                else None)
+    numbers = opaque(parts) if negative is not None else rule(*parts) if rule else None
+    numbers = _folded(eqn, parts) if numbers is None else numbers
+    write(nodes, numbers, parts, name, whole, eqn.params.get("y"))
     return Value(numbers, axes, loose, negative)
+
+
+def _folded(eqn: Any, parts: list[np.ndarray]) -> np.ndarray:
+    """The result of operands that are all known; else some function of them."""
+    found = computed(eqn, [part[OFFSET].astype(atom.aval.dtype) for part, atom in zip(
+        parts, eqn.invars, strict=True)]) if all(map(_is_known, parts)) else None
+    return opaque(parts) if found is None else _constant_numbers(found[0].astype(float))
 
 
 def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool,
@@ -270,7 +246,32 @@ def _scaled(a: np.ndarray, factor: Any) -> np.ndarray:
     return np.where(zero, _constant_numbers(np.where(factor == 0, 0.0, a[OFFSET] * factor)), out)
 
 
-def _clipped(a: np.ndarray, bound: Any, value: np.ndarray) -> np.ndarray:
+def _is_known(part: np.ndarray) -> bool:
+    return bool((part[SOURCE] == KNOWN).all())
+
+
+def _by_known(rule: Callable, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """A rule of one operand and the value of the other; None where neither is known."""
+    return (rule(a, b[OFFSET]) if _is_known(b) else rule(b, a[OFFSET]) if _is_known(a) else None)
+
+
+def _clamped(low: np.ndarray, a: np.ndarray, high: np.ndarray) -> np.ndarray | None:
+    """clip(a, low, high); None where an end is not known."""
+    return _clipped(np.minimum, _clipped(np.maximum, a, low[OFFSET]),
+                    high[OFFSET]) if _is_known(low) and _is_known(high) else None
+
+
+def _rounded(a: np.ndarray) -> np.ndarray:
+    """Whole numbers as they are."""
+    return np.where((a[[SCALE, OFFSET]] % 1 != 0).any(0), opaque([a]), a)
+
+
+def _truncated(a: np.ndarray) -> np.ndarray:
+    """The same, and known numbers cut off."""
+    return np.where(a[SOURCE] == KNOWN, _constant_numbers(np.trunc(a[OFFSET])), _rounded(a))
+
+
+def _clipped(bound: Any, a: np.ndarray, value: np.ndarray) -> np.ndarray:
     """max(a, value) or min(a, value)."""
     out = np.stack([*a[: OFFSET + 1], bound(a[LOW], value), bound(a[HIGH], value),
                     np.zeros_like(value)])
@@ -295,7 +296,23 @@ def _wrapped(predicate: Value, index: Value, shifted: Value) -> np.ndarray | Non
     return no
 
 
-def _selected(which: np.ndarray, no: np.ndarray, yes: np.ndarray) -> np.ndarray:
-    """where(which, yes, no)."""
+def _selected(which: np.ndarray, *cases: np.ndarray) -> np.ndarray | None:
+    """where(which, yes, no); None of more cases."""
+    if len(cases) > 2:
+        return None
+    no, yes = cases
     picked = np.where(which[OFFSET] != 0, yes, no)
     return np.where(which[SOURCE] == KNOWN, picked, opaque([which, no, yes]))
+
+
+# primitive → the numbers of its result; None where the rule does not hold for these operands
+RULES: dict[str, Callable[..., np.ndarray | None]] = {
+    "add": _sum, "add_any": _sum, "sub": lambda a, b: _sum(a, _scaled(b, -1.0)),
+    "neg": lambda a: _scaled(a, -1.0), "mul": partial(_by_known, _scaled),
+    "max": partial(_by_known, partial(_clipped, np.maximum)),
+    "min": partial(_by_known, partial(_clipped, np.minimum)),
+    "clamp": _clamped, "select_n": _selected, "trunc": _truncated,
+    "convert_element_type": lambda a: a,
+    **dict.fromkeys(("floor", "ceil", "round", "reduce_precision", "stop_gradient", "real"),
+                    _rounded),
+}

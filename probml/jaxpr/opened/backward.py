@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from probml.jaxpr.compat import OFF
 from probml.jaxpr.opened.shortened import traced
 from probml.jaxpr.program import Line, Program, bind
 
@@ -30,6 +31,9 @@ each of which is made only where it is asked for."""
 def with_vjp(function: Callable) -> Callable:
     """As functools.partial(jax.vjp, function), of a function of trees of floats: args → (its
     results, their cotangents → the arguments')."""
+
+    if "backward" in OFF:
+        return functools.partial(jax.vjp, function)
 
     @functools.wraps(function)
     def both(*args: Any) -> tuple[Any, Callable]:

@@ -1,17 +1,13 @@
 """Compiled programs on disk: what one process compiled, another reads.
 
-JAX has such a cache, off by default, of all programs that take longer than a second. While ours are
-compiled and the user has set none, it is given a folder of ours instead, for programs of any
-length: `PROBML_CACHE=0` turns that off, `PROBML_CACHE=/a/folder` names another than the user's
-cache folder. All else keeps what it has.
+JAX has such a cache, off by default, of all programs that take longer than a second. Where the user
+has set none, ours are kept in a folder: `PROBML_CACHE=0` turns that off, `PROBML_CACHE=/a/folder`
+names another than the user's cache folder.
 
 A compiled program is code that will run. So the folder is the user's own and closed to others
 (0700), else it is not used; a file is written whole under another name before it gets its own, and
 is read only if its digest is right; what was compiled by another JAX or for another processor lies
 elsewhere. The files used longest ago go when there are more than MOST bytes.
-
-How JAX holds its cache is not public: this is the one file that knows it, and where it is not found
-nothing is kept.
 """
 
 import contextlib
@@ -21,23 +17,16 @@ import os
 import platform
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import jaxlib
-
-from probml.jaxpr import compat
 
 SWITCH = "PROBML_CACHE"
 OFF = ("0", "off", "no", "false")
 MOST = 2**29  # bytes of all files
 LEFT = 0.8  # share of them that is left after a clearance
 DIGEST = 32  # bytes
-
-_LOCK = threading.RLock()
-_INSIDE: list = []  # what JAX held, once for each of us inside
 
 
 def place() -> Path | None:
@@ -139,24 +128,3 @@ def _folder() -> Folder | None:
         return Folder(path)
     except OSError:
         return None
-
-
-@contextlib.contextmanager
-def use_disk_cache() -> Iterator[None]:
-    """Programs that are compiled inside are looked for in the folder first, and kept there."""
-    own, found = folder(), compat.compilation_cache()
-    if own is None or found is None:
-        yield
-        return
-    compilation_cache, least = found
-    with _LOCK:
-        _INSIDE.append(_INSIDE[0] if _INSIDE else compilation_cache._cache)
-        compilation_cache._cache = own
-    try:
-        with least(0.0):
-            yield
-    finally:
-        with _LOCK:
-            before = _INSIDE.pop()
-            if not _INSIDE:
-                compilation_cache._cache = before

@@ -5,7 +5,7 @@ Tracing and lowering a fit takes as long as compiling it, and JAX's own cache is
 So what a function of ours compiles is kept whole (`jax.experimental.serialize_executable`) under
 the digest of its name, its static arguments, the shapes and types of the others, XLA's options,
 JAX's settings, and the versions of everything (identity.py). Where one of these cannot be told, the
-program is traced as ever.
+program is traced and lowered, and known by its text.
 
 The folder is that of disk.py, which says who may write there: reading such a file runs what is in
 it, as reading one of JAX's cache does.
@@ -15,11 +15,9 @@ import contextlib
 import functools
 import inspect
 import pickle
-import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,71 +25,37 @@ import jax
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 
-from probml.jaxpr.compat import start_lapack, trace_settings
+from probml.jaxpr.compat import OFF, start_lapack, trace_settings
 from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
-from probml.numerics.precision import in_same_precision
-from probml.numerics.process.collector import pause_garbage_collection
+from probml.numerics.process.making import making
 
 FORMAT = 3  # of the files
-COMPILING = "probml compiles"  # a thread
 _LAPACK = b"lapack_"
 _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, into this process
 
 
 @dataclass(eq=False)
 class Taped:
-    """A program that NumPy runs; its results lie where compiled ones do."""
+    """A program that NumPy runs; its results lie where compiled ones do, or on the host."""
 
     tape: Tape
     results: Any  # the tree of the results
     otherwise: Callable  # the same by XLA, for a loop that turns out to be long
+    on_host: bool
 
     def __call__(self, *args: Any) -> Any:
         try:
             found = self.tape.run(jax.tree.leaves(args))
         except TooLong:
             return self.otherwise(*args)
+        if self.on_host:
+            return jax.tree.unflatten(self.results, found)
         placed = [jax.random.wrap_key_data(value) if key else value
                   for value, key in zip(jax.device_put(found), self.tape.keys, strict=True)]
         return jax.tree.unflatten(self.results, placed)
-
-
-class Awaited:
-    """A program that a thread of its own compiles; who calls it waits for it.
-
-    Args:
-        lowered: what is compiled.
-        then: is called with the program, behind the backs of those who wait.
-        settled: is called with the program by the first who has waited, or with None where it
-            cannot be compiled.
-    """
-
-    def __init__(self, lowered: Any, then: Callable, settled: Callable):
-        self._found: Future = Future()
-        self._settled = settled
-        threading.Thread(target=in_same_precision(self._compile), args=(lowered, then),
-                         name=COMPILING).start()
-
-    def _compile(self, lowered: Any, then: Callable) -> None:
-        try:
-            program = lowered.compile()
-        except BaseException as error:  # told to who waits
-            self._found.set_exception(error)
-            return
-        self._found.set_result(program)
-        then(program)
-
-    def __call__(self, *args: Any) -> Any:
-        try:
-            program = self._found.result()
-        except Exception:
-            self._settled(None)
-            raise
-        self._settled(program)
-        return program(*args)
 
 
 class Shelf:
@@ -101,10 +65,13 @@ class Shelf:
         function: what is compiled; of ours, and no closure, if it is to be found again.
         keywords: of jax.jit.
         seldom: seconds that a call may take by NumPy, without being compiled.
+        on_host: what NumPy computes stays on the host.
     """
 
-    def __init__(self, function: Callable, keywords: dict[str, Any], seldom: float = 0.0):
+    def __init__(self, function: Callable, keywords: dict[str, Any], seldom: float = 0.0,
+                 on_host: bool = False):
         self._function, self._keywords, self._seldom = function, keywords, seldom
+        self._on_host = on_host
         self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # last used, last
         holding.kept_by(self)
         names = list(inspect.signature(function).parameters)
@@ -113,17 +80,13 @@ class Shelf:
         named = (named,) if isinstance(named, str) else tuple(named)
         self.static = frozenset((*numbers, *map(names.index, named)))
 
-    def find(self, args: Sequence[Any], options: dict | None,
-             ahead: bool = False) -> Callable | None:
+    def find(self, args: Sequence[Any], options: dict | None) -> Callable | None:
         """The program for these arguments, to be called with those that are not static: from
-        memory, from disk, or made now and kept. None: it has no name, or nothing is kept on disk,
-        and jax.jit is asked.
-
-        Args:
-            ahead: it will be called later, for arguments of these shapes; so where it is compiled,
-                another thread does that.
+        memory, from disk, or made now and kept. None: nothing is kept on disk, and jax.jit is
+        asked.
         """
-        folder, taped = disk.folder(), self._seldom > 0 and jax.default_backend() == "cpu"
+        folder = None if "programs" in OFF else disk.folder()
+        taped = "tapes" not in OFF and self._seldom > 0 and jax.default_backend() == "cpu"
         if any(isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
                for leaf in jax.tree.leaves(args)):
             return None  # where its arguments lie is part of such a program
@@ -146,19 +109,19 @@ class Shelf:
             name = None
         holding.made()
         found: Callable | None
-        if folder is None or name is None:
+        if folder is None:
             found = self._record_tape(self._traced(args, options), fixed,
                                       options) if taped else None
             self._held[key] = found
             return found
-        held = _read(folder, name, tree)
-        made = (fixed, folder, name, args, options)
+        held = None if name is None else _read(folder, name, tree)
+        made = (key, fixed, folder, name, args, options)
         if held is None:
-            found = self._made(*made, key if ahead else None)
+            found = self._made(*made)
         elif isinstance(held[0], Tape):
-            found = Taped(held[0], held[1], self._compiled(fixed, options))
+            found = Taped(held[0], held[1], self._compiled(fixed, options), self._on_host)
         else:
-            found = self._tried(key, held[0], *made)
+            found = self._tried(held[0], *made)
         self._held[key] = found
         return found
 
@@ -168,19 +131,19 @@ class Shelf:
             self._held.popitem(last=False)
 
     def _traced(self, args: Sequence[Any], options: dict | None) -> Any:
-        with pause_garbage_collection():
+        with making():
             return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
 
     def _record_tape(self, traced: Any, fixed: list, options: dict | None) -> Taped | None:
         """The traced program as NumPy calls; None where that would take too long, or is not
         possible."""
         jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
-        if not self._seldom or len(jaxpr.in_avals) != taken:
+        if "tapes" in OFF or not self._seldom or len(jaxpr.in_avals) != taken:
             return None
-        with pause_garbage_collection():
-            tape = record(jaxpr, self._seldom)
+        tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
-        return None if tape is None else Taped(tape, results, self._compiled(fixed, options))
+        return None if tape is None else Taped(tape, results, self._compiled(fixed, options),
+                                               self._on_host)
 
     def _compiled(self, fixed: list, options: dict | None) -> Callable:
         """The program by jax.jit, a function of what is not static."""
@@ -188,43 +151,38 @@ class Shelf:
 
         def call(*dynamic: Any) -> Any:
             told, rest = iter(fixed), iter(dynamic)
-            return jitted(*(next(told if i in self.static else rest)
-                            for i in range(len(fixed) + len(dynamic))))
+            with making():
+                return jitted(*(next(told if i in self.static else rest)
+                                for i in range(len(fixed) + len(dynamic))))
 
         return call
 
-    def _made(self, fixed: list, folder: disk.Folder, name: str, args: Sequence[Any],
-              options: dict | None, awaited: tuple | None = None) -> Callable:
+    def _made(self, key: tuple, fixed: list, folder: disk.Folder, name: str | None,
+              args: Sequence[Any], options: dict | None) -> Callable:
         """The program, traced now, and kept.
 
         Args:
-            awaited: its key, where it is not to be waited for.
+            name: None: its text is its name, once it is lowered.
         """
         traced = self._traced(args, options)
         taped = self._record_tape(traced, fixed, options)
         if taped is not None:
-            _keep(folder, name, taped.tape, taped.results)
+            if name is not None:
+                _keep(folder, name, taped.tape, taped.results)
             return taped
-        with pause_garbage_collection():
+        with making():
             lowered = traced.lower()
-
-            def write(program: Any) -> None:
-                _write(folder, name, program)
-
-            if awaited is not None:
-                return Awaited(lowered, write, functools.partial(self._settle, awaited))
+        if name is None:
+            name = identity.digest(FORMAT, lowered.as_text(), options, *_device())
+            held = _read(folder, name, lowered.in_tree, lowered.out_tree)
+            if held is not None:
+                return self._tried(held[0], key, fixed, folder, name, args, options)
+        with making():
             program = lowered.compile()
-        write(program)
+        _write(folder, name, program)
         return program
 
-    def _settle(self, key: tuple, program: Callable | None) -> None:
-        """A program that was waited for; None: it is none."""
-        if program is None:
-            self._held.pop(key, None)
-        else:
-            self._held[key] = program
-
-    def _tried(self, key: tuple, program: Callable, *again: Any) -> Callable:
+    def _tried(self, program: Callable, key: tuple, *again: Any) -> Callable:
         """A program from disk, compiled after all if its first call fails: XLA finds out only then
         that a part of it is missing."""
 
@@ -233,7 +191,7 @@ class Shelf:
                 out = jax.block_until_ready(program(*dynamic))
                 self._held[key] = program
             except jax.errors.JaxRuntimeError:
-                fresh = self._held[key] = self._made(*again)
+                fresh = self._held[key] = self._made(key, *again)
                 out = fresh(*dynamic)
             return out
 
@@ -246,10 +204,14 @@ class Shelf:
         ours = own.startswith("probml.") and "<locals>" not in own and not _shuffled(tree)
         if not ours or any(" at 0x" in text for text in told):
             raise identity.Nameless(own)
-        kind = jax.devices()[0]
         return identity.digest(FORMAT, identity.surroundings(), own, fixed, tree, told,
-                               [a.weak_type for a in avals], options, kind.platform,
-                               kind.device_kind, jax.device_count())
+                               [a.weak_type for a in avals], options, *_device())
+
+
+def _device() -> tuple[str, str, int]:
+    """What a program is compiled for."""
+    kind = jax.devices()[0]
+    return kind.platform, kind.device_kind, jax.device_count()
 
 
 def _describe_setting(setting: Any) -> str:
@@ -282,8 +244,12 @@ def _keep(folder: disk.Folder, name: str, held: Any, tree: Any) -> None:
         folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
 
 
-def _read(folder: disk.Folder, name: str, tree: Any) -> tuple | None:
-    """A compiled program alone, or a tape and the tree of its results; None: there is none."""
+def _read(folder: disk.Folder, name: str, tree: Any, out_tree: Any = None) -> tuple | None:
+    """A compiled program alone, or a tape and the tree of its results; None: there is none.
+
+    Args:
+        out_tree: the tree of the results, where it is known, in the order in which they are made.
+    """
     held = folder.get(name)
     if held is None:
         return None
@@ -297,6 +263,8 @@ def _read(folder: disk.Folder, name: str, tree: Any) -> tuple | None:
                            keys=tuple([program.keys[i] for i in places])), results
         if _LAPACK in program:
             start_lapack()
+        if out_tree is not None:
+            return (serialize_executable.deserialize_and_load(program, tree, out_tree),)
         kept = places == sorted(places)
         loaded = serialize_executable.deserialize_and_load(
             program, tree, results if kept else jax.tree.structure(tuple(places)))

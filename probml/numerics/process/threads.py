@@ -7,21 +7,29 @@ from threads of its own, so that on two busy cores 20 iterations of a mixture of
 
 import contextlib
 import functools
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from threadpoolctl import ThreadpoolController
 
-SMALL = 128  # columns of a matrix from which several threads gain something
+from probml.jaxpr.compat import OFF
+from probml.numerics.process.shared_changes import SharedChange
 
-_LOCK = threading.Lock()
-_INSIDE: list[contextlib.ExitStack] = []  # what puts the threads back, once for each who is inside
+SMALL = 128  # columns of a matrix from which several threads gain something
 
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
     """Those that are loaded; jaxlib has loaded SciPy's."""
     return ThreadpoolController()
+
+
+def _limit() -> Callable[[], object]:
+    back = contextlib.ExitStack()
+    back.enter_context(_libraries().limit(limits=1, user_api="blas"))
+    return back.close
+
+
+_LIMITED = SharedChange(_limit)
 
 
 @contextlib.contextmanager
@@ -32,20 +40,8 @@ def one_thread(size: int, small: int = SMALL) -> Iterator[None]:
     All that is computed inside must have ended there, since JAX computes while Python goes on.
     Several threads of Python may be inside at once. Cost: 0.1 ms.
     """
-    if size > small:
+    if size > small or "blas" in OFF:
         yield
         return
-    with _LOCK:
-        if not _INSIDE:
-            back = contextlib.ExitStack()
-            back.enter_context(_libraries().limit(limits=1, user_api="blas"))
-        else:
-            back = _INSIDE[0]
-        _INSIDE.append(back)
-    try:
+    with _LIMITED():
         yield
-    finally:
-        with _LOCK:
-            back = _INSIDE.pop()
-            if not _INSIDE:
-                back.close()

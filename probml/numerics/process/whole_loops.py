@@ -13,9 +13,12 @@ same either way, operation by operation.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from probml.jaxpr import compat
+from probml.jaxpr.compat import OFF
+from probml.numerics.process.shared_changes import SharedChange, no_change
 
 WHOLE = "probml_whole_loops"  # an option beside XLA's own: bytes up to which a loop is one piece
 _OPTION = b"xla_cpu_small_while_loop_byte_threshold"
@@ -24,17 +27,24 @@ _FIELDS = (3, 3, 500)
 
 
 @functools.cache
-def enable_whole_loops() -> bool:
-    """Whether options may have WHOLE; from now on JAX's own compilations take it."""
+def known() -> bool:
+    """Whether options may have WHOLE inside `enabled`."""
+    if "whole_loops" in OFF:
+        return False
     try:
-        compiler, made = compat.compile_options()
-        own = compiler.get_compile_options
+        made = compat.compile_options()[1]
         entered = _entered(made().SerializeAsString(), 1)
         found = made.ParseFromString(entered).SerializeAsString()
-        if found.count(_OPTION) != 1 or len(found) > 2 * len(entered):
-            return False
     except Exception:  # of another build
         return False
+    return found.count(_OPTION) == 1 and len(found) <= 2 * len(entered)
+
+
+def _enable() -> Callable[[], object]:
+    if not known():
+        return no_change
+    compiler, made = compat.compile_options()
+    own = compiler.get_compile_options
 
     @functools.wraps(own)
     def options(*args: Any, **keywords: Any) -> Any:
@@ -48,7 +58,11 @@ def enable_whole_loops() -> bool:
         return made.ParseFromString(held)
 
     compiler.get_compile_options = options
-    return True
+    return lambda: setattr(compiler, "get_compile_options", own)
+
+
+enabled = SharedChange(_enable)
+"""Within it JAX's own compilations take WHOLE among their options."""
 
 
 def _entered(options: bytes, size: int) -> bytes:

@@ -54,20 +54,12 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
     if any(factors(there).min() < -ALIKE for there in _far(fit)) or any(
             there.min() < -ALIKE for there in at_others):
         return None
-    several = math.prod(site.cells) > 1
-    points = [] if several else [*((there, held) for there in _about(fit, own, factors)),
-                                 *((fit, other) for other in others[:POINTS])]
-    tables = [evaluate(there, rows, site, True) for there, rows in points]
-    shares, found = np.exp(-np.array([factors(*point) for point in points])), []
-    for i in range(0 if several else held.table.rows):
-        masses = [np.exp(each.logs[i] - each.logs[i].max()) for each in tables]
-        found.append(find_interval([each.values[i] for each in tables],
-                                   [mass / mass.sum() for mass in masses], shares[:, i],
-                                   not site.discrete))
-    unknown = several or None in found
-    if unknown and any((there == 0.0).any() for there in at_others):
-        return None  # values at which nothing is divided by: a weight of these
-    if unknown:
+    found = [None] if math.prod(site.cells) > 1 else _row_intervals(
+        [*((there, held) for there in _about(fit, own, factors)),
+         *((fit, other) for other in others[:POINTS])], factors, site)
+    if None in found:
+        if any((there == 0.0).any() for there in at_others):
+            return None  # values at which nothing is divided by: a weight of these
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
             f"'{site.name}' ({site.kind}) and not on its value, and raises the density of every "
@@ -76,6 +68,18 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
             f"the site, such as "
             f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, value, -jnp.inf))")
     return tuple(np.array(found, float).T)  # type: ignore[return-value]
+
+
+def _row_intervals(points: Sequence[tuple[Fitted, Data]], factors: Callable,
+                   site: Site) -> list[tuple[float, float] | None]:
+    """Of every row the interval whose probability its factors are at all points; None: there is
+    none."""
+    shares = np.exp(-np.array([factors(*point) for point in points]))
+    tables = [evaluate(there, rows, site, True) for there, rows in points]
+    masses = [np.exp(each.logs - each.logs.max(1, keepdims=True)) for each in tables]
+    return [find_interval([each.values[i] for each in tables],
+                          [mass[i] / mass[i].sum() for mass in masses], shares[:, i],
+                          not site.discrete) for i in range(shares.shape[1])]
 
 
 def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Data]:
