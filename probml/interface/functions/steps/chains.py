@@ -108,7 +108,7 @@ class _Loop(NamedTuple):
                     slope = slope.at[at[mine][:, None, None], rows[mine][..., None],
                                      lag[:, None, None], columns[title]].add(own[mine])
         return (self.filled(seats, "loc", width),
-                slope[:, :, 1:].reshape(self.count, width, -1), slope[:, :, 0])
+                slope[:, :, 1:].reshape(self.count, width, self.linear.back * d), slope[:, :, 0])
 
 
 def _steps(loop: _Loop) -> Step:
