@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 from numpyro.contrib.control_flow.scan import PytreeTrace
@@ -96,6 +97,11 @@ class Loop(NamedTuple):
         trace, after, _ = self.trace(carry, x, step, {**states, **values})
         return [log.ravel() for log in logs_of(trace, self.drawn).values()], after
 
+    def blank(self) -> dict[str, jax.Array]:
+        """Every latent site of a step at some value of its shape."""
+        found = {name: jnp.full(states.shape, states.low) for name, states in self.hidden.items()}
+        return found | {name: jnp.zeros(shape) for name, shape in self.shapes.items()}
+
     def joint(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, jax.Array]]:
         """The joint states of some sites, (joint states, sites), and each site with all of its
         cells in one, for each of these."""
@@ -109,9 +115,9 @@ def names_inside(msg: dict) -> set[str]:
     """The sites of a control-flow message's body; of cond those of its first."""
     if len(msg["args"]) == 5:
         body, init, xs = msg["args"][:3]
-        return set(_trace_body(body, init, jax.tree.map(lambda leaf: leaf[0], xs)))
+        return _of_body(set, body, init, jax.tree.map(lambda leaf: leaf[0], xs))
     _, body, _, operand = msg["args"]
-    return set(_trace_body(body, operand))
+    return _of_body(set, body, operand)
 
 
 def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
@@ -141,7 +147,7 @@ def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
     semiring = SUM if leaning is None else leaning.semiring(loop.hidden)
     numpyro.factor(loop.name, _evidence(loop, init, xs, values, length, lean, semiring))
     left = Summed(loop.name)
-    shapes = jax.eval_shape(lambda: loop.trace(init, first, 0, _blank(loop, init, first))[1])
+    shapes = jax.eval_shape(lambda: loop.trace(init, first, 0, loop.blank())[1])
     carry = jax.tree.map(lambda _: left, shapes)
     msg["value"] = ((length, None, carry), (PytreeTrace({}), left))
 
@@ -152,18 +158,18 @@ def conditioned(msg: dict) -> dict[str, Any]:
                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
 
 
-def _trace_body(body: Callable, *args: Any) -> dict:
-    """The sites of a loop's body, run by itself without computing anything."""
-    found = {}
+def _of_body(read: Callable[[dict], Any], body: Callable, *args: Any) -> Any:
+    """What `read` makes of the sites of a loop's body, run by itself without computing anything."""
+    found = list[Any]()
 
     def run() -> int:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
             body(*args)
-        found.update(trace)
+        found.append(read(trace))
         return 0
 
     jax.eval_shape(run)
-    return found
+    return found[0]
 
 
 def loop_of(body: Callable, init: Any, first: Any, given: Mapping) -> Loop:
@@ -172,21 +178,16 @@ def loop_of(body: Callable, init: Any, first: Any, given: Mapping) -> Loop:
     Args:
         first: inputs of the first step; given: see Loop.
     """
-    hidden, drawn = {}, dict[str, tuple[int, ...]]()
+    def latent(trace: dict) -> tuple[dict, dict]:
+        free = {name: site["fn"] for name, site in trace.items()
+                if name not in given and site["type"] == "sample" and not site["is_observed"]
+                and not isinstance(site["fn"], dist.Unit)}
+        discrete = {name for name in free if is_hidden(trace[name])}
+        return ({name: states_of(name, free[name], " in a scan") for name in free
+                 if name in discrete},
+                {name: tuple(fn.shape()) for name, fn in free.items() if name not in discrete})
 
-    def run() -> int:
-        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
-            body(init, first)
-        for name, site in trace.items():
-            if name in given or site["type"] != "sample" or site["is_observed"]:
-                continue
-            if is_hidden(site):
-                hidden[name] = states_of(name, site["fn"], " in a scan")
-            elif type(site["fn"]).__name__ != "Unit":
-                drawn[name] = tuple(site["fn"].shape())
-        return 0
-
-    jax.eval_shape(run)
+    hidden, drawn = _of_body(latent, body, init, first)
     joint = math.prod(states.count for states in hidden.values())
     if joint > MOST:
         raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states per step "
@@ -194,19 +195,11 @@ def loop_of(body: Callable, init: Any, first: Any, given: Mapping) -> Loop:
     return Loop(body, hidden, tuple(drawn), given, drawn)
 
 
-def _blank(loop: Loop, init: Any, first: Any) -> dict[str, jax.Array]:
-    """Every unseen site of a step at some value of its shape."""
-    found = {name: jnp.full(states.shape, states.low) for name, states in loop.hidden.items()}
-    return found | {name: jnp.zeros(site["fn"].shape())
-                    for name,
-                    site in _trace_body(loop.body, init, first).items() if name in loop.drawn}
-
-
 def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     """The continuous sites of all steps, by a scan in which the discrete ones are held still: they
     do not depend on these (_checked)."""
     _, init, xs, length, reverse = msg["args"]
-    still = {name: jnp.full(states.shape, states.low) for name, states in loop.hidden.items()}
+    still = {name: value for name, value in loop.blank().items() if name in loop.hidden}
 
     def step(carry, x):
         with (handlers.block(hide_fn=lambda site: site["name"] not in loop.drawn

@@ -16,12 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 
 from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal, quoted
 from probml.interface.functions.cell_tables import (
-    LEAST,
     Variables,
     joined,
     laid_out,
@@ -31,9 +29,8 @@ from probml.interface.functions.cell_tables import (
 from probml.interface.functions.marginal_weights import Leaning
 from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
+from probml.interface.functions.steps.recorded import latent_of, recorded
 from probml.jaxpr import levels
-from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.program import jaxpr_of
 
 MOST = 2**24  # entries of a table
 
@@ -80,32 +77,30 @@ def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
 
 
 def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | None) -> _Seen:
-    trace = trace_isolated(call, given, {}, None)
+    trace = trace_isolated(call, given)
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
             raise ModelError(f"site '{name}' is discrete and latent: give it in the data")
-    free = {name: site["value"] for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"] and name not in hidden
-            and not isinstance(site["fn"], dist.Unit)}
+    free = {name: value for name, value in latent_of(trace).items() if name not in hidden}
     computed = tuple(name for name, site in trace.items() if site["type"] == "deterministic")
-    owners: list[str] = []
-
-    def every(states, values):
-        found = trace_isolated(call, given, {**values, **states}, leaning)
-        logs = logs_of(found)
-        owners[:] = [*logs, *computed]
-        return [*(log.ravel() for log in logs.values()),
-                *(jnp.asarray(found[name]["value"]) for name in computed)]
-
     blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
-    many = len(hidden) >= LEAST  # steps of a loop are told to be alike where calls are opened
-    program = jaxpr_of(shortened(every) if many else every)(blank, free)
+    program, owners = recorded(
+        lambda states, values: (trace_isolated(call, given, {**values, **states}, leaning), ()),
+        _records, blank, free)
+    names = [name for name, _ in owners]
     order = sorted(blank)
     looks = {name: tuple(order[i] for i in sorted(used) if i < len(order)) for name, used
-             in zip(owners, levels.dependencies(program), strict=True)}
+             in zip(names, levels.dependencies(program), strict=True)}
     return _Seen(hidden, {name: np.shape(value) for name, value in free.items()}, looks, computed,
-                 tuple(owners), program)
+                 tuple(names), program)
+
+
+def _records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
+    """The log density of a site, or what is computed."""
+    if site["type"] == "deterministic":
+        return [("computed", jnp.asarray(site["value"]))]
+    return [("log", log.ravel()) for log in logs_of({name: site}).values()]
 
 
 def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Array:

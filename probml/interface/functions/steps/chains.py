@@ -8,9 +8,10 @@ where A, b, C, d and the standard deviations of ε and ν may depend on paramete
 them). What a step hands on are as many steps as others depend on, itself first (state_space.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -34,16 +35,13 @@ def loops_integrated(call: Callable[[], Any], steps: Joined,
     """
     linear = linear_of(call, steps, given)
     out, values = run_in_part(call, linear.gone, linear.others, linear.still, given)
-    step, outside = _steps(linear, steps, values), linear.outside
+    step, outside = _steps(_Loop(linear, steps, values)), linear.outside
     beside: Any = 0.0
     if outside is not None:
         rows, = outside.rows(values)
-        columns = np.concatenate([_columns(linear)[list(linear.sizes)[i]] for i in rows.looked])
-        count, d = step.loc[0].shape
-        blank = jnp.zeros((count, len(columns)))
-        said = (blank, jnp.zeros((*blank.shape, d * linear.back)),
-                jnp.broadcast_to(jnp.eye(d)[columns], (*blank.shape, d)))
-        step = step._replace(said=said).with_rows(rows, np.arange(count))
+        at = np.concatenate([list(_columns(linear).values())[i] for i in rows.looked])
+        step = step._replace(said=jax.tree.map(lambda own: own[:, at], step.said))
+        step = step.with_rows(rows, np.arange(len(step.root)))
         beside = outside.unaffected_log_density(values)
     first = next(iter((*linear.times, *(outside.near if outside else ()))))
     chain = chain_of(step, _carried(step, linear.back), len(steps.groups) > 1, linear.sizes, first)
@@ -68,67 +66,75 @@ def _carried(step: Step, back: int) -> Carried:
                    np.where(first, -1, numbers - d), numbers < d * (back - 1))
 
 
-def _steps(linear: Linear, steps: Joined, values: Mapping[str, Any]) -> Step:
+Seats = Mapping[str, tuple[int, np.ndarray]]  # site → its step, and its numbers in this
+
+
+class _Loop(NamedTuple):
+    """A loop at values of the other sites."""
+
+    linear: Linear
+    steps: Joined
+    values: Mapping[str, Any]
+
+    @property
+    def count(self) -> int:
+        return len(next(iter(self.steps.groups.values())))
+
+    def parts(self, seats: Seats, kind: str) -> Iterator[tuple]:
+        """The records of a kind of some sites, in parts: of those of one part the names, their
+        steps, and their numbers."""
+        own = {self.linear.at(name, kind): name for name in seats}
+        for part in affine(self.linear, self.steps, list(own), self.values):
+            names = [own[i] for i in part.outputs]
+            yield part, *(np.array([seats[name][side] for name in names]) for side in (0, 1))
+
+    def filled(self, seats: Seats, kind: str, width: int, blank: float = 0.0) -> jax.Array:
+        """The numbers of a kind of all steps, (steps, width)."""
+        out = jnp.full((self.count, width), blank)
+        for part, at, rows in self.parts(seats, kind):
+            out = out.at[at[:, None], rows].set(part.offset)
+        return out
+
+    def located(self, seats: Seats, width: int, columns: Mapping[str, np.ndarray]) -> Affine:
+        """The locations of some sites, in the steps before and in the step's own sites."""
+        places, d = self.steps.places, sum(map(len, columns.values()))
+        slope = jnp.zeros((self.count, width, self.linear.back + 1, d))
+        for part, at, rows in self.parts(seats, "loc"):
+            for looked, own in part.slopes:
+                titles, when = map(np.array, zip(*(places[name] for name in looked), strict=True))
+                for title in dict.fromkeys(titles.tolist()):
+                    mine = titles == title
+                    lag = (at - when)[mine]
+                    slope = slope.at[at[mine][:, None, None], rows[mine][..., None],
+                                     lag[:, None, None], columns[title]].add(own[mine])
+        return (self.filled(seats, "loc", width),
+                slope[:, :, 1:].reshape(self.count, width, self.linear.back * d), slope[:, :, 0])
+
+
+def _steps(loop: _Loop) -> Step:
     """The numbers of all steps."""
-    places, columns, back = steps.places, _columns(linear), linear.back
-    count, d = len(next(iter(steps.groups.values()))), sum(size for size, _ in
-                                                           linear.sizes.values())
+    linear, count = loop.linear, loop.count
+    columns = _columns(linear)
+    d = sum(map(len, columns.values()))
+    handed = d * linear.back
+    sites = {name: (i, columns[title]) for name, (title, i) in loop.steps.places.items()}
     root = jnp.zeros((count, d, d))
-
-    def flat(names: Sequence[str], kind: str) -> list[tuple[list[str], Any]]:
-        outputs = [linear.at(name, kind) for name in names]
-        own = dict(zip(outputs, names, strict=True))
-        return [([own[i] for i in part.outputs], part)
-                for part in affine(linear, steps, outputs, values)]
-
-    def located(width: int, seats: Mapping[str, tuple[int, np.ndarray]]) -> Affine:
-        """The locations of sites in all steps: at 0, and slopes in the steps before and in the
-        step's own sites.
-
-        Args:
-            seats: site → its step, and its numbers among `width`.
-        """
-        offset, slope = jnp.zeros((count, width)), jnp.zeros((count, width, back + 1, d))
-        for size in dict.fromkeys(len(rows) for _, rows in seats.values()):
-            for members, part in flat([n for n, (_, rows) in seats.items() if len(rows) == size],
-                                      "loc"):
-                at = np.array([seats[name][0] for name in members])
-                rows = np.array([seats[name][1] for name in members])
-                offset = offset.at[at[:, None], rows].set(part.offset)
-                for looked, own in part.slopes:
-                    for other in dict.fromkeys(places[name][0] for name in looked):
-                        mine = np.array([places[name][0] == other for name in looked])
-                        lag = at[mine] - np.array([places[name][1] for name in looked])[mine]
-                        slope = slope.at[
-                            at[mine][:, None, None], rows[mine][..., None], lag[:, None, None],
-                            columns[other]].add(own[mine])
-        return offset, slope[:, :, 1:].reshape(count, width, back * d), slope[:, :, 0]
-
-    for title, names in steps.groups.items():
-        for members, part in flat(names, "root"):
-            at = np.array([places[name][1] for name in members])
-            rows = columns[title]
-            root = root.at[at[:, None, None], rows[:, None], rows].set(part.offset)
+    for part, at, rows in loop.parts(sites, "root"):
+        root = root.at[at[:, None, None], rows[..., None], rows[:, None]].set(part.offset)
     used, seen = [0] * count, {}
-    for name, at in linear.times.items():
+    for name, i in linear.times.items():
         size = linear.closed.out_avals[linear.at(name, "loc")].size
-        seen[name] = at, used[at] + np.arange(size)
-        used[at] += size
+        seen[name] = i, used[i] + np.arange(size)
+        used[i] += size
     width = max(used)
-    about = dict.fromkeys(("value", "mask"), jnp.zeros((count, width)))
-    about["scale"] = jnp.ones((count, width))
-    for kind in about:
-        for size in dict.fromkeys(len(rows) for _, rows in seen.values()):
-            for members, part in flat([n for n, (_, rows) in seen.items() if len(rows) == size],
-                                      kind):
-                at, rows = (np.array([seen[name][side] for name in members]) for side in (0, 1))
-                about[kind] = about[kind].at[at[:, None], rows].set(part.offset)
     logs = [i for i, (_, kind) in enumerate(linear.owners) if kind in ("log", "beside")]
-    rest = sum((part.offset.sum() for part in affine(linear, steps, logs, values)), jnp.zeros(()))
-    shift = np.eye(d * back, k=-d)  # what was a step before lies one further behind
-    after = (jnp.zeros((count, d * back)), jnp.broadcast_to(shift, (count, *shift.shape)),
-             jnp.broadcast_to(jnp.eye(d * back, d), (count, d * back, d)))
-    loc = located(d, {name: (i, columns[title]) for name, (title, i) in places.items()})
-    none = (jnp.zeros((count, 0)), jnp.zeros((count, 0, d * back)), jnp.zeros((count, 0, d)))
-    return Step(loc, after, located(width, seen), none, root, about["scale"], about["value"],
-                about["mask"], rest)
+    rest = sum((part.offset.sum() for part in affine(linear, loop.steps, logs, loop.values)),
+               jnp.zeros(()))
+    shift = np.eye(handed, k=-d)  # what was a step before lies one further behind
+    after = (jnp.zeros((count, handed)), jnp.broadcast_to(shift, (count, *shift.shape)),
+             jnp.broadcast_to(jnp.eye(handed, d), (count, handed, d)))
+    said = (jnp.zeros((count, d)), jnp.zeros((count, d, handed)),
+            jnp.broadcast_to(jnp.eye(d), (count, d, d)))
+    return Step(loop.located(sites, d, columns), after, loop.located(seen, width, columns), said,
+                root, loop.filled(seen, "scale", width, 1.0), loop.filled(seen, "value", width),
+                loop.filled(seen, "mask", width), rest)

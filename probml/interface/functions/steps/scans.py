@@ -108,9 +108,8 @@ class _Scans(Messenger):
     def _scan_results(self, loop: Loop, init: Any, first: Any, length: int, reverse: bool,
                       left: Summed) -> tuple[Any, Any]:
         """The last carry of a scan, and its stacked outputs."""
-        blank = {name: jnp.zeros(shape) for name, shape in loop.shapes.items()}
         init = jax.tree.map(jnp.asarray, init)
-        carry, said = jax.eval_shape(lambda: loop.trace(init, first, 0, blank)[1:])
+        carry, said = jax.eval_shape(lambda: loop.trace(init, first, 0, loop.blank())[1:])
         start = sum(len(returned.leaves) for returned in self.returned)
         every, tree = jax.tree.flatten((carry, said))
         last, steps = np.array([0 if reverse else length - 1]), np.arange(length)
@@ -143,8 +142,7 @@ def scanned(loop: Loop, init: Any, xs: Any, length: int, reverse: bool,
     at = np.arange(length)[::-1] if reverse else np.arange(length)
     flat, tree = jax.tree.flatten(init)
     first = jax.tree.map(lambda leaf: leaf[0], xs)
-    shaped = jax.eval_shape(lambda: jax.tree.leaves(loop.trace(init, first, 0, {
-        name: jnp.zeros(loop.shapes[name]) for name in loop.drawn})[1]))
+    shaped = jax.eval_shape(lambda: jax.tree.leaves(loop.trace(init, first, 0, loop.blank())[1]))
     flat = [leaf.astype(own.dtype) for leaf, own in zip(flat, shaped, strict=True)]
     body = body_of(loop, flat, tree, first, () if rows is None else rows.looked)
     seen = [name for name, kind in body.owners if kind == "log" and name not in body.order]
