@@ -343,7 +343,7 @@ def _near_mode(problem: Problem,
     else:
         begun = begin.measured(plan, (), params, known, rows, spread, others)
     begin.check(plan, begun, params, known, "Laplace")
-    if others is None and not hidden(plan):
+    if others is None and not (hidden(plan) or plan.globals or plan.cellwise):
         begun = places.with_optima(problem, known, begun, lambda u, steps: begin.measured(
             plan, (), density.unflat(plan, placed(u), known)[0], known, rows, spread, None, steps))
     return known, begun, spread, others
