@@ -68,11 +68,10 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
     seen = _marked(function)
     shelf = Shelf(seen, keywords, seldom, on_host)
 
-    def chosen(args: tuple, leaves: list) -> dict | None:
+    def chosen(args: tuple, leaves: list, fixed: list) -> dict | None:
         """XLA's options for these arguments: the same for all of their shapes."""
         if long or _REFUSED or not _on_cpu():
             return None
-        fixed = [args[i] for i in shelf.static if i < len(args)]
         fed = feeding.count_fed_numbers(args)
         options = FULL if often else compile_effort.options(leaves, fixed, loops, fed)
         little = steps and compile_effort.work(leaves, fixed, fed=fed) <= LITTLE
@@ -86,12 +85,12 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # part of somebody's program, whose options are theirs
         forks.check()
-        options = chosen(args, leaves)
+        fixed = [args[i] for i in shelf.static if i < len(args)]
+        options = chosen(args, leaves, fixed)
         tier = None if options is None else tuple(options.items())
         if tier not in compiled:
             compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
         holding.let_go()
-        fixed = [args[i] for i in shelf.static if i < len(args)]
         try:
             program = shelf.find(args, options)
             if program is not None:

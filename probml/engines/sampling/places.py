@@ -39,9 +39,11 @@ def starts(problem: Problem, known: Known, begun: begin.Begin, chains: int,
 
 def with_optima(problem: Problem, known: Known, begun: begin.Begin,
                 measure: Callable[[np.ndarray, int], begin.Begin]) -> begin.Begin:
-    """A mode that closed forms led to, whatever the prior, with the optima reached from draws of
-    the prior: forms of Student's t, or of products, have several. Not where something is hidden,
-    since EM has had restarts, nor of so many coordinates that their curvature is expensive."""
+    """The mode that updates in closed form led to, and the optima reached from draws of the prior:
+    a likelihood such as Student's t has several modes, of which those updates find one.
+
+    Nothing is added where variables are latent (EM has had restarts), where effects are not
+    centred, or where so many coordinates make their curvature expensive."""
     if (not problem.plan.complete or known.centring or not bool(begun.climbed)
             or begun.frame.centre.size > SQUARE):
         return begun

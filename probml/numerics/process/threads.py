@@ -52,11 +52,11 @@ def one_thread(size: int, small: int = SMALL) -> Iterator[None]:
 
 
 def computed(program: Callable, dynamic: Iterable, static: Iterable) -> object:
-    """What a program returns: of a plan by which effects of groups are eliminated together, with
-    one thread for their matrix, and when it is there.
+    """Run a program. If it was made for a plan that eliminates effects of groups together, linear
+    algebra has one thread meanwhile, and the result is waited for.
 
     Args:
-        static: what the program was made for, such a plan among it.
+        dynamic: the arguments of the program. static: what it was made for, a plan among it.
     """
     size = max((getattr(each, "eliminated", 0) for each in static), default=0)
     if size == 0:
