@@ -9,6 +9,7 @@ import numpy as np
 from probml.jaxpr import levels
 from probml.jaxpr.program import evaluate
 from probml.language.gaussian_chain import semidefinite
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.structure import Structure
 
 COVARIANCES = ("initial_covariance", "covariance")
@@ -34,7 +35,7 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int) ->
                 continue
             part, at = levels.restrict(program, [i])
             held = [_steps(structure, takes[k], inputs[takes[k]], steps) for k in at]
-            with jax.ensure_compile_time_eval():
+            with evaluated():
                 found = jax.vmap(lambda *values, part=part: evaluate(part, *(
                     jnp.asarray(v[None], a.dtype)
                     for v, a in zip(values, part.in_avals, strict=True)))[0])(*held)

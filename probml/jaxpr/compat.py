@@ -6,6 +6,7 @@ The first three have to be there. The others are looked up when they are first a
 None (or False) where JAX has changed: programs are then the same, but slower to start.
 """
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,8 +17,8 @@ from jax._src import config, core, source_info_util
 # what shortens the time to a first answer, and a switch for each, for tests and
 # benchmarks/ablation.py: PROBML_OFF names those that a process does without, between commas
 SWITCH = "PROBML_OFF"
-NAMES = frozenset({"backward", "blas", "effort", "emitters", "holding", "lapack", "programs",
-                   "shortened", "tapes", "validation", "whole_loops"})
+NAMES = frozenset({"backward", "blas", "collector", "effort", "emitters", "holding", "inline",
+                   "lapack", "programs", "shortened", "tapes", "validation", "whole_loops"})
 OFF = set(os.environ.get(SWITCH, "").split(",")) - {""}
 if not OFF <= NAMES:
     raise ValueError(f"{SWITCH} names {', '.join(sorted(OFF - NAMES))}, which are not among "
@@ -79,3 +80,29 @@ def compile_options() -> tuple[Any, Any]:
     from jax._src.lib import xla_client
 
     return compiler, xla_client.CompileOptions
+
+
+class CallSwitch(NamedTuple):
+    """What decides whether a call of a compiled function is one: `own`, a switch of ours;
+    `jax_own`, that of jax.disable_jit; `follow`, which tells the dispatcher which of them it
+    follows; `folding`, whether numbers are being computed at once."""
+
+    own: Any
+    jax_own: Any
+    follow: Callable[[Any], None]
+    folding: Any
+
+
+@functools.cache
+def call_switch() -> CallSwitch | None:
+    """None: calls within a trace stay calls."""
+    try:
+        from jax._src.lib import jax_jit
+
+        own = config.config_ext.Config("probml_plain", False, include_in_jit_key=False,
+                                       include_in_trace_context=False)
+        own.set_local(own.swap_local(True))  # as it will be used
+        return CallSwitch(own, config.disable_jit, jax_jit.set_disable_jit_state,
+                          config.eager_constant_folding)
+    except (ImportError, AttributeError, TypeError):
+        return None

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from probml.errors import ModelError
+from probml.numerics.process.inline_calls import evaluated
 
 
 class _Frozen(tuple):
@@ -61,7 +62,7 @@ def thaw(value: Any) -> Any:
         array = np.frombuffer(value[3], dtype=np.dtype(value[1])).reshape(value[2])
         if kind == "array":
             return array
-        with jax.ensure_compile_time_eval():  # a concrete array also inside a trace
+        with evaluated():  # a concrete array also inside a trace
             return jax.numpy.asarray(array)
     if kind in ("Graph", "DiGraph"):
         import networkx

@@ -37,6 +37,7 @@ from probml.latents.residuals import (
 )
 from probml.latents.whitened import Whitened, averaged, every, partially_observed
 from probml.numerics.compiling import jit
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -234,7 +235,7 @@ def is_location_affine(structure: Structure, names: tuple[str, ...], name: str,
             name, {**env, **{key: env[key] + shift for key in mine}}
         )[argument])(shifts)
 
-    with jax.ensure_compile_time_eval():
+    with evaluated():
         low, middle, high = np.asarray(locations(env, jnp.asarray([-3.1, -0.7, 1.7])))
     size = np.maximum(np.abs(low), np.abs(high)).max(initial=1e-30)
     return bool(np.nanmax(np.abs(low + high - 2 * middle), initial=0.0) <= CLOSE * size)

@@ -30,6 +30,7 @@ from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
 from probml.latents.latent import WEIGHTS, Group, Seen, over
 from probml.numerics.logs import log_of
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example, log_densities, log_masses
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -265,7 +266,7 @@ def looked_at(structure: Structure, function: Callable, env: Mapping,
         return function({**env, **dict(zip(names, states, strict=True))}).reshape(-1)
 
     closed = jaxpr_of(of)([jnp.zeros(sites[z].shape, int) for z in names])
-    with jax.ensure_compile_time_eval():
+    with evaluated():
         numbers = {z: np.asarray(sites[z].place(jnp.arange(math.prod(sites[z].cells)).reshape(
             sites[z].cells))) for z in names}
     (found,) = cells(closed, dict(enumerate(names)), numbers)

@@ -25,6 +25,7 @@ from probml.jaxpr.memo import memo
 from probml.latents.latent import Group, Seen, over
 from probml.latents.quadrature import Nodes, joint_density
 from probml.numerics.compiling import jit
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
 from probml.structure.structure import Structure
 
@@ -134,6 +135,6 @@ def _is_identity_map(structure: Structure, latent: str, name: str) -> bool:
     def probabilities(env: Mapping, p: jax.Array) -> jax.Array:
         return structure.cells(name, {**env, latent: sites[latent].place(p)})["probs"]
 
-    with jax.ensure_compile_time_eval():
+    with evaluated():
         found = np.asarray(probabilities(env, jnp.asarray(p)))
     return found.shape[-1] == len(p) and bool(np.all(np.abs(found - p) <= CLOSE))

@@ -16,6 +16,7 @@ from probml.numerics.kept import holding
 from probml.numerics.kept.programs import Shelf
 from probml.numerics.outside import feeding, forks
 from probml.numerics.process import whole_loops
+from probml.numerics.process.inline_calls import inline_calls
 from probml.numerics.process.making import making
 from probml.numerics.process.single_thread import single_thread
 from probml.numerics.process.threads import computed
@@ -38,7 +39,12 @@ def _marked(function: Callable) -> Callable:
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
         with single_thread():
-            return function(*args)
+            try:
+                with inline_calls():
+                    return function(*args)
+            except RecursionError:
+                # somebody's code computes numbers within the trace, for which calls are needed
+                return function(*args)
 
     return traced
 

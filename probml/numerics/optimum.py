@@ -26,6 +26,7 @@ import numpy as np
 
 from probml.jaxpr.opened import backward
 from probml.numerics.curvature import TOLD, differences, estimate_hessian, whitened
+from probml.numerics.process.inline_calls import traced_once
 
 STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
 # standard deviations from the top, in coordinates of the curvature, that are as good as there
@@ -119,7 +120,7 @@ class Newton:
     blind: bool = True
 
     def run(self, objective: Callable, start: Any) -> Result:
-        evaluate, steps = jax.jit(objective), self.steps  # for the start and the loop
+        evaluate, steps = traced_once(objective), self.steps  # for the start and the loop
 
         def ahead(point, value, gradient, hessian, damping):
             step, promise = self.step(point, gradient, hessian, damping)

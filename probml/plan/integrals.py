@@ -22,6 +22,7 @@ from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
 from probml.latents.gaussian import CLOSE, KINDS, PLAIN, is_location_affine
 from probml.numerics.compiling import jit
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.groupings import Grouping
 from probml.structure.densities import example
 from probml.structure.structure import Structure
@@ -75,7 +76,7 @@ def has_linear_predictor(structure: Structure, names: tuple[str, ...], site: str
             site, {**env, **{key: env[key] + shift for key in mine}}
         ))(shifts)
 
-    with jax.ensure_compile_time_eval():
+    with evaluated():
         found = jax.device_get(arguments(env, jnp.asarray(SHIFTS)))
     return all(_on_a_line(np.asarray(value, float)) for value in found.values())
 

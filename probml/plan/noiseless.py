@@ -9,6 +9,7 @@ import numpy as np
 from probml.errors import Refusal
 from probml.jaxpr.memo import memo
 from probml.numerics.compiling import jit
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 from probml.structure.densities import example
 
@@ -52,7 +53,7 @@ def _noiseless_parameters(structure, name: str) -> tuple[tuple[str, str, int], .
         return {key: jax.jvp(lambda step, key=key: at(key, step), (jnp.zeros(()),),
                              (jnp.ones(()),)) for key in mine}
 
-    with jax.ensure_compile_time_eval():
+    with evaluated():
         found = jax.tree.map(np.asarray, derivatives(env))
     out = []
     for key, (values, slopes) in found.items():

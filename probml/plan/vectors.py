@@ -10,10 +10,10 @@ import itertools
 import math
 from collections.abc import Mapping
 
-import jax
 import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 
 MOST = 64  # combinations of states that are looked at
@@ -92,5 +92,5 @@ def _values(plan: Plan, parent: str) -> list[np.ndarray]:
     site = plan.structure.sites[parent]
     states = (plan.variables[parent].values if parent in plan.variables
               else np.arange(site.states or 0).reshape(-1, *site.cells))
-    with jax.ensure_compile_time_eval():
+    with evaluated():
         return [np.asarray(site.place(value)) for value in states]

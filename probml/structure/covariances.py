@@ -9,6 +9,7 @@ import numpy as np
 from probml.jaxpr import levels
 from probml.jaxpr.program import evaluate
 from probml.language.gaussian_chain import semidefinite
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.structure import Structure
 
 COVARIANCE = "covariance_matrix"
@@ -40,7 +41,7 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray]) -> None:
             return evaluate(part, *(jnp.reshape(jnp.asarray(v, a.dtype), a.shape)
                                     for v, a in zip(values, part.in_avals, strict=True)))[0]
 
-        with jax.ensure_compile_time_eval():
+        with evaluated():
             found = jax.vmap(matrix)(*(jnp.asarray(inputs[takes[k]]) for k in at))
         semidefinite(f"model '{structure.model.name}', site '{name}' ({site.kind}): {COVARIANCE}",
                      np.asarray(found), lambda at: f" in row {at[0]}")

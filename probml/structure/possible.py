@@ -4,12 +4,12 @@ covariances without a negative eigenvalue."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr import levels
 from probml.jaxpr.program import evaluate
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.structure import Structure
 
 
@@ -35,7 +35,7 @@ def _check(structure: Structure, names: Sequence[str], params: Mapping[str, Any]
         if not at:
             continue
         part, inputs = levels.restrict(program, at)
-        with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
+        with evaluated():  # numbers, also within somebody's trace
             known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
                                                  aval.shape)
                                      for k, aval in zip(inputs, part.in_avals, strict=True)))

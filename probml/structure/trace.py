@@ -18,6 +18,7 @@ from probml.jaxpr.memo import memo
 from probml.jaxpr.program import evaluate, jaxpr_of
 from probml.language.language import Bound
 from probml.language.settings import freeze
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.checks import by_use, check_rows, check_steps
 from probml.structure.possible import check_chains, check_covariances
 from probml.structure.recorder import peel, run_of
@@ -216,7 +217,7 @@ def _listed(model: Bound, found: Mapping[str, Site], traced: _Traced) -> dict[st
         at = [first + 2 * i, first + 2 * i + 1]
         if any(traced.depends[k] for k in at):
             continue
-        with jax.ensure_compile_time_eval():  # numbers, also within somebody's trace
+        with evaluated():  # numbers, also within somebody's trace
             low, high = evaluate(levels.restrict(traced.closed, at)[0])
         values = finite.listed(np.asarray(low), np.asarray(high))
         if values is not None:

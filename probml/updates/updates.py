@@ -28,6 +28,7 @@ from probml.numerics.optimum import (
     negligible,
     separable,
 )
+from probml.numerics.process.inline_calls import traced_once
 from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 from probml.updates.objective import Objective
@@ -146,7 +147,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     if rounds == 1:
         natural = once(at)[1]
     else:
-        once = jax.jit(shortened(once, last=True))  # for its shapes and for the loop
+        once = traced_once(shortened(once, last=True))  # for its shapes and for the loop
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                              jax.eval_shape(once, at)[1])
         natural = jax.lax.fori_loop(0, rounds, lambda _, carry: once(carry[0]), (at, blank))[1]

@@ -12,6 +12,7 @@ from probml.evidence import density
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
+from probml.numerics.process.inline_calls import traced_once
 from probml.plan.plan import Plan
 
 HELD = 256  # iterations a device call holds at the most
@@ -34,7 +35,7 @@ def _sampler(settings: Settings, plan: Plan, frame: Frame):
     """NumPyro's functional NUTS, whose density takes the data as arguments: init and step."""
     from numpyro.infer.hmc import hmc  # late: the inference part of NumPyro is slow to import
 
-    @jax.jit  # for all places where the sampler asks
+    @traced_once  # for all places where the sampler asks
     def both(frame, known, rows, z):
         found = frame.transform(density.posterior(plan, known, rows))(z)
         return jax.tree.map(jnp.negative, found)

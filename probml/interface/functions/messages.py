@@ -14,6 +14,7 @@ from probml.interface.functions.loops import summed_out
 from probml.interface.functions.marginal_weights import Leaning
 from probml.interface.functions.starts import started
 from probml.interface.functions.states import zeros_of
+from probml.numerics.process.inline_calls import evaluated
 from probml.structure.recorder import log_weight_of
 
 
@@ -26,7 +27,7 @@ def prepared(msg: dict) -> None:
     if msg["type"] == "plate":
         size = msg["args"][0]
         msg["args"] = (size, None)
-        with jax.ensure_compile_time_eval():
+        with evaluated():
             msg["value"] = jnp.arange(size)
     fn = msg.get("fn")
     if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:

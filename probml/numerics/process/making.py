@@ -2,9 +2,12 @@
 
 NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
 for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
+A trace also makes hundreds of thousands of small objects that live until it ends: Python's garbage
+collector would look at every object that there is, again and again, and find next to nothing.
 """
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 
 from numpyro.distributions import Distribution
@@ -27,9 +30,21 @@ unchecked = SharedChange(_without_checks)
 """NumPyro's checks of arguments are off within."""
 
 
+def _without_collector() -> Callable[[], object]:
+    if "collector" in OFF or not gc.isenabled():
+        return no_change
+    gc.disable()
+    return gc.enable
+
+
+uncollected = SharedChange(_without_collector)
+"""Python's garbage collector is off within."""
+
+
 @contextlib.contextmanager
 def making() -> Iterator[None]:
     """Inside, programs are made: NumPyro does not check, large batches of matrices are taken apart
-    (lapack.py), and XLA's options may ask for whole loops (whole_loops.py)."""
-    with lapack.guarded(), whole_loops.enabled(), unchecked():
+    (lapack.py), XLA's options may ask for whole loops (whole_loops.py), and
+    no garbage is collected."""
+    with lapack.guarded(), whole_loops.enabled(), unchecked(), uncollected():
         yield
