@@ -12,7 +12,7 @@ from jax import lax
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import long_chains as chain_pieces
+from probml.elimination.chains import sums as chain_sums
 from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
 from probml.factors import sequences
@@ -162,7 +162,7 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
         return sequences.factor(plan, [in_pieces(plan, chunk_factor, rows, taps), *beside], moves,
                                 steps,
                                 size, hard)
-    return sequences.of_rows(plan, chain_pieces.evidence(*_cut(
+    return sequences.of_rows(plan, chain_sums.in_pieces(*_cut(
         plan, inside, given, moves, rows, count, own, taps is not None, more)))
 
 

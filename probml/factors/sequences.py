@@ -16,10 +16,9 @@ import jax.numpy as jnp
 from probml.device.rows import Steps
 from probml.elimination import elimination
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import chain_sums as chains
-from probml.elimination.chains import long_chains as chain_pieces
-from probml.elimination.chains.arithmetic import Chain
-from probml.elimination.chains.walk import Pieces, Tables
+from probml.elimination.chains import sums as chain_sums
+from probml.elimination.chains.arithmetic import Chain, Way
+from probml.elimination.chains.walk import Pieces, Tables, count_of
 from probml.elimination.factor import Factor
 from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
@@ -44,6 +43,11 @@ LARGE = 2**18  # numbers of a message from which it is not all there at once
 IN_CACHE = 2**17  # else so many numbers at a time
 
 
+def way_of(steps: Steps) -> Way:
+    """How a pass goes along the steps."""
+    return Way(steps.blocks, steps.parallel, steps.wide)
+
+
 def width_of(plan: Plan) -> int:
     """Numbers of a step that what is seen of it makes on the way to its factors, about."""
     width = 1
@@ -61,9 +65,7 @@ def count_pieces(plan: Plan, steps: Steps, rows: int) -> int:
     lanes, width = rows * steps.blocks, width_of(plan)
     if steps.length * lanes * width <= HELD:
         return 1
-    size = max(PIECE // (lanes * width), 1)
-    return next(count for count in range(max(steps.length // size, 1), steps.length + 1)
-                if steps.length % count == 0)
+    return count_of(steps.length, PIECE // (lanes * width))
 
 
 def within(plan: Plan, factors: Sequence[Factor], hard: bool = False) -> Factor:
@@ -206,7 +208,7 @@ def factor(
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
             return of_rows(plan, chain_best.best(chain, steps.blocks))
-        return of_rows(plan, chains.evidence(chain, steps.blocks, steps.parallel, steps.wide))
+        return of_rows(plan, chain_sums.evidence(chain, way_of(steps)))
     left = within(plan, factors, hard)
     log = spread(left.log, left.names, plan.along)
     log = jnp.broadcast_to(log, (steps.length * rows * steps.blocks, *log.shape[1:]))
@@ -219,7 +221,7 @@ def factor(
 
 def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """Into how many pieces the steps are cut that are summed over one after another, each in cache,
-    by chains/long_chains.py; 1 where they are few, or where it cannot be used: transitions that
+    by chains/sums.py; 1 where they are few, or where it cannot be used: transitions that
     differ between steps, logs throughout, numbers that a sampler moves, machines that go through
     all steps at once.
 
@@ -234,16 +236,14 @@ def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     if moving or steps.wide or steps.parallel or plan.carried \
             or steps.length * lanes * states < LARGE:
         return 1
-    size = max(IN_CACHE // (lanes * (width + 2 * states)), 1)
-    return next(count for count in range(max(steps.length // size, 1), steps.length + 1)
-                if steps.length % count == 0)
+    return count_of(steps.length, IN_CACHE // (lanes * (width + 2 * states)))
 
 
 class Cut(NamedTuple):
-    """Chains whose steps are cut into pieces, as chains/long_chains.py takes them."""
+    """Chains whose steps are cut into pieces, as chains/sums.py takes them."""
 
     emit: Callable
-    blocks: int
+    way: Way
     tables: Tables
     pieces: Pieces
 
@@ -269,9 +269,9 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
 
     initial, transition = tables(plan, moves, steps, rows)
     alive = steps.rows.weights
-    alive = None if alive is None else alive.reshape(count, size, lanes)
+    alive = None if alive is None else alive.reshape(-1, lanes)
     own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
-    return Cut(emit, steps.blocks, Tables(initial, transition[0], alive),
+    return Cut(emit, way_of(steps), Tables(initial, transition, alive),
                Pieces((pieces.shared, less), pieces.told, own, fixed, pieces.blank))
 
 
@@ -288,7 +288,7 @@ def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], st
             for which in (True, False)}
     # some array must say how many pieces there are
     places = jnp.arange(steps.length)
-    return of_rows(plan, chain_pieces.evidence(*cut_of(
+    return of_rows(plan, chain_sums.in_pieces(*cut_of(
         plan, count, emitted, moves, steps, rows,
         Pieces(logs[True], None, logs[False], places))))
 
