@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.elimination import orders
 from probml.elimination.factor import Factor, Swept
 from probml.elimination.semiring import Semiring
 from probml.jaxpr.memo import memo
@@ -122,25 +123,19 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
 
 def _tree(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) -> _Tree:
     """Which bucket meets which factors and messages: that of the first of their names to go."""
-    turn, last = {u: i for i, u in enumerate(order)}, len(order)
     size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
             for u, k in zip(scope, shape, strict=True)}
-
-    def first(scope: tuple) -> int:
-        return min((turn[u] for u in scope if u in turn), default=last)
-
-    tree = _Tree(order, size, [[] for _ in range(last + 1)], [], [], [], [])
-    for i, scope in enumerate(scopes):
-        tree.meets[first(scope)].append(_Met(False, i, scope))
-    for i, own in enumerate(order):
-        met = tree.meets[i]
-        around = tuple(dict.fromkeys(u for each in met for u in each.scope if u != own))
-        tree.around.append(around)
+    found, left = orders.buckets(scopes, order)
+    every = [_Met(i >= len(scopes), i - len(scopes) * (i >= len(scopes)), scope)
+             for i, scope in enumerate((*scopes, *(bucket.others for bucket in found)))]
+    tree = _Tree(order, size, [[every[i] for i in bucket.tables] for bucket in found],
+                 [bucket.others for bucket in found], [], [], [])
+    for own, around, met in zip(order, tree.around, tree.meets, strict=True):
         tree.level.append(1 + max((tree.level[each.number] for each in met if each.message),
                                   default=-1))
         tree.rows.append(any(_differs(tree, shared, each) for each in met))
         tree.wide.append(size[own] * tree.entries(around) >= WIDE)
-        tree.meets[first(around)].append(_Met(True, i, around))
+    tree.meets.append([every[i] for i, _ in left])
     tree.level.append(1 + max(tree.level, default=-1))
     tree.wide.append(False)
     return tree

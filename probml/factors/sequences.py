@@ -202,9 +202,6 @@ def factor(
     """What the steps say of each row: log of the sum over all that is hidden in them, (rows,
     *states of the row's variables)."""
     if plan.chains:
-        if not hard and pairs is None and (count := held_apart(
-            plan, steps, rows, sum(math.prod(f.log.shape[1:]) for f in factors))) > 1:
-            return _of_pieces(plan, factors, moves, steps, rows, count)
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
             return of_rows(plan, chain_best.best(chain, steps.blocks))
@@ -221,20 +218,15 @@ def factor(
 
 def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """Into how many pieces the steps are cut that are summed over one after another, each in cache,
-    by chains/sums.py; 1 where they are few, or where it cannot be used: transitions that
-    differ between steps, logs throughout, numbers that a sampler moves, machines that go through
-    all steps at once.
+    by chains/sums.py; 1 where they are few, or where it cannot be used: numbers that a sampler
+    moves, machines that go through all steps at once.
 
     Args:
         width: numbers of a step that its emissions are made of.
     """
-    structure, lanes = plan.structure, rows * steps.blocks
+    lanes = rows * steps.blocks
     states = math.prod(plan.variables[n].states for n in (*plan.along, *plan.chains))
-    moving = any(i in structure.timed for n in plan.chains for i in structure.sites[n].inputs) \
-        or any(structure.sites[p].time is not None for n in plan.chains
-               for p in structure.sites[n].parents)
-    if moving or steps.wide or steps.parallel or plan.carried \
-            or steps.length * lanes * states < LARGE:
+    if steps.parallel or plan.carried or steps.length * lanes * states < LARGE:
         return 1
     return count_of(steps.length, IN_CACHE // (lanes * (width + 2 * states)))
 
@@ -273,24 +265,6 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
     own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
     return Cut(emit, way_of(steps), Tables(initial, transition, alive),
                Pieces((pieces.shared, less), pieces.told, own, fixed, pieces.blank))
-
-
-def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps,
-               rows: int, count: int) -> Factor:
-    """`factor` of steps whose own factors are there."""
-    alone = [len(f.log) == 1 for f in factors]
-
-    def emitted(shared, told, own, fixed):
-        held = {True: iter(shared), False: iter(own[0])}
-        return [Factor(next(held[all_]), f.names) for all_, f in zip(alone, factors, strict=True)]
-
-    logs = {which: tuple(f.log for all_, f in zip(alone, factors, strict=True) if all_ == which)
-            for which in (True, False)}
-    # some array must say how many pieces there are
-    places = jnp.arange(steps.length)
-    return of_rows(plan, chain_sums.in_pieces(*cut_of(
-        plan, count, emitted, moves, steps, rows,
-        Pieces(logs[True], None, logs[False], places))))
 
 
 def by_step(array: jax.Array) -> jax.Array:

@@ -42,12 +42,14 @@ class Way(NamedTuple):
     wide: bool = False
 
 
+UNCUT = Way()
+
+
 class Arithmetic(NamedTuple):
     """What a step does with weights; a pass is the same for all.
 
     Attributes:
-        weights, logs: of logarithms → in the space of the pass, and back.
-        reduce: (logs, axis) → their sum, or maximum.
+        weights: logarithms → in the space of the pass.
         seen: (weights ahead of a step, its log emissions, axis of states) → the weights behind it,
             and the log of their scale.
         move: (moves, weights of a step, whether the next counts) → the weights ahead of the next,
@@ -57,8 +59,6 @@ class Arithmetic(NamedTuple):
     """
 
     weights: Callable
-    logs: Callable
-    reduce: Callable
     seen: Callable
     move: Callable
     slack: Callable
@@ -144,11 +144,11 @@ def _in_logs(reduce: Callable, move: Callable, pointers: bool) -> Arithmetic:
     def slack(high: jax.Array) -> jax.Array:  # weights lie below 0
         return ALIKE * jnp.finfo(high.dtype).eps * (1 - finite(high))
 
-    return Arithmetic(lambda log: log, lambda log: log, reduce, seen, move, slack, pointers)
+    return Arithmetic(lambda log: log, seen, move, slack, pointers)
 
 
 SUMS = Arithmetic(
-    jnp.exp, log_of, log_sum, seen_at, lambda moves, new, alive: (one_step(moves, new), new),
+    jnp.exp, seen_at, lambda moves, new, alive: (one_step(moves, new), new),
     lambda high: ALIKE * jnp.finfo(high.dtype).eps * high + jnp.finfo(high.dtype).tiny * 2**20)
 WIDE = _in_logs(log_sum, lambda moves, new, alive: (log_sum(new[:, :, None] + moves, 1), new),
                 False)

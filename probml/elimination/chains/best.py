@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chains.arithmetic import BEST, Chain, Way
+from probml.elimination.chains.arithmetic import BEST, UNCUT, Chain, Way
 from probml.elimination.chains.paths import followed
 from probml.elimination.chains.walk import Pieces, Tables, Walk, cut, forward, given
 from probml.numerics.logs import floored, unfloored
 
 
-def maximise(chain: Chain, way: Way = Way()) -> tuple[jax.Array, jax.Array]:
+def maximise(chain: Chain, way: Way = UNCUT) -> tuple[jax.Array, jax.Array]:
     """The most probable path: its log weight (G, rows), and its states (L, G, M), int32.
 
     Steps that do not count have the last state before them. Ties go to the lowest state, the last

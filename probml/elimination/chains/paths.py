@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.elimination.chains.arithmetic import (
+    UNCUT,
     UNROLLED,
     Chain,
     Way,
@@ -35,7 +36,7 @@ def _moves(walk: Walk, tables: jax.Array) -> jax.Array | None:
     return walk.arithmetic.weights(tables[1:]) if walk.timed else None
 
 
-def filtered(chain: Chain, way: Way = Way()) -> tuple[jax.Array, jax.Array, jax.Array]:
+def filtered(chain: Chain, way: Way = UNCUT) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What is known as time goes on: p(state_t | steps before t) and log p(step t | steps before t)
     up to t's own emission.
 
@@ -60,7 +61,7 @@ def filtered(chain: Chain, way: Way = Way()) -> tuple[jax.Array, jax.Array, jax.
     return normalised(ahead, 2)[0], alphas, earlier
 
 
-def draw(chain: Chain, key: jax.Array, way: Way = Way()) -> tuple[jax.Array, jax.Array]:
+def draw(chain: Chain, key: jax.Array, way: Way = UNCUT) -> tuple[jax.Array, jax.Array]:
     """One joint draw of each row's path (forward filtering, backward sampling: Scott 2002): log
     evidence (G, rows), states (L, G, M)."""
     walk, found, alphas = _passed(chain, way)

@@ -37,6 +37,7 @@ from jax import lax
 from probml.elimination.chains.arithmetic import (
     PRECISE,
     SUMS,
+    UNCUT,
     WIDE,
     Chain,
     Way,
@@ -59,7 +60,7 @@ from probml.elimination.chains.walk import (
 )
 
 
-def evidence(chain: Chain, way: Way = Way()) -> jax.Array:
+def evidence(chain: Chain, way: Way = UNCUT) -> jax.Array:
     """log Σ over all paths of the product of a chain's weights, (G, rows), in nats; −∞ where no
     path is possible.
 
@@ -143,7 +144,7 @@ def _slopes(emit: Callable, way: Way, kept: tuple, slope: jax.Array) -> tuple:
     share = _Share(lanes, tables.transition.shape[1:],
                    walk.timed or tables.transition.shape[-1] > 1)
     last = jnp.exp(found.last) if way.wide else found.last
-    last = last if found.after is None else normalised(last * jnp.exp(found.after), 1)[0]
+    last = last if found.after is None else normalised(last * found.after, 1)[0]
 
     def piece(carry: tuple, at: Any) -> tuple:
         gamma, count, of_shared, of_blank = carry

@@ -9,6 +9,7 @@ steps is the block's whatever entered it. When the blocks have been joined, the 
 passed again, and as many more, in which what is left of the rows' difference is lost.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from probml.elimination.chains.arithmetic import (
     Way,
     lanes_of,
     one_step,
+    one_step_back,
     split_blocks,
 )
 from probml.numerics.logs import finite, log_of
@@ -60,7 +62,7 @@ class Pieces(NamedTuple):
 class Pass(NamedTuple):
     """A forward pass: log evidence, or that of the best path, (G, rows); what is kept of every step
     (P, S, G, K, M); the weights of each lane's last; and of chains in blocks the weights before
-    every lane, and what follows it, in logs, where these are sums."""
+    every lane, and, of sums, of what follows it."""
 
     total: jax.Array
     kept: jax.Array
@@ -70,8 +72,8 @@ class Pass(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """Blocks as matrices in logs: from the state before a block to the one at its end, (B, G, from,
-    [to,] rows), each row's sum, or best, 0; and that."""
+    """Blocks as matrices: from the state before a block to the one at its end, (B, G, from, [to,]
+    rows), and the log of the scale of each row."""
 
     scale: jax.Array
     end: jax.Array
@@ -181,7 +183,7 @@ class Walk:
                 step, (ahead, ahead) if pointers else (ahead,), (log, leaving, later))
             return moved, (kept, scales.sum(0), last[0] if pointers else kept[-1])
 
-        if self.count == 1 or self.arithmetic is not SUMS:
+        if self.emit is given or self.count == 1 or self.arithmetic is not SUMS:
             return careful()
         # the best emission of all states is taken out, for all steps at once; where those that can
         # be reached are so far below it that range is lost, the best of these, step by step
@@ -329,55 +331,52 @@ def _forward_in_blocks(walk: Walk) -> Pass:
     single = (met < count) & forgot((met, p, new, scale))
     transfer = Transfer(
         split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
-        split_blocks(arithmetic.logs(jnp.where(single[:, None, None], last[:, None], new)),
-                     blocks))
-    before = arithmetic.weights(lanes_of(_before(transfer, arithmetic.reduce, walk.way.parallel)))
+        split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
+    before = lanes_of(_before(transfer, arithmetic, walk.way.parallel))
     again = jnp.minimum(2 * met + 1, count)
     _, kept, scales, ends = lax.fori_loop(0, again, filter_piece,
                                           (walk.entering(before), kept, scales, last))
     after = None if arithmetic.pointers else lanes_of(
-        _after(transfer, arithmetic.reduce, walk.way.parallel))
+        _after(transfer, arithmetic, walk.way.parallel))
     return Pass(walk.total(scales.sum(0)), kept, jnp.where(again == count, ends, last), before,
                 after)
 
 
-def _joined(reduce: Callable, first: Transfer, second: Transfer) -> Transfer:
+def _joined(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
     """One block after another, as one: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
-    ways = second.scale[..., :, None, :] + second.end  # (.., j, k, rows)
-    log = reduce(first.end[..., :, :, None, :] + ways[..., None, :, :, :], -3)
-    scale = reduce(log, -2)
-    return Transfer(first.scale + scale, log - finite(scale)[..., None, :])
+    new, factor = arithmetic.seen(first.end, second.scale[..., None, :, :], -2)
+    rows = jax.vmap(jax.vmap(lambda end, row: arithmetic.move(end, row, None)[0], (None, 1), 1))
+    return Transfer(first.scale + factor, rows(second.end, new))
 
 
-def _before(transfer: Transfer, reduce: Callable, parallel: bool) -> jax.Array:
-    """The log weights of the states before every block, (B, G, K, rows), their sum, or best, 0; of
-    the first block, nothing of use."""
+def _before(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
+    """The weights of the states before every block, (B, G, K, rows); of the first block, nothing of
+    use. A block is a step of a chain, whose emissions are its scales."""
     if parallel:
-        found = lax.associative_scan(lambda a, b: _joined(reduce, a, b), transfer).end[:, :, 0]
+        found = lax.associative_scan(functools.partial(_joined, arithmetic), transfer).end[:, :, 0]
         # all rows of the first block are equal
         return jnp.concatenate([found[:1], found[:-1]])
 
     def step(before: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
-        log = reduce((before + block.scale)[:, :, None] + block.end, 1)
-        return log - finite(reduce(log, 1))[:, None], before
+        new, _ = arithmetic.seen(before, block.scale, 1)
+        return arithmetic.move(block.end, new, None)[0], before
 
     first = transfer.end[0, :, 0]
     _, found = lax.scan(step, first, jax.tree.map(lambda leaf: leaf[1:], transfer))
     return jnp.concatenate([first[None], found])
 
 
-def _after(transfer: Transfer, reduce: Callable, parallel: bool) -> jax.Array:
-    """log p(all that follows | state at the end of a block), up to a constant: (B, G, K, rows)."""
-    nothing = jnp.zeros_like(transfer.scale[:1])
+def _after(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
+    """p(all that follows | state at the end of a block), up to a factor: (B, G, K, rows)."""
+    nothing = jnp.ones_like(transfer.scale[:1])
     if parallel:
-        found = lax.associative_scan(lambda a, b: _joined(reduce, b, a), transfer,
+        found = lax.associative_scan(lambda a, b: _joined(arithmetic, b, a), transfer,
                                      reverse=True).scale
-        return jnp.concatenate([found - finite(found.max(2, keepdims=True)), nothing])[1:]
+        return jnp.concatenate([jnp.exp(found - finite(found.max(2, keepdims=True))), nothing])[1:]
 
     def step(after: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
-        log = block.scale + reduce(block.end + after[:, None], 2)
-        log = log - finite(log.max(1, keepdims=True))
-        return log, log
+        new, _ = arithmetic.seen(one_step_back(block.end, after), block.scale, 1)
+        return new, new
 
     _, found = lax.scan(step, nothing[0], jax.tree.map(lambda leaf: leaf[1:], transfer),
                         reverse=True)
