@@ -257,9 +257,7 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
                           axis_size=len(weights))(row_environment(plan, known, every, name))
         parents = switches.parents
-        bound = over_states(plan, lambda *states, s=switches: s.at(
-            s.order.state, dict(zip(s.parents, states, strict=True))
-        ), parents)
+        bound = over_states(plan, lambda env, s=switches: s.at(s.order.state, env), {}, parents)
         place = jnp.argsort(number)
         count = jnp.searchsorted(number[place], bound.reshape(-1), side=order.side, method="sort")
         logs = logs[place]

@@ -93,11 +93,8 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
     at, fixed = rows.steps.rows if timed else rows, environment(plan, params, known)
 
     def row_tables(varying):
-        def tables(*states):
-            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
-            return site.family.natural(plan.structure.cells(name, env), 0.0)
-
-        return over_states(plan, tables, parents)
+        return over_states(plan, lambda env: site.family.natural(
+            plan.structure.cells(name, env), 0.0), {**fixed, **varying}, parents)
 
     logs = jax.vmap(row_tables)(row_environment(plan, known, at, name))
     return {a: uncelled(leaf, 1 + len(parents)) for a, leaf in logs.items()}

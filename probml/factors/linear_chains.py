@@ -114,10 +114,7 @@ def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
 def over(plan: Plan, params: Mapping, known: Known, group: Group,
           function: Callable[[dict], Any]) -> Any:
     """function(env) over the states beside a group: leaves (*states, ...)."""
-    fixed, reach = group_environment(plan, params, known), plan.reach(group)
-    return over_states(plan, lambda *states: function(
-        {**fixed, **dict(zip(reach, states, strict=True))}
-    ), reach)
+    return over_states(plan, function, group_environment(plan, params, known), plan.reach(group))
 
 
 def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> dict:
