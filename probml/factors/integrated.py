@@ -6,7 +6,6 @@ taken over all.
 """
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,8 +20,7 @@ from probml.factors import chain_statistics, linear_chains, shared_nodes
 from probml.factors.naturals import environment, group_environment, over_states, states_of
 from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
-from probml.latents.chains import linear_chain
-from probml.latents.latent import Group, Moments
+from probml.latents.latent import Group, Moments, placed, places
 from probml.latents.quadrature import again
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -207,7 +205,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
         along: group along time → the means of its latents, (b, *states of its reach, p).
         size: b.
     """
-    fixed, scope, sites = environment(plan, params, known), plan.scope(name), plan.structure.sites
+    fixed, scope = environment(plan, params, known), plan.scope(name)
     hidden = [p for p in (name, *plan.structure.named[name].parents) if p in plan.hidden
               and p not in plan.numbers]
     if hidden:
@@ -229,8 +227,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                                            seen[group.name])
 
             def at(flat):
-                return over({**env, **{latent: sites[latent].place(value) for latent, value
-                                       in split(plan, group, flat).items()}}, left[1:])
+                return over({**env, **placed(plan.structure, group, flat)}, left[1:])
 
             if isinstance(found, Moments):  # of what is affine in them
                 return at(found.mean)
@@ -242,7 +239,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
         def at(states, means):
             env = {**fixed, **own, **dict(zip(scope, states, strict=True))}
             for group in timed:
-                env |= linear_chain.placed(plan.structure, group, means[group.name])
+                env |= placed(plan.structure, group, means[group.name])
             return over(env, groups)
 
         for i in reversed(range(len(scope))):
@@ -286,13 +283,8 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
 
 def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     """(..., p) of a group → each latent's own (..., *cells)."""
-    out, start = {}, 0
-    for name in group.names:
-        shape = plan.structure.sites[name].cells
-        size = math.prod(shape)
-        out[name] = flat[..., start : start + size].reshape(*flat.shape[:-1], *shape)
-        start += size
-    return out
+    return {name: flat[..., part].reshape(*flat.shape[:-1], *plan.structure.sites[name].cells)
+            for name, part in places(plan.structure, group.names).items()}
 
 
 def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,

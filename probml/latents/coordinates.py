@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
 from probml.latents import hidden_cells
-from probml.latents.latent import Group, Seen, over
+from probml.latents.latent import Group, Seen, over, placed, places
 from probml.structure.densities import log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -130,20 +130,17 @@ def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Calla
 def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
     """Cells of the latents behind one another, (p,) → log p(latents, what is seen)."""
     summed = hidden_cells.sites_with_hidden_cells(structure, group)
+    where = places(structure, group.names)
 
     def at(values: jax.Array) -> jax.Array:
-        here, total, start = dict(env), jnp.zeros(()), 0
+        here, total = {**env, **placed(structure, group, values)}, jnp.zeros(())
         for name in (name for name in group.sites if name not in summed):
             site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-            if name in group.names:
-                count = math.prod(site.cells)
-                x, mask = values[start : start + count].reshape(site.cells), None
-                start += count
+            if name in where:
+                x, mask = values[where[name]], None
             if x is not None:
                 total += log_density(structure, site, here, x.reshape(site.cells),
                                      None if mask is None else mask.reshape(site.cells))
-            if name in group.names:
-                here[name] = site.place(x)
         return total + hidden_cells.log_sum(structure, group, here, seen)
 
     return at
