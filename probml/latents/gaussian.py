@@ -55,23 +55,9 @@ class Gaussian:
     breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
-        for name in group.sites:
-            site = structure.sites[name]
-            if site.kind not in KINDS:
-                return (f"'{name}' is {site.kind}" if name in group.names
-                        else f"'{name}', which depends on '{group.name}', is {site.kind}")
-            if site.time is not None:
-                return f"'{name}' is part of a chain"
-            for argument, uses in structure.row_uses(name).items():
-                for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
-                    if argument != "loc":
-                        return f"'{latent}' enters the {argument} of '{name}'"
-                    bent = any(step not in PLAIN for step, _ in use.coordinate)
-                    if use.level > Level.AFFINE or bent or not is_location_affine(structure,
-                                                                                  group.names,
-                                                                                      name):
-                        return f"'{latent}' enters the location of '{name}' not affinely"
-        return None
+        timed = next((n for n in group.sites if structure.sites[n].time is not None), None)
+        why = not_affine(structure, group, dict.fromkeys(KINDS, ("loc",)))
+        return why if why or timed is None else f"'{timed}' is part of a chain"
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return _posterior(structure, group, env, seen).log
@@ -209,6 +195,29 @@ def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
         square, log = left[..., 0, 0] / root**2, jnp.log(root)
     log += 0.5 * LOG_TWO_PI * left.shape[-1]
     return -jnp.where(count > 0, 0.5 * square + count * log, 0.0).sum()
+
+
+def not_affine(structure: Structure, group: Group,
+               moved: Mapping[str, tuple[str, ...]]) -> str | None:
+    """Why the sites of a group do not depend on its latents affinely, in words; None: they do.
+
+    Args:
+        moved: kind of a site → the arguments through which they may.
+    """
+    for name in group.sites:
+        site = structure.sites[name]
+        if site.kind not in moved:
+            return (f"'{name}' is {site.kind}" if name in group.names
+                    else f"'{name}', which depends on '{group.name}', is {site.kind}")
+        for argument, uses in structure.row_uses(name).items():
+            for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
+                if argument not in moved[site.kind]:
+                    return f"'{latent}' enters the {argument} of '{name}'"
+                bent = any(step not in PLAIN for step, _ in use.coordinate)
+                if use.level > Level.AFFINE or bent or not is_location_affine(
+                        structure, group.names, name, argument):
+                    return f"'{latent}' enters the {argument} of '{name}' not affinely"
+    return None
 
 
 @memo(1024)

@@ -20,8 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import block_diag, solve_triangular
 
-from probml.jaxpr.levels import Level
-from probml.latents.gaussian import KINDS, PLAIN, is_location_affine
+from probml.latents.gaussian import KINDS, not_affine
 from probml.latents.latent import Group, placed, places
 from probml.latents.pooled_normal import locations
 from probml.latents.residuals import root_of
@@ -65,23 +64,10 @@ class LinearChain:
         sites = structure.sites
         if not any(sites[name].chain for name in group.names):
             return "no chain is among them"
-        for name in group.sites:
-            site = sites[name]
-            if site.kind not in MOVED:
-                return (f"'{name}' is {site.kind}" if name in group.names
-                        else f"'{name}', which depends on '{group.name}', is {site.kind}")
-            if name not in group.names and site.time is None:
-                return f"'{name}' has no time steps"
-            for argument, uses in structure.row_uses(name).items():
-                for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
-                    if argument not in MOVED[site.kind]:
-                        return f"'{latent}' enters the {argument} of '{name}'"
-                    bent = any(step not in PLAIN for step, _ in use.coordinate)
-                    if use.level > Level.AFFINE or bent or not is_location_affine(structure,
-                                                                                  group.names,
-                                                                                  name, argument):
-                        return f"'{latent}' enters the {argument} of '{name}' not affinely"
-        return None
+        timeless = next((name for name in group.sites
+                         if name not in group.names and sites[name].time is None), None)
+        why = not_affine(structure, group, MOVED)
+        return why if why or timeless is None else f"'{timeless}' has no time steps"
 
 
 def first(structure: Structure, group: Group, env: Mapping) -> Moves:
