@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from probml.elimination import orders
-from probml.elimination.factor import Factor, Swept, add
+from probml.elimination.factor import Factor, Swept, add, grouped
 from probml.elimination.orders import Bucket
 from probml.elimination.semiring import Semiring
 from probml.numerics.logs import exp_below, finite_max, huge, least, log_of, log_sum, maximum
@@ -65,12 +65,7 @@ def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring,
 def _sum_step(arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, jax.Array]:
     """Sums the last name out of a bucket: the message (linear, maximum 1 per row) and its log scale
     (rows,)."""
-    hosts: list[list[int]] = []
-    for i in sorted(range(len(arrays)), key=lambda i: (len(scopes[i]), arrays[i].shape[0]),
-                    reverse=True):
-        host = next((g for g in hosts if set(scopes[i]) <= set(scopes[g[0]])
-                     and arrays[i].shape[0] <= arrays[g[0]].shape[0]), None)
-        hosts.append([i]) if host is None else host.append(i)
+    hosts = grouped(scopes, [len(array) for array in arrays])
     scale, operands = jnp.zeros(1, arrays[0].dtype), []
     for group in hosts:
         value, scope = arrays[group[0]], scopes[group[0]]

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.elimination import orders
-from probml.elimination.factor import Factor
+from probml.elimination.factor import Factor, grouped
 from probml.jaxpr.memo import memo
 from probml.numerics.logs import finite, huge, least, log_of
 
@@ -68,16 +68,12 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
     found, left = orders.buckets(scopes, order)
     buckets: list[_Bucket] = []
     for name, near, axes, others in found:
-        groups: list[list[int]] = []
-        for j in sorted(range(len(near)), reverse=True,
-                        key=lambda j: (len(axes[j]), rows[near[j]], -near[j])):
-            i = near[j]
-            host = next((g for g in groups if set(axes[j]) <= set(axes[g[0]])
-                         and rows[i] <= rows[near[g[0]]]
-                         # messages in double precision reach far enough as they are
-                         and (single or near[g[0]] < len(scopes)
-                              and (i < len(scopes) or rows[i] == 1))), None)
-            groups.append([j]) if host is None else host.append(j)
+        def joins(j: int, first: int, near: tuple[int, ...] = near) -> bool:
+            # messages in double precision reach far enough as they are
+            return single or near[first] < len(scopes) and (near[j] < len(scopes)
+                                                            or rows[near[j]] == 1)
+
+        groups = grouped(axes, [rows[i] for i in near], joins)
         buckets.append(_Bucket(near, axes, tuple(map(tuple, groups)),
                                tuple(size[u] for u in (*others, name)), len(rows)))
         rows.append(max(rows[i] for i in near))

@@ -115,15 +115,12 @@ class Quadrature:
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, seen, self.nodes)
-        logs = jax.vmap(lambda u: joint(*_transform_node(structure, group, env, u)))(place) + share
+        _, logs = _weighed(structure, group, env, seen, self.nodes)
         return where_seen(own, lambda x: joint(x, 0.0), jax.nn.logsumexp(logs))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
-        joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, seen, self.nodes)
-        values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
-        weights = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
+        values, logs = _weighed(structure, group, env, seen, self.nodes)
+        weights, own = jax.nn.softmax(logs), seen.get(group.name, (None, None))
         values = where_seen(own, lambda x: jnp.broadcast_to(x, values.shape), values)
         return Nodes((weights @ values)[None], values[:, None], weights)
 
@@ -133,13 +130,11 @@ class Quadrature:
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
         """By inversion, the density linear between nodes ten times as dense."""
-        joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, seen, 10 * self.nodes)
-        values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
-        mass = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
+        values, logs = _weighed(structure, group, env, seen, 10 * self.nodes)
+        mass = jax.nn.softmax(logs)
         total = jnp.cumsum(mass) - 0.5 * mass
         drawn = jnp.interp(jax.random.uniform(key, dtype=values.dtype), total, values)
-        return where_seen(own, lambda x: x, drawn)[None]
+        return where_seen(seen.get(group.name, (None, None)), lambda x: x, drawn)[None]
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Nodes) -> jax.Array:
@@ -147,6 +142,15 @@ class Quadrature:
         logs = jax.vmap(lambda value: joint(value, 0.0))(moments.values[:, 0])
         live = moments.weights > 0
         return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
+
+
+def _weighed(structure: Structure, group: Group, env: Mapping, seen: Seen,
+             count: int) -> tuple[jax.Array, jax.Array]:
+    """The number at so many nodes, and the logarithms of what each adds to the integral."""
+    joint, _ = joint_density(structure, group, env, seen)
+    place, share = _nodes(structure, group, env, seen, count)
+    values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
+    return values, jax.vmap(joint)(values, volumes) + share
 
 
 def joint_density(structure: Structure, group: Group, env: Mapping,
