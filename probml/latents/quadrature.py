@@ -34,11 +34,9 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
-from probml.latents import hidden_cells
-from probml.latents.coordinates import known_beforehand
-from probml.latents.latent import Group, Latent, Seen, over
+from probml.latents.coordinates import known_beforehand, log_joint
+from probml.latents.latent import Group, Latent, Seen
 from probml.numerics.optimum import Newton, maximize
-from probml.structure.densities import log_density
 from probml.structure.structure import Structure
 
 NODES, REACH = 61, 6.0
@@ -156,23 +154,9 @@ def _weighed(structure: Structure, group: Group, env: Mapping, seen: Seen,
 def joint_density(structure: Structure, group: Group, env: Mapping,
                   seen: Seen) -> tuple[Callable, tuple]:
     """(z, log volume) → log p(z, what is seen below) + volume; and what is seen of z itself."""
-    site, summed = structure.sites[group.name], hidden_cells.sites_with_hidden_cells(structure,
-                                                                                     group)
-
-    def at(value: jax.Array, volume: jax.Array) -> jax.Array:
-        def logs(env: Mapping) -> jax.Array:
-            here = {**env, group.name: site.place(value)}
-            total = log_density(structure, site, env, jnp.reshape(value, site.cells), None)
-            for name in (name for name in group.sites if name in seen and name != group.name
-                         and name not in summed):
-                child, (x, mask) = structure.sites[name], seen[name]
-                total += log_density(structure, child, here, x.reshape(child.cells),
-                                     None if mask is None else mask.reshape(child.cells))
-            return total + hidden_cells.log_sum(structure, group, here, seen)
-
-        return volume + over(env, logs)
-
-    return at, seen.get(group.name, (None, None))
+    log = log_joint(structure, group, env, seen)
+    return (lambda value, volume: volume + log(jnp.reshape(value, -1)),
+            seen.get(group.name, (None, None)))
 
 
 def where_seen(own: tuple, function: Callable, otherwise: jax.Array) -> jax.Array:
