@@ -17,7 +17,7 @@ from probml.device.rows import Steps
 from probml.elimination import elimination
 from probml.elimination.chains import best as chain_best
 from probml.elimination.chains import sums as chain_sums
-from probml.elimination.chains.arithmetic import Chain, Way
+from probml.elimination.chains.arithmetic import Chain, Way, followed
 from probml.elimination.chains.walk import Pieces, Tables, count_of
 from probml.elimination.factor import Factor
 from probml.families.likelihoods.categorical import ONE_HOT
@@ -182,11 +182,8 @@ def chain_of(
 
 def _left(steps: Steps, rows: int) -> jax.Array:
     """Which steps a next one that counts follows, (L, lanes)."""
-    length, lanes = steps.length, rows * steps.blocks
-    alive = jnp.ones((length, lanes), bool) if steps.rows.weights is None \
-        else steps.rows.weights.reshape(length, lanes)
-    wrapped = jnp.roll(alive[:1], -1, 1) & (jnp.arange(lanes) % steps.blocks < steps.blocks - 1)
-    return jnp.concatenate([alive[1:], wrapped])
+    shape, alive = (steps.length, rows * steps.blocks), steps.rows.weights
+    return followed(jnp.ones(shape, bool) if alive is None else alive.reshape(shape), steps.blocks)
 
 
 def of_rows(plan: Plan, log: jax.Array) -> Factor:

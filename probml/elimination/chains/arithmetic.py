@@ -165,6 +165,12 @@ def share_of(log: jax.Array, axis: int) -> jax.Array:
     return divide(weight, weight.sum(axis, keepdims=True))
 
 
+def followed(alive: jax.Array, blocks: int) -> jax.Array:
+    """Which steps one that counts follows, (L, M)."""
+    inner = jnp.arange(alive.shape[1]) % blocks < blocks - 1
+    return jnp.concatenate([alive[1:], jnp.roll(alive[:1], -1, 1) & inner])
+
+
 def split_blocks(leaf: jax.Array, blocks: int) -> jax.Array:
     """(..., lanes) → (B, ..., rows)."""
     return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chains.arithmetic import BEST, UNCUT, Chain, Way
-from probml.elimination.chains.paths import followed
+from probml.elimination.chains.arithmetic import BEST, UNCUT, Chain, Way, followed
+from probml.elimination.chains.paths import backtracked
 from probml.elimination.chains.walk import Pieces, Tables, Walk, cut, forward, given
 from probml.numerics.logs import floored, unfloored
 
@@ -35,8 +35,8 @@ def in_pieces(emit: Callable, way: Way, tables: Tables,
     found = forward(walk)
     between = None if found.before is None else walk.move_into(found.before)[1]
     pointers = found.kept.reshape(-1, *walk.whole)
-    states = followed(found.last.argmax(1).astype(pointers.dtype), lambda table: table,
-                      pointers[:-1], between, way.blocks)
+    states = backtracked(found.last.argmax(1).astype(pointers.dtype), lambda table: table,
+                         pointers[:-1], between, way.blocks)
     possible = jnp.repeat(found.total > -jnp.inf, way.blocks, -1)
     states = repeat_last_state(tables.alive, states, way.blocks)
     return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
@@ -46,9 +46,7 @@ def repeat_last_state(alive: jax.Array | None, states: jax.Array, blocks: int) -
     """The states, those of padding steps as the last before them."""
     if alive is None:
         return states
-    m = states.shape[-1]
-    following = jnp.roll(alive[:1], -1, 1) & (jnp.arange(m) % blocks < blocks - 1)
-    last = alive & ~jnp.concatenate([alive[1:], following])
+    last = alive & ~followed(alive, blocks)
     found = jnp.where(last[:, None], states, 0).sum(0, dtype=states.dtype)  # (G, M)
     found = found.reshape(len(found), -1, blocks).sum(-1, dtype=states.dtype)
     return jnp.where(alive[:, None], states, jnp.repeat(found, blocks, -1))
@@ -67,10 +65,8 @@ def best(chain: Chain, blocks: int = 1) -> jax.Array:
     wrapped = jnp.roll(hot[-1], 1, -1)  # the last step of the block before
     before = jnp.concatenate([wrapped[None], hot[:-1]])
     if chain.transition.shape[-1] == 1 and len(chain.transition) == 1:
-        moved = jnp.einsum("hij,tgim->tgjm", chain.transition[0, ..., 0],
-                           before) if chain.transition.shape[1] == 1 else jnp.einsum(
-            "gij,tgim->tgjm", chain.transition[0, ..., 0], before
-        )
+        own = chain.transition[0, ..., 0]
+        moved = jnp.einsum("gij,tgim->tgjm", jnp.broadcast_to(own, (g, *own.shape[1:])), before)
     else:
         moved = (chain.transition * before[:, :, :, None]).sum(2)
     moved = (moved * hot).sum(2)

@@ -76,9 +76,9 @@ def draw(chain: Chain, key: jax.Array, way: Way = UNCUT) -> tuple[jax.Array, jax
 
     ends = jnp.exp(found.last) if way.wide else found.last
     between = None if found.before is None else chosen(found.before, None, noise[0])
-    states = followed(_pick(ends, 1, noise[-1][:, None]), lambda now: chosen(*now),
-                      (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), between,
-                      way.blocks)
+    states = backtracked(_pick(ends, 1, noise[-1][:, None]), lambda now: chosen(*now),
+                         (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), between,
+                         way.blocks)
     possible = jnp.repeat(found.total > -jnp.inf, way.blocks, -1)
     return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
 
@@ -92,8 +92,8 @@ def _pick(weight: jax.Array, axis: int, noise: jax.Array) -> jax.Array:
                      weight.argmax(axis)).astype(kind(weight.shape[axis]))
 
 
-def followed(last: jax.Array, table: Callable, along: Any, between: jax.Array | None,
-             blocks: int) -> jax.Array:
+def backtracked(last: jax.Array, table: Callable, along: Any, between: jax.Array | None,
+                blocks: int) -> jax.Array:
     """States backwards from the last step, each given the next: (L, G, M).
 
     Every block is followed from all of its last states at once; which of them it was is then looked
