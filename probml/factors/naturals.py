@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known
-from probml.latents.latent import SETTINGS
+from probml.latents.latent import SETTINGS, over_grid
 from probml.plan.plan import Plan
 from probml.structure.densities import log_masses
 
@@ -41,13 +41,8 @@ def over_states(plan: Plan, function: Callable[..., Any], env: Mapping, parents:
                 *along: Any, axis: int = 0) -> Any:
     """function(env with the parents at their states, *along) over all states: one leading axis per
     parent; `along` have such axes, from `axis` on."""
-
-    def at(states: tuple[jax.Array, ...], along: tuple) -> Any:
-        return function({**env, **dict(zip(parents, states, strict=True))}, *along)
-
-    for i in reversed(range(len(parents))):
-        at = jax.vmap(at, (tuple(0 if j == i else None for j in range(len(parents))), axis))
-    return at(tuple(states_of(plan, parent) for parent in parents), along)
+    return over_grid(function, env, {parent: states_of(plan, parent) for parent in parents}, *along,
+                     axis=axis)
 
 
 def argument_table(plan: Plan, params: Mapping[str, jax.Array], known: Known,

@@ -164,6 +164,19 @@ def placed(structure: Structure, group: Group, flat: jax.Array) -> dict[str, jax
             for name, part in places(structure, group.names).items()}
 
 
+def over_grid(function: Callable[..., Any], env: Mapping, values: Mapping[str, jax.Array],
+              *along: Any, axis: int = 0) -> Any:
+    """function(env with each name at each of its values, *along): one leading axis per name;
+    `along` have such axes, from `axis` on."""
+
+    def at(states: tuple[jax.Array, ...], along: tuple) -> Any:
+        return function({**env, **dict(zip(values, states, strict=True))}, *along)
+
+    for i in reversed(range(len(values))):
+        at = jax.vmap(at, (tuple(0 if j == i else None for j in range(len(values))), axis))
+    return at(tuple(values.values()), along)
+
+
 def over(env: Mapping, function: Callable[[Mapping], Any]) -> Any:
     """function(env), or its mean over the settings of parameters that `env` has."""
     settings = env.get(SETTINGS)
