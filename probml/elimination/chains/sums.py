@@ -84,12 +84,13 @@ def in_pieces(emit: Callable, way: Way, tables: Tables, pieces: Pieces) -> jax.A
     Cost: O(T K²) a row, and emissions once; memory T K numbers a row with a gradient, else nothing
         of that size.
     """
-    return _passed(emit, way, tables, pieces).total
+    return _passed(emit, way, tables, pieces, False).total
 
 
-def walk_of(emit: Callable, way: Way, tables: Tables, pieces: Pieces, ends: bool = True) -> Walk:
+def walk_of(emit: Callable, way: Way, tables: Tables, pieces: Pieces, ends: bool = True,
+            keeps: bool = True) -> Walk:
     """The walk of a sum, in the space that the chain's range asks for."""
-    return Walk(emit, way, tables, pieces, WIDE if way.wide else SUMS, ends)
+    return Walk(emit, way, tables, pieces, WIDE if way.wide else SUMS, ends, keeps)
 
 
 def _alone(function: Callable, pieces: Pieces) -> Callable:
@@ -98,8 +99,8 @@ def _alone(function: Callable, pieces: Pieces) -> Callable:
     return one_by_one(function) if several else function
 
 
-def _passed(emit: Callable, way: Way, tables: Tables, pieces: Pieces) -> Pass:
-    return _alone(lambda tables, pieces: forward(walk_of(emit, way, tables, pieces)),
+def _passed(emit: Callable, way: Way, tables: Tables, pieces: Pieces, keeps: bool = True) -> Pass:
+    return _alone(lambda tables, pieces: forward(walk_of(emit, way, tables, pieces, keeps=keeps)),
                   pieces)(tables, pieces)
 
 

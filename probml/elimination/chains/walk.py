@@ -106,11 +106,12 @@ class Walk:
             or 1, K, M); it knows no array but these.
         ends: nobody asks what follows a row's last step that counts: blocks behind it need forget
             nothing, which with nothing seen takes long.
+        keeps: what is kept of steps is asked for; else nothing is.
     """
 
     def __init__(self, emit: Callable, way: Way, tables: Tables, pieces: Pieces,
-                 arithmetic: Arithmetic, ends: bool = True):
-        self.emit, self.way, self.pieces, self.ends = emit, way, pieces, ends
+                 arithmetic: Arithmetic, ends: bool = True, keeps: bool = True):
+        self.emit, self.way, self.pieces, self.ends, self.keeps = emit, way, pieces, ends, keeps
         self.arithmetic, self.blocks = arithmetic, way.blocks
         self.initial, moves = map(arithmetic.weights, tables[:2])
         self.count = len(jax.tree.leaves((pieces.own, pieces.fixed))[0])
@@ -181,7 +182,8 @@ class Walk:
         def careful() -> tuple:
             (moved, *last), (kept, scales) = lax.scan(
                 step, (ahead, ahead) if pointers else (ahead,), (log, leaving, later))
-            return moved, (kept, scales.sum(0), last[0] if pointers else kept[-1])
+            ends = last[0] if pointers else kept[-1]
+            return moved, (kept if self.keeps else kept[:0], scales.sum(0), ends)
 
         if self.emit is given or self.count == 1 or self.arithmetic is not SUMS:
             return careful()
@@ -198,7 +200,8 @@ class Walk:
 
         found, (alphas, scales) = lax.scan(quick, ahead, (jnp.exp(log - top[:, :, None]), leaving))
         far = (scales < jnp.finfo(log.dtype).tiny**0.5) & (ahead.sum(1) > 0)
-        easy = found, (alphas, (log_of(scales) + top).sum(0), alphas[-1])
+        easy = found, (alphas if self.keeps else alphas[:0], (log_of(scales) + top).sum(0),
+                       alphas[-1])
         return lax.cond(jnp.any(far), careful, lambda: easy)
 
     def _rows(self, moves: jax.Array, p: jax.Array, alive: jax.Array | None) -> jax.Array:
