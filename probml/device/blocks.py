@@ -2,7 +2,6 @@
 over once. No copy of all rows is made, and one program serves any number of them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +51,8 @@ class Blocks:
         self.size = plan.chunk_rows()
         self.chunks = max(NUMBERS // ((1 + data.numbers) * self.size), 1)
         index = self._sample_rows()
-        guess = {name: Moments.of(_of(column, index)) for name, column in found.items()}
+        guess = {name: Moments.of(column.mapped(lambda array: array[index]))
+                 for name, column in found.items()}
         self.centre, spread = located(plan, guess, len(index))
         self.known = placed_values(data, self.centre, spread)
 
@@ -108,8 +108,3 @@ class Blocks:
             return np.arange(0, n, max(n // GUESS, 1))
         index = np.flatnonzero(self.weights)
         return index[:: max(len(index) // GUESS, 1)]
-
-
-def _of(column: Column, index: np.ndarray) -> Column:
-    return replace(column, values=column.values[index], likelihood=None,
-                   seen=None if column.seen is None else column.seen[index])

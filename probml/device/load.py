@@ -2,9 +2,7 @@
 into chunks."""
 
 import math
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -14,7 +12,6 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
-from probml.device.in_place import InPlaceRows, long, place_in_memory
 from probml.device.lanes import Kinds, Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Resident
@@ -26,7 +23,6 @@ ROOM = 1024  # steps up to which an empty half costs less than another program
 LANES = 32  # sequences of a part at least, for threads
 PARTED = 2**22  # numbers that a pass goes through, from which chunks are a multiple of the parts
 MANY = 32  # chunks from which their number is a multiple of 8
-PART = 2**24  # bytes that are worth a thread to copy
 FEW = 1024  # rows and steps that stay on the host until a program takes them
 
 
@@ -40,7 +36,7 @@ def load(
     params: Mapping[str, Any] | None = None,
     roomy: bool = False,
     devices: int = 1,
-) -> tuple[Resident | InPlaceRows, Known]:
+) -> tuple[Resident, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
     Args:
@@ -55,8 +51,8 @@ def load(
             power of two, so that it serves shorter sequences.
         devices: chunks are as many on each of so many.
 
-    Cost: one centred copy of the data in JAX's float type, but for long inputs that can be read
-        where they are (in_place.py); padding repeats the first row at weight 0.
+    Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight
+        0.
     """
     table, dtype = data.table, jnp.result_type(float)
     if not isinstance(keep, Layout):
@@ -73,13 +69,6 @@ def load(
     weight[:rows] *= every if index is None else every[index]
     weight[rows:] = 0.0
     kinds = Kinds(dtype, jnp.result_type(int))
-    plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
-    if plain and (stay := long(data, plan, dtype)):
-        lying = place_in_memory(data, stay, weight[:rows], chunks,
-                                lambda part, own, shape: packed(part, plan, centre, own, shape,
-                                                                kinds))
-        if lying is not None:
-            return lying, placed_values(data, centre, spreads, place)
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
                   tiles=tiles)
     if place is placed:  # on a CPU the device keeps these arrays, which nobody else has
@@ -176,7 +165,10 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
     def cut(array, kind=None, shift=None):
         array = array if index is None else array[index]
         out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
-        _write(array, out[at : at + rows], shift)
+        if shift is None:
+            out[at : at + rows] = array
+        else:
+            np.subtract(array, shift, out=out[at : at + rows], casting="unsafe")
         if until is None or at + rows == until:
             out[at + rows :] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
@@ -236,25 +228,6 @@ class Room:
             found = self._held[self._next] = aligned(shape, dtype)
         self._next += 1
         return found
-
-
-def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None:
-    """out[:] = array − shift; of much, by several threads: fresh memory is slow to touch."""
-    if shift is not None and array.dtype != out.dtype and np.can_cast(array.dtype, out.dtype):
-        out[:] = array  # a cast amid a subtraction goes by small buffers
-        out -= shift
-        return
-    if shift is not None:
-        np.subtract(array, shift, out=out, casting="unsafe")
-        return
-    parts = min(out.nbytes // PART, os.cpu_count() or 1)
-    if parts < 2:
-        out[:] = array
-        return
-    cuts = np.linspace(0, len(out), parts + 1).astype(int)
-    with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(lambda a, b: np.copyto(out[a:b], array[a:b], casting="unsafe"), cuts[:-1],
-                      cuts[1:]))
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

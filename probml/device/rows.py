@@ -129,6 +129,7 @@ class Rows(ABC):
     held: bool = True
     joint: bool = False
     lanes: int = 1
+    total_weight: Any  # (), of kinds that know it
 
     @property
     @abstractmethod
@@ -146,14 +147,14 @@ class Rows(ABC):
         """Rows of a chunk, padding included."""
 
     @property
-    @abstractmethod
     def weight(self) -> float:
         """Of all rows, added up on the host."""
+        return float(self.total_weight)
 
     @property
-    @abstractmethod
     def mass(self) -> jax.Array:
         """The same inside programs."""
+        return jnp.asarray(self.total_weight)
 
     @property
     @abstractmethod
@@ -332,33 +333,12 @@ class Summary(NamedTuple):
     weights: jax.Array  # () the total
     squares: dict[str, Any] = {}  # row-wise site → factors.squares.Squares
 
-    @property
-    def held(self) -> bool:
-        return True
-
-    @property
-    def joint(self) -> bool:
-        return False
-
-    @property
-    def lanes(self) -> int:
-        return 1
-
-    def vmap_copies(self, function: Callable, *copies: Any) -> Any:
-        """As Rows.vmap_copies."""
-        return jax.vmap(function)(*copies)
+    held, joint, lanes, chunks, size = True, False, 1, 0, 1  # as Rows have them
+    vmap_copies = Rows.vmap_copies
 
     @property
     def weight(self) -> float:
         return float(np.asarray(self.weights))
-
-    @property
-    def chunks(self) -> int:
-        return 0
-
-    @property
-    def size(self) -> int:
-        return 1
 
 
 class Known(NamedTuple):

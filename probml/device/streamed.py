@@ -66,14 +66,6 @@ class Streamed(Rows):
         return self._specs.weights.shape[1]
 
     @property
-    def weight(self) -> float:
-        return float(self.total_weight)
-
-    @property
-    def mass(self) -> jax.Array:
-        return jnp.asarray(self.total_weight)
-
-    @property
     def first(self) -> Chunk:
         return self._chunk_at(np.int32(0)).first
 

@@ -195,19 +195,3 @@ def test_the_advice_about_a_constant_column_can_be_followed():
 
     with pytest.warns(UserWarning, match=r"y - 6, or .*dist.Normal\(6, 6\)"):
         level().fit({"y": np.full(3, 6.0)})
-
-
-@probml.model
-def factor(scale: float = 1000.0):
-    mean = sample("mean", dist.Normal(0.0, scale).expand([3]).to_event(1))
-    loadings = sample("loadings", dist.Normal(0.0, 10.0).expand([3, 1]).to_event(2))
-    with probml.rows():
-        z = sample("z", dist.Normal(jnp.zeros(1), 1.0).to_event(1))
-        sample("x", dist.Normal(mean + z @ loadings.T, 0.3).to_event(1))
-
-
-def test_a_location_beside_unseen_numbers_is_judged_earlier_since_these_explain_what_it_may_not_reach():
-    x = np.stack([Y, Y[::-1], 2 * Y], 1)
-    (text,) = said(factor(), {"x": 1e5 + x})
-    assert "'mean', Normal with centre 0 and scale 1e+03, is 1e+02" in text and "latent variables" in text
-    assert not said(factor(), {"x": 1e4 + x}) and not said(factor(1e4), {"x": 1e5 + x})

@@ -9,9 +9,7 @@ a slip in units than of the world. No row is passed to the device.
 import math
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
 
-import jax
 import numpy as np
 from numpyro.distributions.distribution import validation_enabled
 
@@ -23,19 +21,7 @@ from probml.plan.plan import Plan
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-
-class Measured(NamedTuple):
-    """A column's name, and the means and standard deviations of its cells."""
-
-    name: str
-    centre: np.ndarray
-    spread: np.ndarray
-
-
 FAR = 1000.0  # spreads of a prior
-# the same of a location beside unseen numbers of the rows, which explain what the prior forbids it:
-# another mode, far away, is then the highest
-BESIDE = 30.0
 # steps at the most from what a model states to a prior's arguments, such as filling an array with
 # one number
 SHORT = 8
@@ -97,20 +83,14 @@ def warn(data: Data, plan: Plan) -> None:
             continue
         # the steps of all rows are one column
         axes = (0,) if site.time is None else (0, 1 + site.time)
-        found = Measured(name, *measured(column.values, column.seen, axes))
+        found = measured(column.values, column.seen, axes)
         for argument, role in (("loc", "location"),
                                *((argument, "scale") for argument in site.family.scatter)):
             for parameter, use in site.uses.get(argument, {}).items():
-                beside = (use.level is Level.AFFINE and role == "location" and not site.inputs
-                          and bool(plan.latents))
-                known = (parameter not in plan.free or parameter in said
-                         or not (beside or use.level is Level.MOVED))
-                text = None if known else _prior_data_conflict(structure, site, parameter, use,
-                                                               role, found,
-                                                               BESIDE if beside else FAR)
-                if text is not None and (not beside or _added(structure, name, parameter)):
-                    text += (", or the latent variables of the rows explain the values that the "
-                             "prior rules out" * beside)
+                text = None if (parameter not in plan.free or parameter in said
+                                or use.level is not Level.MOVED) else _conflict(
+                    structure, site, parameter, use, role, *found)
+                if text is not None:
                     said.add(parameter)
                     warnings.warn(f"model '{structure.model.name}': {text}", UserWarning,
                                   stacklevel=5)
@@ -122,65 +102,55 @@ def _located(site: Site) -> bool:
     return bool(family.scatter) and family.scaling and "loc" in family.argument_event
 
 
-def _prior_data_conflict(structure: Structure, site: Site, parameter: str, use: Use, role: str,
-                         column: Measured, far: float) -> str | None:
-    """The warning that a prior and the data conflict, or None."""
-    found = _moments(structure, parameter)
-    if found is None or any(step not in _BACK for step, _ in use.coordinate):
+def _conflict(structure: Structure, site: Site, parameter: str, use: Use, role: str,
+              centre: np.ndarray, spread: np.ndarray) -> str | None:
+    """The warning that a prior and the data conflict, or None.
+
+    Args:
+        centre, spread: means and standard deviations of the cells of the site's column.
+    """
+    found = _constant_prior_moments(structure, parameter)
+    if found is None or any(step not in _BACK for step, _ in use.coordinate) or (
+            role == "location" and use.coordinate):
         return None
-    mean, deviation = found
-    _, centre, spread = column
+    mean, deviation, _ = found
+    if not (np.isfinite([mean, deviation]).all() and (deviation > 0).all()):
+        return None
     if role == "location":
-        if use.coordinate:
-            return None
-        value, away = centre, _distance_of_location(structure, site, parameter, column, mean)
+        value, away = centre, np.abs(_less(centre, mean))
+        away = np.where(away > spread, away, 0.0)  # within the column
     else:
-        value, away = _distance_of_scale(structure, site, use, column, mean)
+        value, away = _distance_of_scale(structure, site, use, spread, mean)
     with np.errstate(all="ignore"):
         away = np.nan_to_num(np.broadcast_to(
             away, np.broadcast_shapes(np.shape(away), centre.shape)
         ) / np.max(deviation), posinf=0.0)
-    if not away.size or away.max() <= far:
-        return None
-    cells = away.reshape(-1, max(centre.size, 1)).max(0)
+    cells = away.reshape(-1, max(centre.size, 1)).max(0, initial=0.0)
     if role == "scale" and math.prod(structure.sites[parameter].shape) == 1:
         # one number for cells of several spreads: that it reaches one of them is enough
-        away = cells = np.where(cells == cells.min(), cells, 0.0)
-        if away.max() <= far:
-            return None
+        cells = np.where(cells == cells.min(), cells, 0.0)
+    if not cells.size or cells.max() <= FAR:
+        return None
     j = int(cells.argmax())
     lies, wide, reached = (float(np.ravel(part)[j % np.size(part)])
                            for part in (centre, spread, value))
     middle, reach = (float(np.ravel(part)[0]) for part in (mean, deviation))
-    units = f"({column.name} - {lies:.3g}) / {wide:.2g}" if wide else f"{column.name} - {lies:.3g}"
-    whose = f"'{column.name}'" + (f"[{j}]" if centre.size > 1 else "")
+    units = f"({site.name} - {lies:.3g}) / {wide:.2g}" if wide else f"{site.name} - {lies:.3g}"
+    whose = f"'{site.name}'" + (f"[{j}]" if centre.size > 1 else "")
     return (
         f"the prior of '{parameter}', {structure.sites[parameter].kind} with centre {middle:.3g} "
-        f"and scale {reach:.2g}, is {away.max():.2g} of its standard deviations away from the "
+        f"and scale {reach:.2g}, is {cells.max():.2g} of its standard deviations away from the "
         f"data: {whose}, of which it is the {role}, has centre {lies:.6g} and standard deviation "
         f"{wide:.2g}. The prior is used as written and biases the estimate: measure the data in "
         f"other units, {units}, or {_better_prior(role, use, lies, wide, reached)}"
     )
 
 
-def _distance_of_location(structure: Structure, site: Site, parameter: str, column: Measured,
-                          mean: np.ndarray) -> np.ndarray:
-    """How far a column's centre is from the mean of the prior of its location; 0 within a standard
-    deviation of the column."""
-    away = np.abs(_less(column.centre, mean))
-    away = np.where(away > column.spread, away, 0.0)
-    if any(structure.sites[p].states in structure.sites[parameter].shape
-           for p in _discrete(structure, site)):
-        # the locations of several states have to reach all of it
-        return np.maximum(away, column.spread)
-    return away
-
-
-def _distance_of_scale(structure: Structure, site: Site, use: Use, column: Measured,
+def _distance_of_scale(structure: Structure, site: Site, use: Use, spread: np.ndarray,
                        mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The value of a scale parameter for a column's standard deviation, and how far it is from the
     prior's mean."""
-    value = np.where(column.spread > 0, column.spread, np.nan)
+    value = np.where(spread > 0, spread, np.nan)
     with np.errstate(all="ignore"):
         for step, number in reversed(use.coordinate):
             value = _BACK[step](value, number)
@@ -203,31 +173,6 @@ def _better_prior(role: str, use: Use, centre: float, spread: float, value: floa
             f"dist.LogNormal({math.log(max(spread, 1e-300)):.3g}, 1)")
 
 
-def _added(structure: Structure, name: str, parameter: str) -> bool:
-    """Whether the location of a site is a parameter and more, which does not depend on it: looked
-    at for two values of all else."""
-    program, takes = structure.programs[name]
-    random = np.random.default_rng(0)
-
-    def location(value: jax.Array, env: dict) -> jax.Array:
-        return structure.arguments(name, {**env, parameter: value})["loc"]
-
-    for _ in range(2):
-        env = {key: random.uniform(0.5, 1.5, aval.shape).astype(aval.dtype)
-               for key, aval in zip(takes, program.in_avals, strict=True)}
-        with validation_enabled(False):
-            slope = jax.jvp(lambda value, env=env: location(value, env), (env[parameter],),
-                            (np.ones_like(env[parameter]),))[1]
-        if not np.allclose(slope, 1.0, atol=1e-5):
-            return False
-    return True
-
-
-def _discrete(structure: Structure, site: Site) -> list[str]:
-    """The discrete sites in rows that a site depends on."""
-    return [p for p in site.parents if structure.sites[p].rows and structure.sites[p].states]
-
-
 def _falls(use: Use) -> bool:
     """Whether a parameter falls where the scale rises, as a precision does."""
     return math.prod(math.copysign(1.0, number) for step, number in use.coordinate
@@ -240,16 +185,6 @@ def _less(value: np.ndarray, mean: np.ndarray) -> np.ndarray:
         return np.asarray(value) - np.asarray(mean)
     except ValueError:
         return np.asarray(value) - np.mean(mean)
-
-
-def _moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean and standard deviation of a prior that states them."""
-    found = _constant_prior_moments(structure, name)
-    if found is None:
-        return None
-    mean, deviation, _ = found
-    return ((mean, deviation) if np.isfinite(mean).all() and np.isfinite(deviation).all()
-            and (deviation > 0).all() else None)
 
 
 def _constant_prior_moments(structure: Structure, name: str) -> tuple[np.ndarray, np.ndarray,
