@@ -59,9 +59,9 @@ class Column:
 
     def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> "Column":
         """The same column of other rows or steps: a function of each of its arrays."""
-        parts = (None if array is None else function(array)
-                 for array in (self.seen, self.likelihood))
-        return Column(function(self.values), *parts, self.torn)
+        seen, likelihood = (None if array is None else function(array)
+                            for array in (self.seen, self.likelihood))
+        return Column(function(self.values), seen, likelihood, self.torn)
 
     @property
     def values_or_nan(self) -> np.ndarray:

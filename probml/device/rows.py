@@ -333,8 +333,29 @@ class Summary(NamedTuple):
     weights: jax.Array  # () the total
     squares: dict[str, Any] = {}  # row-wise site → factors.squares.Squares
 
-    held, joint, lanes, chunks, size = True, False, 1, 0, 1  # as Rows have them
-    vmap_copies = Rows.vmap_copies
+    @property
+    def held(self) -> bool:
+        return True
+
+    @property
+    def joint(self) -> bool:
+        return False
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    def vmap_copies(self, function: Callable, *copies: Any) -> Any:
+        """As Rows.vmap_copies."""
+        return jax.vmap(function)(*copies)
+
+    @property
+    def chunks(self) -> int:
+        return 0
+
+    @property
+    def size(self) -> int:
+        return 1
 
     @property
     def weight(self) -> float:
