@@ -147,30 +147,25 @@ def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
 
 def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
            shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
-           switch: bool = True, most: bool = False, tiles: Tiles | None = None,
-           room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
+           switch: bool = True, most: bool = False, tiles: Tiles | None = None) -> Chunk:
     """Rows of data on the host, (chunks, rows a chunk, ...), but for their steps; no JAX in it.
 
     Args:
         centre: what is taken off the columns. weight: (rows of all chunks,), 0 for padding.
         index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
             coordinate of a vector seen in part may be unseen. tiles: in which these rows stand.
-        room: shape, type → an array to write to; None: new ones.
-        at, until: these are the rows from `at` on of so many, of which those before were packed
-            into the same arrays.
     """
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
 
     def cut(array, kind=None, shift=None):
         array = array if index is None else array[index]
-        out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
+        out = aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
         if shift is None:
-            out[at : at + rows] = array
+            out[:rows] = array
         else:
-            np.subtract(array, shift, out=out[at : at + rows], casting="unsafe")
-        if until is None or at + rows == until:
-            out[at + rows :] = out[0]
+            np.subtract(array, shift, out=out[:rows], casting="unsafe")
+        out[rows:] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
 
     columns = used(data, plan)
@@ -205,29 +200,6 @@ def room(steps: int | None) -> int:
     """Steps to which few are padded where one program is to serve them all: the next power of
     two."""
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
-
-
-class Room:
-    """Arrays that are written to again, in the order in which they were asked for first: writing to
-    memory that nothing has touched yet costs ten times as much."""
-
-    def __init__(self) -> None:
-        self._held: list[np.ndarray] = []
-        self._next = 0
-
-    def rewind(self) -> "Room":
-        """The same buffers, to be filled from the first array on."""
-        self._next = 0
-        return self
-
-    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        if self._next == len(self._held):
-            self._held.append(aligned(shape, dtype))
-        found = self._held[self._next]
-        if found.shape != shape or found.dtype != dtype:
-            found = self._held[self._next] = aligned(shape, dtype)
-        self._next += 1
-        return found
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:
