@@ -11,7 +11,7 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, tables
-from probml.dataset.checks import digits, prior_data_conflict
+from probml.dataset.checks import digits
 from probml.dataset.sources import parts
 from probml.device.few import Moments, by_cells, counted, moments, rows_with_moments
 from probml.device.load import load
@@ -123,10 +123,7 @@ def _inferred(
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    prior_data_conflict.refuse_points(plan)
     takes = ladder[0].capabilities
-    if takes.uses_prior and takes.stated:
-        prior_data_conflict.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Run:
