@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, chain_inputs, frames, kinds, ragged, tables
+from probml.dataset import arrays, frames, kinds, ragged, tables
 from probml.dataset.checks import bounds
 from probml.dataset.coding import indices as coding
 from probml.dataset.dataset import Data
@@ -69,10 +69,9 @@ def read(
                         codes=codes.values, asked=asked)
     table = replace(table, labels={**table.labels, **codes.labels})
     bounds.check(structure, table)
-    covariances.check(structure, table.inputs)
     if length is not None and len(structure.chains) > len(structure.markov):
         check_chains(structure, {}, length)
-        chain_inputs.check(structure, table.inputs, length)
+    covariances.check(structure, table.inputs, length or 1)
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 
