@@ -140,10 +140,7 @@ def _inferred(
         try:
             run, note = precise(attempt, lambda found: found.outcome, takes.uses_prior, short)
         except Refusal as why:
-            digits.refuse_vast(held)
             raise advised(why, held, type(ladder[0]).__name__) from None
-    if run.outcome.status is Status.COLLAPSED:
-        digits.refuse_vast(held)
     return held, run, note
 
 
