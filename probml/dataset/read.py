@@ -56,7 +56,6 @@ def read(
     raws = {name: found.raw for name, found in inputs.items()}
     structure = kinds.structure_for_inputs(model, raws, shapes or {},
                                            {name: found.spec for name, found in inputs.items()})
-    frames.check_once(known, structure.sites)
     _check_computed(model, structure, known)
     asked = labels is not None
     padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
@@ -90,7 +89,7 @@ def _columns(known: Any) -> Any:
 
 
 def _check_columns(model: Bound, known: Any) -> None:
-    frames.check_once(known, model.inputs)
+    frames.check_once(known)
     if isinstance(known, str | bytes | jax.Array):
         tables.read(known, {}, list(model.inputs), model=model.name)  # raises
     done = next((name for name, _ in model.interventions

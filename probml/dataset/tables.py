@@ -165,10 +165,6 @@ def _items(data, expected, inputs, model):
     if module in ("pandas", "pyarrow") and hasattr(data, "columns") and hasattr(data, "shape"):
         pandas = module == "pandas"
         names = list(data.columns if pandas else data.schema.names)
-        twice = [name for name, k in Counter(names).items() if k > 1]
-        if twice:
-            raise DataError(f"the table has {names.count(twice[0])} columns named '{twice[0]}': "
-                            f"rename or drop all but one.")
         return ({name: data[name] if pandas else data.column(name) for name in names}, True,
                 data.index if pandas else None, data.shape[0])
     if data is None or isinstance(data, Mapping):
