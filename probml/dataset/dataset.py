@@ -1,5 +1,6 @@
 """A structure with its data, on the host: what was seen of which site."""
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -222,19 +223,15 @@ class Data(NamedTuple):
         table, sites = self.table, self.structure.sites
         at = begins[:, None] + np.arange(steps)
 
-        def cut(name, array, axis):
+        def cut(array, axis):
             return array[rows] if axis is None else np.moveaxis(
                 np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis
             )
 
-        def column(name, c):
-            parts = (leaf if leaf is None else cut(name, leaf, sites[name].time)
-                     for leaf in (c.values, c.seen, c.likelihood))
-            return tables.Column(*parts, c.torn)
-
-        inputs = {name: cut(name, array, 0 if name in self.structure.timed else None)
+        inputs = {name: cut(array, 0 if name in self.structure.timed else None)
                   for name, array in table.inputs.items()}
-        columns = {name: column(name, c) for name, c in table.columns.items()}
+        columns = {name: column.mapped(functools.partial(cut, axis=sites[name].time))
+                   for name, column in table.columns.items()}
         table = replace(table, rows=len(rows), columns=columns, inputs=inputs, index=None)
         lengths = None if self.lengths is None else np.clip(self.lengths[rows] - begins, 0, steps)
         new = {name: array[rows] for name, array in self.new.items()}
@@ -247,11 +244,7 @@ class Data(NamedTuple):
         def at(array):
             return None if array is None else array[index]
 
-        columns = {
-            name: tables.Column(column.values[index], at(column.seen), at(column.likelihood),
-                                column.torn)
-            for name, column in self.table.columns.items()
-        }
+        columns = {name: column.mapped(at) for name, column in self.table.columns.items()}
         inputs = {name: array[index] for name, array in self.table.inputs.items()}
         rows = (len(range(*index.indices(self.table.rows))) if isinstance(index, slice)
                 else len(index))

@@ -11,7 +11,7 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, tables
-from probml.dataset.checks import digits, prior_data_conflict
+from probml.dataset.checks import digits
 from probml.dataset.sources import parts
 from probml.device.few import Moments, by_cells, counted, moments, rows_with_moments
 from probml.device.load import load
@@ -124,10 +124,7 @@ def _inferred(
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    prior_data_conflict.refuse_points(plan)
     takes = ladder[0].capabilities
-    if takes.uses_prior and takes.stated:
-        prior_data_conflict.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Run:
@@ -144,10 +141,7 @@ def _inferred(
         try:
             run, note = precise(attempt, lambda found: found.outcome, takes.uses_prior, short)
         except Refusal as why:
-            digits.refuse_vast(held)
             raise advised(why, held, type(ladder[0]).__name__) from None
-    if run.outcome.status is Status.COLLAPSED:
-        digits.refuse_vast(held)
     return held, run, note
 
 
