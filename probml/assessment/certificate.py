@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probml import errors
 from probml.assessment import refits
@@ -29,10 +30,6 @@ from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
 from probml.posteriors.relabelling import Exchange
 from probml.structure.structure import Structure
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 RANKS = 99  # draws among which the truth is ranked, so that ranks fall into 100 classes
 # probability that a right model and engine are rejected, over all quantities together
@@ -65,9 +62,9 @@ class Certificate:
     model: str
     engine: str
     rows: int
-    levels: "pd.DataFrame"
-    table: "pd.DataFrame"
-    prior_predictive: "pd.DataFrame"
+    levels: pd.DataFrame
+    table: pd.DataFrame
+    prior_predictive: pd.DataFrame
     effective: np.ndarray
     failures: dict[int, str]
     notes: tuple[str, ...]
@@ -250,14 +247,12 @@ def quantities(structure: Structure, exchange: list[Exchange],
 def _levels(
     structure: Structure, plan: Plan, exchange: list, truth: Mapping,
     found: Mapping[int, refits.Drawn], kept: list[int], seed: int
-) -> tuple["pd.DataFrame", np.ndarray]:
+) -> tuple[pd.DataFrame, np.ndarray]:
     """The rank of the truth among the draws, plus a uniform number, divided by the number of ranks:
     uniform in (0, 1).
 
     Draws of a chain are thinned to as many, evenly spaced, as they are worth.
     """
-    import pandas as pd
-
     random = np.random.default_rng([seed, 5])
     true = quantities(structure, exchange, truth)
     names = [name for name in true]
@@ -289,7 +284,6 @@ def _levels(
 
 def _certificate(model, engine, how, held, levels, effective, failures, predictive, exchange,
                  simulator) -> Certificate:
-    import pandas as pd
     from scipy.stats import chisquare
 
     n = len(levels)
@@ -319,14 +313,12 @@ def _certificate(model, engine, how, held, levels, effective, failures, predicti
 
 
 def _predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
-                shown: bool) -> "pd.DataFrame":
+                shown: bool) -> pd.DataFrame:
     """What the prior says of each seen site: the distribution of single values, and where the
     data's mean lies among the simulated ones.
 
     Of a site with states, a row for each: its share.
     """
-    import pandas as pd
-
     records = {}
     for name, values in columns.items():
         site, column = held.structure.sites[name], held.table.columns[name]

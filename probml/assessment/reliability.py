@@ -16,9 +16,10 @@ Sources: Brier (1950); Good (1952) for the log score; Murphy & Winkler (1977) fo
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probml.assessment.decisions import distribution
 from probml.assessment.pages import charts
@@ -28,11 +29,6 @@ from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
 from probml.queries import asking
 from probml.queries.fitted import Fitted
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 
 FINEST = 100_000  # bins
 STRATEGIES = ("uniform", "quantile")
@@ -64,15 +60,13 @@ class Calibration:
     brier: float
     ece: float
     ece_classwise: float
-    curve: "pd.DataFrame"
-    curves: Mapping[Any, "pd.DataFrame"]
+    curve: pd.DataFrame
+    curves: Mapping[Any, pd.DataFrame]
     strategy: str
 
-    def table(self) -> "pd.DataFrame":
+    def table(self) -> pd.DataFrame:
         """A row for the top label and each label: rows, mean predicted, observed share, expected
         calibration error."""
-        import pandas as pd
-
         records = {"top label": self.curve, **self.curves}
         columns = ("predicted", "observed")
         means = [{c: float((each["rows"] * each[c]).sum() / self.rows) for c in columns}
@@ -188,8 +182,6 @@ def _seen(truth: Any, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarr
     if truth.shape != p.shape[:-1]:
         raise DataError(f"calibration(truth): expected a label for each row of probabilities, "
                         f"{p.shape[:-1]}, got shape {truth.shape}")
-    import pandas as pd
-
     flat = truth.ravel()
     known = ~pd.isna(flat)
     if not known.any():
@@ -203,11 +195,9 @@ def _seen(truth: Any, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarr
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 
-def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> "pd.DataFrame":
+def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> pd.DataFrame:
     """The bins that have rows; a value on an edge belongs to the lower one, as in scikit-learn's
     calibration_curve."""
-    import pandas as pd
-
     edges = np.linspace(0, 1, bins + 1) if strategy == "uniform" else np.unique(
         np.quantile(predicted, np.linspace(0, 1, bins + 1))
     )
@@ -222,7 +212,7 @@ def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) ->
                          "observed": observed})
 
 
-def _error(curve: "pd.DataFrame") -> float:
+def _error(curve: pd.DataFrame) -> float:
     return float(
         (curve["rows"] * (curve["observed"] - curve["predicted"]).abs()).sum() / curve["rows"].sum()
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from probml.assessment import reports
 from probml.dataset.frames import aligned, shortest
@@ -284,8 +285,6 @@ class Fit(Questions):
             ModelError: no such site; probabilities that depend on inputs or on continuous sites, or
                 have several cells.
         """
-        import pandas as pd
-
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
             raise ModelError(f"site '{site}' ({found.kind}) has no table here: ask "

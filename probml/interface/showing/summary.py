@@ -2,12 +2,13 @@
 and plain values."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probml.assessment.pages.html import noted
 
@@ -31,10 +32,16 @@ class Table:
     values: Any
     errors: Any = None
 
+    @classmethod
+    def concatenated(cls, heading: str, tables: Sequence["Table"], axis: int = 0) -> "Table":
+        """Tables below one another, or of the same rows as one table (axis 1)."""
+        parts = [pd.concat([table.values for table in tables], axis=axis)]
+        if all(table.errors is not None for table in tables):
+            parts.append(pd.concat([table.errors for table in tables], axis=axis))
+        return cls(heading, *parts)
+
     def printed(self) -> Any:
         """A DataFrame of text, four significant digits, errors in parentheses."""
-        import pandas as pd
-
         out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
         numbers = self.values.select_dtypes("number").to_numpy(float)
         shares = P not in self.values.columns and not ((numbers < 0) | (numbers > 1 + 1e-9)).any()
