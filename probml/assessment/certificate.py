@@ -18,7 +18,6 @@ import pandas as pd
 from probml import errors
 from probml.assessment import refits
 from probml.assessment.pages.html import noted, records_of, table
-from probml.assessment.pages.terminal import ended, rich_report
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
 from probml.engines import NUTS, Exact
@@ -125,12 +124,6 @@ class Certificate:
         kind = "good" if self.passed else "warn"
         return noted(f'<p class="{kind}">{"✓" if self.passed else "⚠"} {escape(first)}</p>'
                      f"{''.join(tables)}")
-
-    def __rich__(self) -> Any:
-        tables = (("quantities", self.table), ("prior predictive distribution of the data",
-                                               self.prior_predictive))
-        return rich_report([ended(self.passed, str(self).partition("\n")[0])],
-                           [(title, records_of(found)) for title, found in tables])
 
 
 def _fault(levels: np.ndarray) -> str:

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment.pages.html import noted, table
-from probml.assessment.pages.terminal import rich_report
 from probml.dataset import dataset, read
 from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
@@ -60,10 +59,6 @@ class Explanation:
         tables = "".join(table(records, title) for title, records in self._parts())
         reading = f"<p>{escape(self.reading)}</p>" if self.reading else ""
         return noted(f"<p>model <code>{escape(self.model)}</code></p>{reading}{tables}")
-
-    def __rich__(self) -> Any:
-        reading = [(self.reading, "")] if self.reading else []
-        return rich_report([(f"model {self.model}", "bold"), *reading], self._parts())
 
 
 def _text(title: str, records) -> str:

@@ -1,4 +1,4 @@
-"""Small charts as SVG, without a library: lines, intervals, bars. Axes have names and units,
+"""Small charts as SVG, without a library: lines, intervals, counts. Axes have names and units,
 colours are those of Okabe & Ito (2008), and what a chart shows stands in its text."""
 
 import math
@@ -51,22 +51,6 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], title: str, acros
     said = "; ".join(f"{name} {middle:.4g}, {low:.4g} to {top:.4g}"
                      for name, low, middle, top in rows)
     return _svg(parts, high, title, said)
-
-
-def bars(rows: Sequence[tuple[str, float]], title: str, across: str) -> str:
-    """(name, a share of 0 … 1), a bar each."""
-    if not rows:
-        return ""
-    left = 20 + 7.2 * max(len(name) for name, _ in rows)
-    high = TOP + 22 * len(rows) + FOOT
-    x = _scale(0.0, 1.0, left, WIDE - RIGHT)
-    parts = _across(x, high - FOOT, TOP, across, left)
-    for i, (name, share) in enumerate(rows):
-        y = TOP + 22 * i
-        parts += [_text(left - 8, y + 15, name, "end"),
-                  f'<rect x="{left:.1f}" y="{y + 3}" width="{max(x(share) - left, 0):.1f}" '
-                  f'height="16" fill="{COLOURS[0]}"/>']
-    return _svg(parts, high, title, "; ".join(f"{name} {share:.1%}" for name, share in rows))
 
 
 def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],

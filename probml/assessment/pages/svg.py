@@ -11,12 +11,11 @@ LINE = 'stroke="currentColor" stroke-opacity="0.5"'
 INK = 'fill="currentColor" fill-opacity="0.75"'
 
 
-def svg(scene: Scene, title: str, legend: bool = True) -> str:
+def svg(scene: Scene, title: str) -> str:
     """SVG text of a scene, 96 dots an inch; it shrinks to the width of its page."""
     used = [role for role in ROLES if any(box.node.role == role for box in scene.boxes)]
     columns = max(int(scene.width / 1.9), 1)
-    lines = -(-len(used) // columns) if legend else 0
-    width, height = max(scene.width, 1.9), scene.height + 0.28 * lines
+    width, height = max(scene.width, 1.9), scene.height + 0.28 * -(-len(used) // columns)
     parts = [_head(width, height, title, _describe_scene(scene))]
     parts += [f'<rect x="{_d(f.x)}" y="{_d(f.y)}" width="{_d(f.width)}" height="{_d(f.height)}" '
               f'rx="8" fill="none" {LINE}/>' for f in scene.frames]
@@ -31,7 +30,7 @@ def svg(scene: Scene, title: str, legend: bool = True) -> str:
     parts += [f'<text x="{_d(f.x + f.width - 0.1)}" y="{_d(f.y + f.height - 0.08)}" '
               f'text-anchor="end" font-size="11" {INK}>{escape(f.name)}</text>'
               for f in scene.frames]
-    for i, role in enumerate(used if legend else ()):
+    for i, role in enumerate(used):
         x, y = 1.9 * (i % columns) + 0.08, scene.height + 0.28 * (i // columns)
         parts += _box(x, y + 0.04, 0.28, 0.18, role)
         parts.append(f'<text x="{_d(x + 0.35)}" y="{_d(y + 0.17)}" font-size="11" '
