@@ -13,7 +13,7 @@ from probml.dataset import dataset
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import random_key
 from probml.queries.fitted import Fitted
-from probml.queries.simulation import simulate_sets
+from probml.queries.simulation import simulate_draws
 
 SAID = "to_arviz(prior=...)"
 
@@ -53,8 +53,8 @@ def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outsi
     given = {name: value for name, value in {**fit.given, **held.table.values}.items()
              if name in sites}
     own = (*outside, *computed)
-    drawn = simulate_sets(structure, (*own, *seen), given, held.table.inputs, random_key(0), count,
-                          n, held.steps)
+    drawn = simulate_draws(structure, (*own, *seen), {}, given, held.table.inputs, random_key(0),
+                           n, count, held.steps)
     chain = {name: np.asarray(value)[None] for name, value in drawn.items()}
     return {"prior": group({name: chain[name] for name in own}, names.of_parameter),
             "prior_predictive": group({name: chain[name] for name in seen}, names.of_row_site)}

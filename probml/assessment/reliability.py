@@ -15,7 +15,7 @@ Sources: Brier (1950); Good (1952) for the log score; Murphy & Winkler (1977) fo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -167,9 +167,8 @@ def compute_calibration(fit: Fitted, data: Any, site: str | None, plug_in: bool,
     if column is None or column.likelihood is not None:
         raise DataError(f"calibration: the data have no '{name}', the true values to compare with; "
                         f"they have {list(held.table.columns)}")
-    rest = {other: values for other, values in held.table.columns.items() if other != name}
-    blind = held._replace(table=replace(held.table, columns=rest))
-    p = asking.answer(fit, blind, [("probability", name)], plug_in)[1]["probability", name]
+    p = asking.answer(fit, held.without([name]), [("probability", name)], plug_in)[1][
+        "probability", name]
     truth = tables.to_labels(column.values, fit.names.get(name)).astype(object)
     if column.seen is not None:
         truth[~column.seen] = None

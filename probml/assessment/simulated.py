@@ -13,7 +13,7 @@ from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
-from probml.queries.simulation import simulate_sets
+from probml.queries.simulation import simulate_draws
 from probml.structure.structure import Structure
 from probml.structure.trace import structure_of
 
@@ -97,8 +97,8 @@ def simulated(
         raise Refusal(f"check: {simulations} simulations of {n} rows are {size:.2g} numbers, more "
                       f"than {MOST:.2g}: give fewer rows")
     try:
-        drawn = simulate_sets(structure, (*outside, *seen), given, held.table.inputs,
-                              random_key(seed), simulations, n, held.steps)
+        drawn = simulate_draws(structure, (*outside, *seen), {}, given, held.table.inputs,
+                               random_key(seed), n, simulations, held.steps)
     except NotImplementedError as error:
         raise Refusal(
             f"check: model '{model.name}' has a site that cannot be drawn from: {error}"
