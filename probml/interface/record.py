@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
-import numpy as np
 
 from probml.dataset import dataset, frames, read
 from probml.dataset.checks import digits
@@ -69,10 +68,10 @@ class Record(Fitted):
             finding.issue(f"{type(engine).__name__} of model '{model.name}'", stacklevel=3)
         return cls(
             outcome.state.model or model,
-            {name: _fixed(value) for name, value in outcome.params.items()},
+            {name: outside.fixed(value) for name, value in outcome.params.items()},
             seen.shapes,
             repr(engine),
-            _fixed(outcome.history),
+            outside.fixed(outcome.history),
             outcome.status,
             outcome.iterations,
             outcome.log_evidence,
@@ -86,7 +85,7 @@ class Record(Fitted):
             seen if isinstance(seen, dataset.Data) and (
                 (outcome.posterior.varies and not outcome.posterior.exact) or model.whole
                 or model.generative.found) else None,
-            None if outcome.held_out is None else _fixed(outcome.held_out),
+            None if outcome.held_out is None else outside.fixed(outcome.held_out),
             found.double,
             outcome.bound,
             engine,
@@ -254,13 +253,6 @@ def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) 
                                           or narrow(held, given)):
         raise TooFewDigits
     return held
-
-
-def _fixed(value: Any) -> np.ndarray:
-    """A copy on the host that nobody can write to."""
-    out = np.array(value)
-    out.flags.writeable = False
-    return out
 
 
 class Shell:

@@ -168,9 +168,8 @@ class _Form:
         rows, plan = question.rows, question.plan
         if held.table.rows != 1:
             raise DataError(f"expected an example of one row, got {held.table.rows} rows")
-        if not isinstance(rows, Resident) or rows.stacked.unseen or any(
-            part is not None and part.unseen for part in (_steps(rows.stacked),)
-        ):
+        if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
+                rows.stacked, _steps(rows.stacked))):
             raise Refusal(f"model '{fit.model.name}': the example has a partially observed vector, "
                           f"for which no program can be compiled: use the Fit itself")
         self.stacked = jax.tree.map(np.array, rows.stacked)
@@ -185,15 +184,14 @@ class _Form:
 
     def _learn(self, level: Chunk, inner: bool) -> None:
         sites = self.plan.structure.sites
-        for names in self.plan.partly.values():
-            for place, name in enumerate(names):
-                if (sites[name].time is not None) == inner and level.codes:
-                    key = next(k for k, own in self.plan.partly.items() if name in own)
-                    self.writers[name] = self._coded(name, key, place, inner)
+        for key, names in self.plan.partly.items():
+            self.writers |= {name: self._coded(name, key, place, inner)
+                             for place, name in enumerate(names)
+                             if (sites[name].time is not None) == inner and level.codes}
         for name in level.values:
             self.writers[name] = self._valued(name, inner, name in level.seen)
         for name in level.likelihood:
-            self.writers[name] = _likelihood_writer("likelihood", name, inner)
+            self.writers[name] = _likelihood_writer(name, inner)
         for name in level.inputs:
             self.writers[name] = self._indexed(name, inner)
 
@@ -290,25 +288,21 @@ class _Form:
                 raise DataError(f"the input '{name}' must be {np.size(target)} finite numbers, got "
                                 f"{value!r}")
             index = structure.indexed.get(name)
-            if index is not None and lookup is None:
-                self._within(name, index, numbers)
+            if index is not None and lookup is None and (
+                    index.low is not None and (numbers < index.low).any()
+                    or index.high is not None and (numbers > index.high).any()):
+                raise DataError(f"'{name}' must lie in {index.low} … {index.high}, got "
+                                f"{numbers.tolist()}")
             at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
 
         return write
 
-    def _within(self, name: str, index: Any, numbers: np.ndarray) -> None:
-        low, high = index.low, index.high
-        if (low is not None and (numbers < low).any()) or (
-            high is not None and (numbers > high).any()
-        ):
-            raise DataError(f"'{name}' must lie in {low} … {high}, got {numbers.tolist()}")
 
-
-def _likelihood_writer(kind: str, name: str, inner: bool) -> Callable:
+def _likelihood_writer(name: str, inner: bool) -> Callable:
     """A function that writes label probabilities of a site into a chunk of one row."""
     def write(chunk: Chunk, value: Any) -> None:
         at = _steps(chunk) if inner else chunk
-        target = getattr(at, kind)[name]
+        target = at.likelihood[name]
         if value is None:
             raise DataError(f"'{name}' is missing: the example had label probabilities for it")
         shares = _numbers(name, value)
