@@ -296,7 +296,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
 
     groups = {"posterior": group(posterior, layout)}
     if prior is not None:
-        groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group, MOST)
+        groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group)
     if fit.belief.stats:
         groups["sample_stats"] = group(_sample_stats(fit.belief.stats), lambda name: (), units={})
     if fit.model.whole:
