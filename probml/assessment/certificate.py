@@ -8,7 +8,7 @@ posterior is uniform over simulations, for every function of θ and rows.
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -20,6 +20,7 @@ from probml.assessment import refits
 from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
+from probml.device import load
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
@@ -27,7 +28,7 @@ from probml.errors import ModelError, Refusal
 from probml.language.language import Bound, whole_steps
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
-from probml.posteriors.relabelling import Exchange
+from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.structure import Structure
 
 RANKS = 99  # draws among which the truth is ranked, so that ranks fall into 100 classes
@@ -174,8 +175,9 @@ def check(
     engine.refuse(Problem(sets[0], plan))
     found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKS, progress)
     kept = [i for i in range(simulations) if i not in failures]
-    exchange = refits.exchangeable(sets[kept[0]], plan,
-                                   {name: found[kept[0]].values[name][-1] for name in plan.free})
+    loaded, known = load.load(sets[kept[0]], plan)
+    exchange = [] if plan.complete else exchanges(
+        plan, {name: found[kept[0]].values[name][-1] for name in plan.free}, known, loaded)
     levels, effective = _levels(held.structure, plan, exchange, truth, found, kept, seed)
     return _certificate(model, engine, how, held, levels, effective, failures,
                         _predictive(held, columns, shown), exchange, simulator)
@@ -186,15 +188,6 @@ def _with_posterior(engine: Engine) -> Engine:
         raise Refusal(f"check: {type(engine).__name__} gives a point estimate, and check needs a "
                       f"posterior: choose another engine with engine=; explain(data) lists them")
     return engine
-
-
-def _describe_engine(engine: Any) -> str:
-    """An engine without the settings that it has by default."""
-    if not is_dataclass(engine):
-        return repr(engine)
-    own = [(f.name, getattr(engine, f.name)) for f in fields(engine)
-           if getattr(engine, f.name) != f.default]
-    return f"{type(engine).__name__}({', '.join(f'{name}={value!r}' for name, value in own)})"
 
 
 # Ranks
@@ -300,7 +293,7 @@ def _certificate(model, engine, how, held, levels, effective, failures, predicti
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:
         notes.append(f"each simulation: {how}, thinned to at most {RANKS} draws")
-    return Certificate(repr(model), _describe_engine(engine), held.table.rows, levels, table,
+    return Certificate(repr(model), repr(engine), held.table.rows, levels, table,
                        predictive,
                        effective, failures, tuple(notes), bins)
 

@@ -23,7 +23,6 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.precision import in_same_precision
 from probml.plan.plan import Plan
-from probml.posteriors.relabelling import Exchange, exchanges
 
 GIVE_UP = 5  # failures before any success after which it is no use
 
@@ -35,16 +34,6 @@ class Drawn(NamedTuple):
     likelihood: np.ndarray  # (draws,) log p(data | parameters)
     true_likelihood: float  # the same at the parameters that made the data
     chain: bool  # each depends on the one before
-
-
-def exchangeable(data: dataset.Data, plan: Plan, params: Mapping[str, np.ndarray]) -> list[
-    Exchange
-]:
-    """See relabelling.exchanges; `params` is a point of positive density."""
-    if plan.complete:
-        return []
-    rows, known = load.load(data, plan)
-    return exchanges(plan, params, known, rows)
 
 
 def all_of(

@@ -401,10 +401,11 @@ class Data(NamedTuple):
         return seen.reshape(self.table.rows, steps, -1)
 
     def descendants(self, name: str) -> list[str]:
-        """The sites, and what is computed, that depend on a site, directly or through others."""
+        """The sites, and what is computed, that depend on a site, directly or through others, the
+        nearest first."""
         found, stack = [], list(self.structure.children[name])
         while stack:
-            child = stack.pop()
+            child = stack.pop(0)
             if child not in found:
                 found.append(child)
                 stack += self.structure.children[child]

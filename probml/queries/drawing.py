@@ -35,15 +35,9 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
     return belief.map_draws(plan, group, index, jax.random.split(key, len(index)))
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
-def draw(plan: Plan, belief: Belief, known: Known, rows: Rows, key):
+def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
     joint states."""
-    return drawn_once(plan, belief, known, rows, key)
-
-
-def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
-    """As `draw`, to be traced."""
 
     def chunk(rows, key):
         parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
@@ -73,3 +67,6 @@ def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
         return jnp.broadcast_to(log, (size,)), states
 
     return every.map(chunk, jax.random.split(key, every.chunks))
+
+
+draw = jit(drawn_once, static_argnums=0, seldom=ASKED)

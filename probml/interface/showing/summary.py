@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from probml.assessment.pages.html import noted
+from probml.assessment.pages.html import noted, records_of
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
 SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
@@ -122,15 +122,8 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON: tables as lists of records."""
         def records(frame: Any) -> list[dict[str, Any]]:
-            names = [name or "name" for name in frame.index.names]
-            flat = frame.copy()
-            flat.columns = [column if isinstance(column, str) else " ".join(map(str, column))
-                            if isinstance(column, tuple) else str(column)
-                            for column in flat.columns]
-            flat.index = flat.index.set_names(
-                [name if name not in flat.columns else f"{name} (row)" for name in names])
-            return [{key: _json_value(value) for key, value in record.items()}
-                    for record in flat.reset_index().to_dict("records")]
+            return [{key: _json_value(value) for key, value in record.items()} for record in
+                    records_of(frame.rename_axis([name or "name" for name in frame.index.names]))]
 
         return {"title": self.title, "status": self.status,
                 "warnings": [str(found) for found in self.warnings],
