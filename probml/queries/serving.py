@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset import dataset
+from probml.dataset import dataset, tables
 from probml.dataset.coding.indices import bounds, together
 from probml.device.rows import Chunk, Resident
 from probml.errors import DataError, ModelError, Refusal
@@ -31,25 +31,36 @@ class Compiled:
         names: what a row may show.
     """
 
-    def __init__(self, fit: Fitted, held: dataset.Data, question: str, site: str | None,
-                 plug_in: bool):
+    ASKS = ("predict_proba", "predict", "log_prob")
+
+    def __init__(self, fit: Fitted, held: dataset.Data, ask: str, site: str | None, plug_in: bool):
+        finite = site is not None and fit._site(site).finite is not None
+        if ask == "predict_proba" and not finite:
+            raise ModelError(f"compiled('predict_proba'): '{site}' has no finite list of states: "
+                             f"use 'predict'")
         if held.steps is not None or fit.model.whole:
             raise Refusal(f"compiled: a row of model '{fit.model.name}' is a sequence, or all of "
                           f"the data: use filter() for one step at a time")
-        ask = () if site is None else ((question, site),)
-        found = asking.prepare(fit, held, [] if site is None else [site], plug_in, least=1)
+        wanted = () if site is None else (("probability" if finite else "mean", site),)
+        found = asking.prepare(fit, held, [name for _, name in wanted], plug_in, least=1)
+        self._ask, self._labels = ask, None if site is None else fit.names.get(site)
+        self._most = ask == "predict" and finite
         self._form = _Form(fit, held, found)
         self.names = tuple(self._form.writers)
-        self._site = site
         self._program = _compiled(
-            lambda stacked: queries.answer(found.plan, ask, found.averaged, found.belief,
+            lambda stacked: queries.answer(found.plan, wanted, found.averaged, found.belief,
                                            found.known, Resident(stacked)), self._form.stacked)
 
-    def __call__(self, row: Mapping[str, Any]) -> tuple[float, Any]:
-        """log p(row), and the answer of the question, (*cells, ...)."""
+    def __call__(self, row: Mapping[str, Any]) -> Any:
+        """The answer, without an axis of rows."""
         log, out = self._program(self._form.of(row))
-        answer = next(iter(out.values()), None)
-        return float(np.asarray(log)[0, 0]), None if answer is None else np.asarray(answer)[0, 0]
+        if self._ask == "log_prob":
+            return float(np.asarray(log)[0, 0])
+        found = np.asarray(next(iter(out.values())))[0, 0]
+        if not self._most:
+            return found
+        best = tables.to_labels(np.atleast_1d(found.argmax(-1)), self._labels)
+        return best if found.ndim > 1 else best[0]
 
 
 class Filter:

@@ -205,18 +205,22 @@ def _base(fn: Any) -> Any:
     return fn
 
 
-def values_of(fn: Any) -> np.ndarray:
-    """The values of a cell; none where there is no end of them."""
+def _support(fn: Any) -> Any:
+    """The values of a cell, a tracer amid a trace; none where there is no end of them."""
     fn = _base(fn)
     if isinstance(fn, MarkovChain):
         return np.arange(fn.states)
-    return np.ravel(np.asarray(fn.enumerate_support(expand=False))) if (
-        fn.has_enumerate_support) else np.zeros(0, int)
+    return fn.enumerate_support(expand=False) if fn.has_enumerate_support else ()
+
+
+def values_of(fn: Any) -> np.ndarray:
+    """The values of a cell; none where there is no end of them."""
+    return np.ravel(np.asarray(_support(fn)))
 
 
 def states_of(fn: Any) -> int:
     """The number of values of a cell, 0 where there is no end."""
-    return len(values_of(fn))
+    return len(_support(fn))
 
 
 def _log(message: Mapping, value: Any, mask: np.ndarray | None) -> jax.Array:
