@@ -253,6 +253,11 @@ class Data(NamedTuple):
         return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new,
                              survey=None, weights=at(self.weights))
 
+    def without(self, names: Iterable[str]) -> "Data":
+        """The same rows, in which nothing of some sites is seen."""
+        columns = {name: column for name, column in self.table.columns.items() if name not in names}
+        return self._replace(table=replace(self.table, columns=columns))
+
     def loosened(self, names: Iterable[str]) -> "Data":
         """The same data, in which the discrete sites `names` count as seen in part: another pattern
         of evidence, the same program."""
@@ -275,7 +280,7 @@ class Data(NamedTuple):
                                                        and column.seen is None)
             if (plain and site.rows and site.states is None and not site.event
                 and site.time is None and site.family is not None and name not in targets
-                and not self._descendants(name)
+                and not self.descendants(name)
                 and all(self.structure.sites[p].discrete or not self.structure.sites[p].rows
                         for p in site.parents)):
                 columns[name] = replace(column, seen=np.ones(column.values.shape, bool))
@@ -358,7 +363,7 @@ class Data(NamedTuple):
                     f"missing cells are handled exactly"
                 )
             hole = ~self._units(name).all(-1)
-            for child in self._descendants(name):
+            for child in self.descendants(name):
                 if child in plan.targets or child in sites and sites[child].factor:
                     hurt = hole
                 elif child in columns and child in (*plan.observed, *plan.variables,
@@ -388,10 +393,12 @@ class Data(NamedTuple):
         seen = seen if time is None else np.moveaxis(seen, 1 + time, 1)
         return seen.reshape(self.table.rows, steps, -1)
 
-    def _descendants(self, name: str) -> list[str]:
+    def descendants(self, name: str) -> list[str]:
+        """The sites, and what is computed, that depend on a site, directly or through others, the
+        nearest first."""
         found, stack = [], list(self.structure.children[name])
         while stack:
-            child = stack.pop()
+            child = stack.pop(0)
             if child not in found:
                 found.append(child)
                 stack += self.structure.children[child]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -167,8 +167,7 @@ class Answers(Parameters):
         parents = (p for p in self.structure.named[name].parents if self.structure.sites[p].rows)
         if held.pattern.get(name) != "seen" or any(held.pattern.get(p) != "seen" for p in parents):
             return held
-        columns = {n: column for n, column in held.table.columns.items() if n != name}
-        return held._replace(table=replace(held.table, columns=columns))
+        return held.without([name])
 
     def _one_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
         """Refuse a maximum along time over some of what is hidden there, the rest summed out: it
