@@ -72,7 +72,7 @@ class Answers(Parameters):
             raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), and its "
                           f"values are summed out jointly: use posterior('{name}') for the fitted "
                           f"data, or decode(data)")
-        names = list(marginal_weights.met_by(self, inputs))
+        names = list(marginal_weights.find_summed_sites(held.structure, inputs).met)
         name = site or (names[0] if len(names) == 1 else "")
         found = marginal_weights.probabilities(self, inputs, name) if name in names else None
         if found is None:
@@ -90,7 +90,7 @@ class Answers(Parameters):
         if joint:
             return decoding.outside(self, held, joint if sites is None else list(sites))
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
-        summed = list(marginal_weights.met_by(self, inputs))
+        summed = list(marginal_weights.find_summed_sites(held.structure, inputs).met)
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:

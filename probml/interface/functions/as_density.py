@@ -1,6 +1,5 @@
 """A function as one density of everything: what is bound, and what is summed out cell by cell."""
 
-import contextlib
 import itertools
 import math
 from collections.abc import Collection, Mapping
@@ -38,28 +37,23 @@ def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
         named: parameters whose values are told: these are not integrated out.
     """
     summed = summed_of(shown)
-    loops = steps_of(shown)
+    ways: list[tuple] = [(summed,)]
+    if summed and sum(site.bits for site in shown.hidden) <= JOINT:
+        ways.append(((),))
+    loops, scans = steps_of(shown), scans_of(shown)
     if loops is not None:
         own = {name for title, names in loops.items() for name in (title, *names)}
-        integrated = own.isdisjoint(named) and _linear(model, Joined(loops), arguments, given)
-        with contextlib.suppress(ModelError):
-            return baking(model, shown, arguments, given, (), why, loops, integrated)
-    scans = scans_of(shown)
-    if scans is not None:
-        integrated = scans.keys().isdisjoint(named)
-        if integrated or not shown.hidden:
-            with contextlib.suppress(ModelError):
-                return baking(model, shown, arguments, given, summed, why, scans, integrated)
-    try:
-        return baking(model, shown, arguments, given, summed, why)
-    except DataError:
-        raise
-    except ModelError:
-        if not summed or sum(site.bits for site in shown.hidden) > JOINT:
-            raise
-        with contextlib.suppress(ModelError):
-            return baking(model, shown, arguments, given, (), why)
-        raise
+        ways.insert(0, ((), loops, own.isdisjoint(named) and _linear(
+            model, Joined(loops), arguments, given)))
+    elif scans is not None and (scans.keys().isdisjoint(named) or not shown.hidden):
+        ways.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
+    failures = list[ModelError]()
+    for sums, *joined in ways:
+        try:
+            return baking(model, shown, arguments, given, sums, why, *joined)
+        except ModelError as error:
+            failures += [] if joined else [error]
+    raise failures[0]
 
 
 def _linear(model: Bound, steps: Joined, arguments: Mapping[str, Any],
