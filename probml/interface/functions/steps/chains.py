@@ -19,6 +19,7 @@ import numpyro
 from probml.interface.functions.messages import run_in_part
 from probml.interface.functions.steps.linear import Linear, linear_of
 from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.outside import slots
 from probml.interface.functions.steps.state_space import Affine, Carried, Chain, Step, chain_of
 
 
@@ -34,19 +35,11 @@ def loops_integrated(call: Callable[[], Any], steps: Joined,
         ModelError: they are not linear and Gaussian.
     """
     linear = linear_of(call, steps, given)
-    program, outside = linear.program, linear.outside
+    program, first = linear.program, next(iter(linear.times))
     out, values = run_in_part(call, linear.gone, program.others, program.still, given)
     step = _steps(linear, values)
-    beside: Any = 0.0
-    if outside is not None:
-        rows, = outside.rows(values)
-        at = np.concatenate([list(_columns(linear).values())[i] for i in rows.looked])
-        step = step._replace(said=jax.tree.map(lambda own: own[:, at], step.said))
-        step = step.with_rows(rows, np.arange(len(step.root)))
-        beside = outside.unaffected_log_density(values)
-    first = next(iter((*linear.times, *(outside.near if outside else ()))))
     chain = chain_of(step, _carried(step, linear.back), len(steps.groups) > 1, linear.sizes, first)
-    numpyro.factor(first, chain.evidence + beside)
+    numpyro.factor(first, chain.evidence)
     return out, [chain]
 
 
@@ -68,7 +61,8 @@ def _carried(step: Step, back: int) -> Carried:
 
 
 class _Sites(NamedTuple):
-    """Some sites of a linear loop: site → its step, and its numbers among `width` of this.
+    """Some sites of a linear loop: site → the step of each of its numbers, and the place among
+    `width` numbers of this.
 
     Attributes:
         values: of the other latent sites.
@@ -76,7 +70,7 @@ class _Sites(NamedTuple):
 
     linear: Linear
     values: Mapping[str, Any]
-    seats: Mapping[str, tuple[int, np.ndarray]]
+    seats: Mapping[str, tuple[np.ndarray, np.ndarray]]
     width: int
 
     def parts(self, kind: str, paths: jax.Array) -> Iterator[tuple]:
@@ -95,7 +89,7 @@ class _Sites(NamedTuple):
         """The numbers of a kind of all steps, (steps, width)."""
         out = jnp.full((len(paths), self.width), blank)
         for part, at, rows in self.parts(kind, paths):
-            out = out.at[at[:, None], rows].set(part)
+            out = out.at[at, rows].set(part)
         return out
 
     def located(self, paths: jax.Array) -> Affine:
@@ -117,17 +111,17 @@ def _steps(linear: Linear, values: Mapping[str, Any]) -> Step:
     count = len(next(iter(program.steps.groups.values())))
     d = sum(map(len, columns.values()))
     handed, zeros = d * linear.back, jnp.zeros((count, d))
-    sites = _Sites(linear, values, {name: (i, columns[title]) for name, (title, i)
-                                    in program.steps.places.items()}, d)
+    sites = _Sites(linear, values, {
+        name: (np.full(len(columns[title]), i), columns[title])
+        for name, (title, i) in program.steps.places.items()}, d)
     root = jnp.zeros((count, d, d))
     for part, at, rows in sites.parts("root", zeros):
-        root = root.at[at[:, None, None], rows[..., None], rows[:, None]].set(part)
-    used, seats = [0] * count, {}
-    for name, i in linear.times.items():
-        size = program.closed.out_avals[linear.at(name, "loc")].size
-        seats[name] = i, used[i] + np.arange(size)
-        used[i] += size
-    seen = _Sites(linear, values, seats, max(used))
+        root = root.at[at[..., None], rows[..., None], rows[:, None]].set(part)
+    when = np.concatenate(list(linear.times.values()))
+    place, width = slots(when, count)
+    ends = np.cumsum([len(own) for own in linear.times.values()])[:-1]
+    seen = _Sites(linear, values, dict(zip(linear.times, zip(
+        np.split(when, ends), np.split(place, ends), strict=True), strict=True)), width)
     rest = sum((part.sum() for _, part in program.parts(program.of_kind("log", "beside"), values)),
                jnp.zeros(()))
     shift = np.eye(handed, k=-d)  # what was a step before lies one further behind
