@@ -95,9 +95,9 @@ class StepProgram(NamedTuple):
                           own.at_each(inputs, [_column(at, places, values) for at in looked])))
         if left:
             lone, need = levels.restrict(part, left)
-            single = self.steps.split_steps(values)
-            results = evaluated(lone, [jnp.asarray(single[names[i]], aval.dtype)
-                                       for i, aval in zip(need, lone.in_avals, strict=True)])
+            results = evaluated(lone, [
+                jnp.asarray(_value(names[i], places, values), aval.dtype)
+                for i, aval in zip(need, lone.in_avals, strict=True)])
             found += [((rest[i],), jnp.asarray(one)[None])
                       for i, one in zip(left, results, strict=True)]
         return found
@@ -107,11 +107,10 @@ class StepProgram(NamedTuple):
         """The results that are the steps of a recursion, as `parts` has them; and the others."""
         part, takes = levels.restrict(self.closed, outputs)
         names, places, avals = [self.takes[i] for i in takes], self.steps.places, part.in_avals
-        single = self.steps.split_steps(values)
         tracked = [i for i, name in enumerate(names) if name in places]
 
         def give(i: int) -> jax.Array:
-            return jnp.asarray(single[names[i]], avals[i].dtype)
+            return jnp.asarray(_value(names[i], places, values), avals[i].dtype)
 
         def column(many: Sequence[int]) -> jax.Array:
             if any(names[i] not in places for i in many):
@@ -137,6 +136,12 @@ class StepProgram(NamedTuple):
                     found.append((tuple(outputs[i] for i in which), array))
                     gone |= set(which)
         return found, [output for i, output in enumerate(outputs) if i not in gone]
+
+
+def _value(name: str, places: Mapping[str, tuple[str, int]], values: Mapping[str, Any]) -> Any:
+    """The value of a site, or of a single step."""
+    title, i = places.get(name, (name, None))
+    return values[title] if i is None else values[title][i]
 
 
 def _column(looked: Sequence[str], places: Mapping[str, tuple[str, int]],
