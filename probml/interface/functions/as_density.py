@@ -5,9 +5,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import jax
 import numpy as np
-from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset import arrays
 from probml.errors import DataError, ModelError, listed, quoted
@@ -16,8 +14,7 @@ from probml.interface.functions.given.column import different
 from probml.interface.functions.read_models import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.steps.affine_sites import Bent
-from probml.interface.functions.steps.linear import linear_of
-from probml.interface.functions.steps.names import Joined, scans_of, steps_of
+from probml.interface.functions.steps.names import scans_of, steps_of
 from probml.interface.functions.survey import Survey, holed
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -43,8 +40,8 @@ def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
     loops, scans = steps_of(shown), scans_of(shown)
     if loops is not None:
         own = {name for title, names in loops.items() for name in (title, *names)}
-        ways.insert(0, ((), loops, own.isdisjoint(named) and _linear(
-            model, Joined(loops), arguments, given)))
+        ways = [*(((), loops, how) for how in (True, False) if not how or own.isdisjoint(named)),
+                *ways]
     elif scans is not None and (scans.keys().isdisjoint(named) or not shown.hidden):
         ways.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
     failures = list[ModelError]()
@@ -54,21 +51,6 @@ def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
         except ModelError as error:
             failures += [] if joined else [error]
     raise failures[0]
-
-
-def _linear(model: Bound, steps: Joined, arguments: Mapping[str, Any],
-            given: Mapping[str, Any]) -> bool:
-    """Whether loops can be integrated out; nothing is compiled."""
-    def run() -> int:
-        with validation_enabled(False):
-            linear_of(lambda: model.generative.run({**model.bound, **arguments}, {}), steps, given)
-        return 0
-
-    try:
-        jax.eval_shape(run)
-    except ModelError:
-        return False
-    return True
 
 
 def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],

@@ -48,7 +48,7 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     """
     places, groups = steps.places, steps.groups
     if len({len(names) for names in groups.values()}) != 1:
-        raise ModelError("it has no loop, or loops of different lengths")
+        raise Bent("it has no loop, or loops of different lengths")
     program = StepProgram.of(call, steps, given, site_records)
     owners, still, others = program.owners, program.still, program.others
     sizes = {title: (still[names[0]].size, still[names[0]].shape)
@@ -63,8 +63,7 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
         if not uses.is_linear(name):
             raise Bent(f"site '{name}' is not linear and Gaussian in steps of a loop")
         if name in others:
-            raise ModelError(f"site '{name}' is latent and depends on steps, but is not a step "
-                             f"itself")
+            raise Bent(f"site '{name}' is latent and depends on steps, but is not a step itself")
         if name in places:
             lags = [places[name][1] - places[step][1] for step in found[name, "loc"]]
             if min(lags, default=0) < 0:
@@ -73,7 +72,7 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     for name, first, last in _windows(program, [name for name in near if name not in places]):
         times[name], back = np.maximum(last, first.min()), max(back, int((last - first).max()) + 1)
     if not times:
-        raise ModelError("no observed site depends on the steps")
+        raise Bent("no observed site depends on the steps")
     if numbers * back > WIDEST:
         raise ModelError("the observed sites depend on steps with many elements")
     own = program.only([i for i, (name, kind) in enumerate(owners)
