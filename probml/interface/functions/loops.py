@@ -212,8 +212,8 @@ def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     return values
 
 
-class _Steps(NamedTuple):
-    """What the forward algorithm makes of a step.
+class _StepTables(NamedTuple):
+    """The log densities of a step at its joint states, of which the forward algorithm is made.
 
     Attributes:
         tree: of what a step hands on.
@@ -273,8 +273,9 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     x, drawn, weights = jax.tree.map(lambda leaf: leaf[0], every)
     moves, order, chain = _depends(loop, init, x, drawn)
     start, tree = jax.tree.flatten(init)
-    steps = _Steps(loop, tree, chain, tuple(name for name in loop.hidden if name not in chain),
-                   _places(loop, init, x, drawn, order, chain), semiring)
+    below = tuple(name for name in loop.hidden if name not in chain)
+    places = _places(loop, init, x, drawn, order, chain)
+    steps = _StepTables(loop, tree, chain, below, places, semiring)
     joint = len(loop.joint(chain)[0])
     older = joint ** (order - 1)  # joint states of the steps before, the last one left out
 
