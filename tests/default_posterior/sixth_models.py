@@ -690,6 +690,18 @@ def allometry_with_a_tree(species, log_mass, log_rate=None):
         sample("log_rate", dist.Normal(a + b * log_mass + p[species] + u[species], sigma), obs=log_rate)
 
 
+@summed("allometry_with_a_tree")
+def allometry_without_its_effects(species, log_mass, log_rate):
+    """Both effects integrated out."""
+    a = sample("a", dist.Normal(0, 3))
+    b = sample("b", dist.Normal(0.75, 0.3))
+    kin = sample("kin", dist.HalfNormal(1))
+    own = sample("own", dist.HalfNormal(0.5))
+    sigma = sample("sigma", dist.HalfNormal(0.5))
+    cov = (kin**2 * TREE + own**2 * jnp.eye(7))[species[:, None], species] + sigma**2 * jnp.eye(28)
+    sample("log_rate", dist.MultivariateNormal(a + b * log_mass, covariance_matrix=cov), obs=log_rate)
+
+
 R = rng(30)
 HOUR = np.tile(np.arange(12), 3)
 METER = np.repeat(np.arange(3), 12)
@@ -735,6 +747,26 @@ def sensors_that_fail(read):
         truth = sample("truth", dist.Normal(m, s))
     good = dist.Normal(truth[:, None] + off, sd).log_prob(read)
     factor("read", jnp.logaddexp(jnp.log1p(-fails) + good, jnp.log(fails) - jnp.log(50.0)).sum())
+
+
+@summed("sensors_that_fail")
+def sensors_that_fail_without_the_truth(read):
+    """The truth of each day integrated out, over which of its three readings are good."""
+    fails = sample("fails", dist.Beta(1, 5))
+    m = sample("m", dist.Normal(20, 10))
+    s = sample("s", dist.HalfNormal(5))
+    sd = sample("sd", dist.HalfNormal(2).expand([3]).to_event(1))
+    off = sample("off", dist.Normal(0, 1).expand([2]).to_event(1))
+    off = jnp.concatenate([jnp.zeros(1), off])
+    days = 0.0
+    for good in np.ndindex(2, 2, 2):
+        own = np.flatnonzero(good)
+        log = len(own) * jnp.log1p(-fails) + (3 - len(own)) * (jnp.log(fails) - jnp.log(50.0))
+        if len(own):
+            cov = s**2 + jnp.diag(sd[own] ** 2)
+            log += dist.MultivariateNormal(m + off[own], covariance_matrix=cov).log_prob(read[:, own])
+        days = jnp.logaddexp(days, log) if any(good) else jnp.full(25, log)
+    factor("read", days.sum())
 
 
 R = rng(32)

@@ -65,6 +65,27 @@ def collinear_millions():
     close((high - low) / (3.29 * s), [1.0], "width", atol=0.12)
 
 
+@case("units from 10^-9 to 10^12 × collinear columns, each unit of its own")
+def units_of_every_size():
+    r = rng(15)
+    x = 3 + r.uniform(-2, 2, 50)
+    z, y = x * 1.0001 + r.normal(0, 0.01, 50), 3 + 1.5 * x + r.normal(0, 0.2, 50)
+    for u, v in ((1e6, 1), (1e6, 1e6), (1e12, 1e-3), (1e-9, 1e-9), (1, 1e6)):
+        def line(x, z, y=None, u=u, v=v):
+            a = sample("a", dist.Normal(0.0, 10 * u))
+            b = sample("b", dist.Normal(0.0, 5 * u / v).expand([2]).to_event(1))
+            with plate("n", x.shape[0]):
+                sample("y", dist.Normal(a + b[0] * x + b[1] * z, 0.2 * u), obs=y)
+
+        ours = [np.float32(one).astype(float) for one in (x * v, z * v, y * u)]
+        fit = probml.model(line)(u=u, v=v).fit(dict(zip("xzy", ours, strict=True)), seed=0)
+        m, cov = ridge(np.c_[np.ones(50), ours[0] / v, ours[1] / v], ours[2] / u, 0, np.array([10.0, 5, 5]), 0.2)
+        unit = np.array([u, u / v, u / v])
+        table = fit.summary()
+        close((table["mean"] - m * unit) / (np.sqrt(np.diag(cov)) * unit), np.zeros(3), f"means, {u} {v}", atol=0.1)
+        close(table["sd"] / (np.sqrt(np.diag(cov)) * unit), np.ones(3), f"sds, {u} {v}", atol=0.05)
+
+
 @case("one row × counts × interval, log_prob")
 def one_row_of_counts():
     @probml.model
@@ -354,7 +375,7 @@ def intervals_of_durations():
         with probml.rows():
             factor("between", jnp.log(jnp.exp(-rate * low) - jnp.exp(-rate * high)))
 
-    low, high = np.array([0.0, 1, 1, 2, 0, 3]), np.array([1.0, 2, 3, 4, 2, np.inf])
+    low, high = np.array([0.0, 1, 1, 2, 0, 3]), np.array([1.0, 2, 3, 4, 2, 99.0])
     fit = durations().fit({"low": low, "high": high}, seed=0)
 
     def log(u):
