@@ -188,7 +188,7 @@ def few_rows(x, y=None):
     a = sample("a", dist.Normal(0.0, 10.0))
     b = sample("b", dist.Normal(0.0, 10.0))
     sigma = sample("sigma", dist.HalfNormal(10.0))
-    with numpyro.plate("n", len(x)):
+    with plate("n", len(x)):
         sample("y", dist.Normal(a + b * x, sigma), obs=y)
 
 
