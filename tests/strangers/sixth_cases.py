@@ -86,6 +86,51 @@ def units_of_every_size():
         close(table["sd"] / (np.sqrt(np.diag(cov)) * unit), np.ones(3), f"sds, {u} {v}", atol=0.05)
 
 
+@case("collinear columns × unknown sigma × 2,000 rows, in float32")
+def collinear_and_unknown_noise():
+    def line(x, z, y=None):
+        a = sample("a", dist.Normal(0.0, 1e3))
+        b = sample("b", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
+        s = sample("s", dist.HalfNormal(0.5))
+        with plate("n", x.shape[0]):
+            sample("y", dist.Normal(a + b[0] * x + b[1] * z, s), obs=y)
+
+    r = rng(16)
+    x = 3 + r.uniform(-2, 2, 2000)
+    for gap in (1e-2, 3e-4):
+        z, y = x * 1.0001 + r.normal(0, gap, 2000), 3 + 1.5 * x + r.normal(0, 0.2, 2000)
+        ours = [np.float32(one).astype(float) for one in (x, z, y)]
+        fit = probml.model(line)().fit(dict(zip("xzy", ours, strict=True)), seed=0)
+        H = np.c_[np.ones(2000), ours[0], ours[1]]
+        s = np.sqrt(np.linalg.lstsq(H, ours[2], rcond=None)[1][0] / 1997)
+        m, cov = ridge(H, ours[2], 0, np.array([1e3, 5, 5]), s)
+        assert fit.converged, fit.status  # a prior holds what the rows do not tell
+        near(fit, "b", m[1:], np.sqrt(np.diag(cov))[1:])
+        near(fit, "s", s, s / np.sqrt(2 * 1997))
+
+
+@case("collinear columns × logistic × 2,000 rows, in float32")
+def collinear_and_logistic():
+    def yes(x, z, y=None):
+        b = sample("b", dist.Normal(0.0, 3.0).expand([3]).to_event(1))
+        with plate("n", x.shape[0]):
+            sample("y", dist.Bernoulli(logits=b[0] + b[1] * x + b[2] * z), obs=y)
+
+    r = rng(17)
+    x = 3 + r.uniform(-2, 2, 2000)
+    y = r.random(2000) < 1 / (1 + np.exp(3 - x))
+    for gap in (1e-2, 3e-4):
+        z = np.float32(x * 1.0001 + r.normal(0, gap, 2000)).astype(float)
+        H, w = np.c_[np.ones(2000), np.float32(x).astype(float), z], np.zeros(3)
+        for _ in range(30):
+            p = 1 / (1 + np.exp(-H @ w))
+            hess = H.T @ ((p * (1 - p))[:, None] * H) + np.eye(3) / 9
+            w = w + np.linalg.solve(hess, H.T @ (y - p) - w / 9)
+        fit = probml.model(yes)().fit({"x": H[:, 1], "z": z, "y": y.astype(int)}, seed=0)
+        assert fit.converged, fit.status
+        near(fit, "b", w, np.sqrt(np.diag(np.linalg.inv(hess))))
+
+
 @case("one row × counts × interval, log_prob")
 def one_row_of_counts():
     @probml.model
