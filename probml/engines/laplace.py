@@ -239,6 +239,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
+    if _newton(begun)[1] > AWAY:  # as in units of 10⁻⁶, in which its climb does not move
+        begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
     why = _no_mode(begun)
     if why is None:
         found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
