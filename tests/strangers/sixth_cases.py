@@ -4,13 +4,14 @@ Columns of every type, units, gaps and sizes; teachers' puzzles. Written before 
 forms, sums over all states, grids.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import scipy.special as sp
 import scipy.stats as st
-from numpyro import factor, plate, sample
+from numpyro import factor, handlers, plate, sample
 from oracles_of_strangers import close, grid_mean, norm
 
 import probml
@@ -745,3 +746,76 @@ def noisy_sensors():
     close(fit.predict_proba(data, "rain"), right, "p(rain)")
     close(fit.impute(data)["b"][0], right[0] @ [0.0, 2.0], "b of the first day", atol=0.01)
     close(fit.log_prob(data), np.log((like * [0.7, 0.3]).sum(1)), "log_prob")
+
+
+# ---- the same model in another unit has the same answer --------------------------------------------
+
+
+def same_in_every_unit(build, data, sites):
+    """build(unit) → a bound model; data(unit); posterior means and sds scale with the unit."""
+    base = None
+    for unit in (1.0, 1e6, 1e-6):
+        fit = build(unit).fit(data(unit), seed=0)
+        assert fit.converged, f"{unit}: {fit.status}"
+        drawn = fit.draws(4000, seed=0)
+        found = {name: (np.asarray(drawn[name], float).mean(0) / unit, np.asarray(drawn[name], float).std(0) / unit)
+                 for name in sites}
+        base = base or found
+        for name, (mean, sd) in found.items():
+            close((mean - base[name][0]) / base[name][1], np.zeros(np.shape(mean)), f"{unit}: mean of {name}",
+                  atol=0.2, rtol=0)
+            close(sd / base[name][1], np.ones(np.shape(sd)), f"{unit}: sd of {name}", atol=0.15, rtol=0)
+
+
+@case("a mixture in any unit × the posterior about EM's optimum")
+def mixture_in_any_unit():
+    def build(u):
+        @probml.model
+        def two():
+            w = sample("w", dist.Dirichlet(jnp.ones(2)))
+            m = sample("m", dist.Normal(jnp.array([1.0, 7.0]) * u, 3 * u).to_event(1))
+            s = sample("s", dist.HalfNormal(2 * u))
+            with probml.rows():
+                z = sample("z", dist.Categorical(w))
+                sample("y", dist.Normal(m[z], s))
+
+        return two()
+
+    r = rng(18)
+    y = np.where(r.random(40) < 0.4, 6, 2) + r.normal(0, 0.7, 40)
+    same_in_every_unit(build, lambda u: {"y": y * u}, ("m", "s"))
+
+
+@case("a censored outcome in any unit × mask and factor")
+def censored_in_any_unit():
+    def build(u):
+        def capped(y=None):
+            m = sample("m", dist.Normal(0.0, 10 * u))
+            s = sample("s", dist.HalfNormal(5 * u))
+            y = jnp.asarray(y)
+            with plate("n", 40), handlers.mask(mask=y < 5 * u):
+                sample("y", dist.Normal(m, s), obs=y)
+            factor("c", jnp.where(y < 5 * u, 0.0, jax.scipy.stats.norm.logsf((5 * u - m) / s)).sum())
+
+        return probml.model(capped)()
+
+    y = np.minimum(4 + 2 * rng(19).normal(size=40), 5.0)
+    same_in_every_unit(build, lambda u: {"y": np.minimum(np.float32(y * u), np.float32(5 * u))}, ("m", "s"))
+
+
+@case("a curve that saturates, in any unit")
+def saturation_in_any_unit():
+    def build(u):
+        def curve(x, y=None):
+            top = sample("top", dist.LogNormal(jnp.log(5 * u), 1.0))
+            half = sample("half", dist.LogNormal(0.0, 1.0))
+            s = sample("s", dist.HalfNormal(u))
+            with plate("n", x.shape[0]):
+                sample("y", dist.Normal(top * x / (half + x), s), obs=y)
+
+        return probml.model(curve)()
+
+    r = rng(20)
+    x = r.uniform(0.2, 8, 40)
+    y = 6 * x / (1.5 + x) + r.normal(0, 0.3, 40)
+    same_in_every_unit(build, lambda u: {"x": x, "y": y * u}, ("top", "s"))
