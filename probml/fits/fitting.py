@@ -85,13 +85,16 @@ class Found(NamedTuple):
 
 def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
           start: Mapping[str, Any] | None, checkpoint: Checkpoint | None = None,
-          where: Any = None) -> Found:
+          where: Any = None, seconds: float | None = None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
+    if engine is not None and seconds is not None:
+        raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds "
+                                f"limits the NUTS of the default; write NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
-                                    place_of(where, data))
+                                    place_of(where, data), seconds)
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, run.outcome.noting(note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern, run.again)
@@ -100,7 +103,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
 def _inferred(
     model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
     start: Mapping[str, Any] | None, bar: Progress, checkpoint: Checkpoint | None,
-    place: Place
+    place: Place, seconds: float | None
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
     if model.whole and weights is not None:
@@ -117,7 +120,7 @@ def _inferred(
         engine = _in_batches(engine, held)
     asked, ladder = engine, (engine,)
     if engine is None:
-        ladder, _ = choose(held)
+        ladder, _ = choose(held, seconds)
         engine = ladder[0]
     plan = planned(engine.taken(held), asked)
     # computed anew

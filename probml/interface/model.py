@@ -205,7 +205,8 @@ class Model(Bound):
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: Any = 0,
             start: Mapping[str, Any] | None = None,
-            checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: Any = None):
+            checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: Any = None,
+            seconds: float | None = None):
         """Infer everything that `data` does not show.
 
         Args:
@@ -232,6 +233,9 @@ class Model(Bound):
             where: several devices, a list such as jax.devices() or a jax.sharding.Mesh: rows lie
                 and are passed over there, parameters are the same everywhere. Of several processes
                 (jax.distributed.initialize) each passes its own rows, and all get the same Fit.
+            seconds: where no engine is named and NUTS is needed: it begins no iteration so many
+                seconds after its run began, and returns what was drawn by then; `Fit.status` says
+                so. None: no limit.
 
         Returns:
             Fit.
@@ -250,7 +254,7 @@ class Model(Bound):
         seed = whole_seed(seed, "fit")
         start = by_new_names(mapping(start, "fit(start)", "another fit's params"), self.renamed)
         start = {**begin, **site_values(read, start)}
-        found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where)
+        found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where, seconds)
         return Fit.of(read, found, columns, seed)
 
     def read(self, data: Any) -> "Model":
