@@ -188,7 +188,7 @@ class Laplace(Engine):
                 return found, _unlike(found, [])
         found = importance.weighted(densities, modes, self.draws, problem.seed,
                                     functools.partial(_values, plan, known))
-        heavy, power = importance.heavy_tail(densities, mode, problem.seed)
+        heavy, power = importance.heavy_tail(densities, _normal(mode), problem.seed)
         if heavy >= 0 and (power or found.reliable):
             return found, _heavy(density.owners(plan, known)[heavy], power)
         return found, None if found.reliable else _unlike(found, _entries(plan))

@@ -74,10 +74,9 @@ class SVI(Engine):
         progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
-    `Fit.warnings` says where the posterior has heavier tails than a named guide (PSIS k-hat, Yao et
-    al. 2018) or another mode, and where the optimisation has not converged; with batches only where
-    another pass over all rows is a small part of the cost. For a guide of your own it says whether
-    the bound still rises.
+    `Fit.warnings` says where the posterior is far from a named guide (PSIS k-hat, Yao et al. 2018),
+    and where it has another mode; with batches only where another pass over all rows is a small
+    part of the cost. For a guide of your own it says whether the bound still rises.
 
     Raises:
         ModelError: no guide, no optimiser; batches larger than the data. Refusal: a posterior that
@@ -186,8 +185,7 @@ class SVI(Engine):
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise Refusal(f"SVI cannot fit {problem}: {why}")
-                findings += doubts(problem, normal, self._worth(total),
-                                   "width" if self.guide != "lowrank" else "mean")
+                findings += doubts(problem, normal, self._worth(total))
             found = (_drawn(problem, normal) if plan.carried
                      else complete_normal(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
