@@ -15,7 +15,7 @@ from probml.dataset import dataset
 from probml.dataset.checks import digits
 from probml.device import load
 from probml.device.rows import Known
-from probml.engines.engine import Engine, Many, Outcome, Problem, Status, planned
+from probml.engines.engine import Engine, Outcome, Problem, Status, planned
 from probml.engines.progress import Progress, in_threads
 from probml.errors import DataError, ModelError, Refusal
 from probml.evidence.passes import log_evidence
@@ -55,8 +55,7 @@ def all_of(
 ) -> tuple[dict[int, Drawn], dict[int, str]]:
     """Fit every data set: number → draws of its posterior, or why there are none.
 
-    Some engines find all in one program (`Engine.many`); else fits run one after another, on a CPU
-    two at a time.
+    Fits run one after another, on a CPU two at a time.
 
     Args:
         truth: site outside rows → (sets, ...), the values that made the data; some may be missing.
@@ -66,9 +65,6 @@ def all_of(
     """
     at = [{name: value[i] for name, value in truth.items()} for i in range(len(sets))]
     problems = [Problem(data, plan, *load.load(data, plan), seed=seed) for data in sets]
-    together = engine.many(problems, draws)
-    if together is not None:
-        return _of_many(engine, problems, together, at, draws)
     double, host = jax.config.jax_enable_x64, jax.default_backend() == "cpu"
     judged, failures, workers = {}, {}, min(2, os.cpu_count() or 1) if host else 1
 
@@ -86,29 +82,6 @@ def all_of(
         refit_one(0)  # compiles what the others use
         in_threads(bar, refit_one, range(1, len(sets)), workers)
     return judged, dict(sorted(failures.items()))
-
-
-def _of_many(engine: Engine, problems: Sequence[Problem], found: Many, truth: Sequence[Mapping],
-             draws: int) -> tuple[dict[int, Drawn], dict[int, str]]:
-    """Of posteriors that were found together; those that are missing once more in double."""
-
-    def with_likelihoods(problems, values):
-        return {i: _with_log_likelihoods(problems[i].plan, each, truth[i], problems[i].rows,
-                                         problems[i].known,
-                                         found.chain) for i, each in values.items()}
-
-    judged = with_likelihoods(problems, found.values)
-    left = [i for i in range(len(problems)) if i not in judged]
-    if left and not jax.config.jax_enable_x64:
-        with jax.enable_x64(True):
-            again = [_anew(engine, problems[i]) for i in left]
-            again = [replace(problem, plan=again[0].plan) for problem in again]
-            values = engine.many(again, draws).values
-            judged |= with_likelihoods(dict(zip(left, again, strict=True)),
-                                       {left[j]: each for j, each in values.items()})
-    if not judged:
-        raise Refusal(f"{type(engine).__name__}: {found.why}, for every simulated data set")
-    return judged, {i: found.why for i in range(len(problems)) if i not in judged}
 
 
 class _Ran(NamedTuple):
