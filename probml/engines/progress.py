@@ -4,9 +4,11 @@ a sign of life, and Ctrl-C works in between."""
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
 
 from probml.engines.engine import Status
 from probml.errors import ModelError
@@ -223,21 +225,38 @@ class Turn(NamedTuple):
     status: Status = Status.RUNNING  # how the run ended with it, if it did
 
 
-class Held(NamedTuple):
+class Loop:
     """What a loop holds between its turns, for a fit that is kept while it runs.
 
+    Attributes:
+        kept: names of attributes that are kept, pytrees of arrays. lists: to which turns add.
+
     Args:
-        read: it, in containers of arrays that nobody writes to. write: takes it back.
-        grown: of its lists to which turns add: name → what they add.
+        state: of the loop. lists: name → what a turn adds to the list of this name.
     """
 
-    read: Callable[[], Any]
-    write: Callable[[Any], None]
-    grown: Mapping[str, Grown]
+    kept: tuple[str, ...] = ("state",)
+
+    def __init__(self, state: Any = None, **lists: Grown):
+        self.state, self.grown = state, lists
+        self.lists: dict[str, list] = {name: [] for name in lists}
+
+    def read(self) -> dict[str, Any]:
+        """All that is kept, in containers of arrays that nobody writes to."""
+        trees = {name: jax.tree.leaves(getattr(self, name)) for name in self.kept}
+        return trees | {name: list(own) for name, own in self.lists.items()}
+
+    def write(self, held: dict[str, Any]) -> None:
+        """Takes back what `read` gave."""
+        for name in self.kept:
+            form = jax.tree.structure(getattr(self, name))
+            setattr(self, name, jax.tree.unflatten(form, held[name]))
+        for name, own in self.lists.items():
+            own[:] = held[name]
 
 
 def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int = 1,
-            held: Held | None = None, lane: str = "") -> Status:
+            held: Loop | None = None, lane: str = "") -> Status:
     """Turns until one says how the run ended, until `limit` iterations are made, or until the bar
     is stopped.
 

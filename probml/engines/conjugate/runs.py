@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.sweep import bound, updated, with_means
 from probml.engines.engine import Status
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.evidence.passes import expect
@@ -127,34 +127,28 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, own: Own, r
         limit: iterations at the most. gain: of the bound, in nats, less of which is none.
     """
     ceiling = limit + 1
-    history: list[np.ndarray] = []
+    loop = Loop(run, history=Grown((len(run.value), BLOCK)))
+    history = loop.lists["history"]
 
     def turn(done: int) -> Turn:
-        nonlocal run
         racing, early = race is not None and race.on, not history
         block = race.first if racing and early else BLOCK if rows.held else 1
         until = min((0 if early else done + 1) + block, ceiling)
-        run, trail = advance(plan, run, known, rows, own, np.int32(until), np.int32(ceiling),
-                             gain)
+        run, trail = advance(plan, loop.state, known, rows, own, np.int32(until),
+                             np.int32(ceiling), gain)
         history.append(np.asarray(trail))
         status, value = np.asarray(run.status), np.asarray(run.value)
         if racing and until < ceiling:
             status = race.left(status, value, history[-1], np.arange(len(value)), early)
             run = run._replace(status=status)
+        loop.state = run
         ended = until >= ceiling or not (status == Status.RUNNING).any()
         return Turn(until - 1 - done, float(value.max()),
                     Status.CONVERGED if ended else Status.RUNNING)
 
-    def write(held: dict[str, Any]) -> None:
-        nonlocal run
-        run = jax.tree.unflatten(jax.tree.structure(run), held["run"])
-        history[:] = held["history"]
-
-    kept = Held(lambda: {"run": jax.tree.leaves(run), "history": list(history)}, write,
-                {"history": Grown((len(run.value), BLOCK))})
     with Progress(title, limit, progress) as bar:
-        iterate(bar, ceiling, turn, held=kept)
-    return run, np.concatenate(history, 1)
+        iterate(bar, ceiling, turn, held=loop)
+    return loop.state, np.concatenate(history, 1)
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)

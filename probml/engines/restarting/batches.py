@@ -24,7 +24,7 @@ from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary, compensated
 from probml.engines.engine import Engine, Problem, Status, check_batch
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.start.race import sample
 from probml.errors import Refusal
 from probml.evidence.expected import Expected
@@ -123,43 +123,33 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
     plan, rows, known = problem.plan, problem.rows, problem.known
     assert rows is not None and known is not None
     static, key = (way, int(batch_rows)), random_key(problem.seed)
-    history = [float(_objective(plan, way, point, known, rows)[0])]
-    best, done_batches, statistics = (point, history[0]), np.asarray(0), None
+    first = float(_objective(plan, way, point, known, rows)[0])
+    # the point, its statistics, batches that were met; the best point, and its objective
+    loop = Loop((point, _blank(plan, way, point, known, rows), np.asarray(0), point, first),
+                history=Grown((), 1))
+    history = loop.lists["history"]
+    history.append(first)
 
     def turn(done: int) -> Turn:
-        nonlocal point, statistics, done_batches, best
-        if statistics is None:
-            statistics = _blank(plan, way, point, known, rows)
-        point, statistics, done_batches, value, sound = _passed(
-            plan, static, point, statistics, done_batches, known, rows, key, np.int32(done)
+        point, statistics, batches, best, highest = loop.state
+        point, statistics, batches, value, sound = _passed(
+            plan, static, point, statistics, batches, known, rows, key, np.int32(done)
         )
         history.append(float(value))
-        if not sound or not np.isfinite(history[-1]):
+        sound = bool(sound) and np.isfinite(history[-1])
+        gain = history[-1] - highest
+        if sound and gain > 0:
+            best, highest = point, history[-1]
+        loop.state = point, statistics, batches, best, highest
+        if not sound:
             return Turn(1, history[-1], Status.COLLAPSED)
-        gain = history[-1] - best[1]
-        if gain > 0:
-            best = (point, history[-1])
         small = gain <= tolerance * rows.weight
         return Turn(1, history[-1], Status.CONVERGED if small else Status.RUNNING)
 
-    def read() -> dict[str, Any]:
-        return {"point": jax.tree.leaves(point), "statistics": jax.tree.leaves(statistics),
-                "batches": done_batches, "best": jax.tree.leaves(best[0]),
-                "history": list(history)}
-
-    def write(held: dict[str, Any]) -> None:
-        nonlocal point, statistics, done_batches, best
-        statistics = jax.tree.unflatten(
-            jax.tree.structure(_blank(plan, way, point, known, rows)), held["statistics"])
-        kind = jax.tree.structure(point)
-        point, done_batches = jax.tree.unflatten(kind, held["point"]), held["batches"]
-        history[:] = held["history"]
-        best = (jax.tree.unflatten(kind, held["best"]), max(history))
-
     with Progress(title, max_iterations, progress) as bar:
-        status = iterate(bar, max_iterations, turn, held=Held(
-            read, write, {"history": Grown((), 1)}))
-    return (point if status is Status.COLLAPSED else best[0], np.array(history), status,
+        status = iterate(bar, max_iterations, turn, held=loop)
+    point, statistics, _, best, _ = loop.state
+    return (point if status is Status.COLLAPSED else best, np.array(history), status,
             jax.device_get(statistics))
 
 

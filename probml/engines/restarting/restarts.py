@@ -10,7 +10,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.engines.restarting.squarem import BLOCK, Settings, State, advance, initial
 from probml.engines.restarting.vectors import cut, loose
@@ -35,25 +35,26 @@ def runs(settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known,
     """
     found = _Restarts(settings, plan, first, rows, known, closed, race)
     with Progress("EM", settings.max_iterations, settings.progress) as bar:
-        iterate(bar, found.ceiling, functools.partial(found.turn, bar), held=Held(
-            found.read, found.write, {"history": Grown((found.restarts, BLOCK))}))
+        iterate(bar, found.ceiling, functools.partial(found.turn, bar), held=found)
     return found.whole, np.concatenate(found.history, 1)
 
 
-class _Restarts:
+class _Restarts(Loop):
     """All restarts between two device calls: `state` has those that still run, whose numbers are
     `where`; `whole` has every restart as it was when last stored."""
 
+    kept = ("state", "whole", "where", "compiled")
+
     def __init__(self, settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known,
                  closed: bool, race: Race | None):
+        start = initial(plan, first.params, first.expected is not None, first.drawn)
+        self.restarts = len(start.value)
+        super().__init__(start, history=Grown((self.restarts, BLOCK)))
+        self.whole, self.history = start, self.lists["history"]
         self.plan, self.rows, self.known, self.race = plan, rows, known, race
         self.static = (settings.prior, settings.hard, settings.accelerate, closed)
         self.first = first._replace(drawn=None)
-        self.whole = self.state = initial(plan, first.params, first.expected is not None,
-                                          first.drawn)
         self.gain, self.ceiling = settings.tolerance * rows.weight, settings.max_iterations + 1
-        self.restarts = len(self.state.value)
-        self.history: list[np.ndarray] = []
         self.where, self.compiled, self.slow = np.arange(self.restarts), False, 0
 
     def turn(self, bar: Progress, done: int) -> Turn:
@@ -102,22 +103,14 @@ class _Restarts:
                                               (self.state, self.first))
         self.where, self.compiled, self.slow = self.where[keep], False, 0
 
-    def read(self) -> dict[str, Any]:
-        return {"state": jax.tree.leaves(self.state), "whole": jax.tree.leaves(self.whole),
-                "where": self.where, "history": list(self.history), "compiled": self.compiled}
-
     def write(self, held: dict[str, Any]) -> None:
-        form, self.where = jax.tree.structure(self.state), held["where"]
-        self.compiled = held["compiled"]
-        if (any(len(leaf) != len(self.where) for leaf in held["state"])
-                or any(len(leaf) != self.restarts for leaf in held["whole"])
+        super().write(held)
+        if (any(len(leaf) != len(self.where) for leaf in self.state)
+                or any(len(leaf) != self.restarts for leaf in self.whole)
                 or not np.isin(self.where, np.arange(self.restarts)).all()):
             raise ValueError(f"the runs {self.where!r:.60} of {self.restarts}")
-        self.state, self.whole = (jax.tree.unflatten(form, held[name])
-                                  for name in ("state", "whole"))
         if len(self.where) < self.restarts:
             self.first = jax.tree.map(lambda leaf: np.asarray(leaf)[self.where], self.first)
-        self.history.extend(held["history"])
 
 
 def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
