@@ -44,18 +44,9 @@ class Way(Protocol):
     """How a point (any pytree) and statistics of rows make each other; frozen and hashable, for it
     is part of a program's name."""
 
-    def statistics(self, plan: Plan, point: Any, known: Known, rows: Rows) -> Any:
-        """Σ over rows of what they are expected to show at a point."""
-
     def update_point(self, plan: Plan, expected: Expected, point: Any, known: Known,
                      rows: Rows) -> Any:
         """The optimum given the statistics, starting from a point."""
-
-    def objective(self, plan: Plan, point: Any, known: Known,
-                  rows: Rows) -> tuple[jax.Array, jax.Array]:
-        """The objective of all rows, and whether the point is one that may be kept."""
-
-    # Of rows that come later (fits/stepping.py)
 
     def point_of_fit(self, params: Mapping, posterior: Posterior) -> Any:
         """The point at which a fit ended."""
@@ -65,7 +56,7 @@ class Way(Protocol):
         """Expected statistics of the rows, and the part of the objective that depends on them."""
 
     def validity_and_prior(self, plan: Plan, point: Any, known: Known,
-                           summary: Summary) -> tuple[jax.Array, jax.Array]:
+                           rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:
         """Whether a point is valid, and the part of the objective that does not depend on rows."""
 
     def found(self, plan: Plan, point: Any, known: Known) -> tuple[dict[str, Any], Posterior]:
@@ -157,12 +148,17 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
 def _blank(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> Any:
     """Statistics of no rows."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(
-        lambda point, known, rows: way.statistics(plan, point, known, rows), point, known, rows))
+        lambda point, known, rows: way.statistics_and_evidence(plan, point, known, rows)[0],
+        point, known, rows))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
-def _objective(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tuple:
-    return way.objective(plan, point, known, rows)
+def _total(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tuple:
+    """The objective of all rows, and whether the point is one that may be kept."""
+    valid, prior = way.validity_and_prior(plan, point, known, rows)
+    return prior + way.statistics_and_evidence(plan, point, known, rows)[1], valid
+
+
+_objective = jit(_total, static_argnums=(0, 1))
 
 
 @functools.partial(jit, static_argnums=(0, 1))
@@ -181,7 +177,7 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
 
     def step(carry, batch):
         point, running, whole, lost, count = carry
-        own = way.statistics(plan, point, known, batch)
+        own = way.statistics_and_evidence(plan, point, known, batch)[0]
         weight = batch.total(lambda chunk: chunk.weights.sum())
         some = weight > 0
         share = jnp.where(some, every / jnp.where(some, weight, 1.0), 0.0)
@@ -196,7 +192,7 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
     point, _, whole, _, count = rows.walk(step, (point, statistics, whole, whole, count), size,
                                           key, epoch)
     point = improved(whole, point, rows)
-    return point, whole, count, *way.objective(plan, point, known, rows)
+    return point, whole, count, *_total(plan, way, point, known, rows)
 
 
 def _chosen(flag, a: Any, b: Any) -> Any:
