@@ -24,6 +24,7 @@ from probml.engines.engine import (
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
+from probml.engines.optimization.identifiability import by_coordinate
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling import places
 from probml.engines.sampling.reliance import doubts, improper
@@ -213,8 +214,7 @@ class Laplace(Engine):
         findings = doubts(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
-        owner = np.concatenate([np.full(spec.size, name in self.over)
-                                for name, spec in sorted(density.shapes(plan, known).items())])
+        owner = by_coordinate(plan, known, self.over.__contains__)
         loc = np.asarray(density.flat(plan, mode, known)).copy()
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
