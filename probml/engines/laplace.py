@@ -48,7 +48,6 @@ from probml.posteriors.pareto import k_limit
 from probml.posteriors.posterior import OWN
 
 POINTS = 32  # about the mode, of which the density is measured together with the curvature
-AWAY = 0.1  # standard deviations from the mode at which a proposal begins well enough
 # where so many numbers are met by fewer draws than ENOUGH, few are compared with the normal; so
 # many numbers more are met where that is not it
 MORE, ENOUGH, FEWEST = 16, 400, 16
@@ -284,8 +283,6 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     plan, rows = problem.plan, problem.rows
     known, begun, spread, others = _near_mode(problem, centred)
     away = _newton(begun)[1]
-    if away > AWAY:
-        begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
     near, (begun, _) = begun, ridges.refine_flat_directions(problem, begun, away, spread)
     # a ridge costs digits that float32 has not
     adrift = begun is not near and begun.frame.centre.dtype == np.float32
