@@ -76,7 +76,7 @@ def all_of(
             failures[i] = str(error)
             if not judged and len(failures) >= GIVE_UP:
                 raise
-        bar.update(len(judged) + len(failures), float("nan"))
+        bar.advance(1, float("nan"))
 
     with Progress("check", len(sets), progress) as bar:
         refit_one(0)  # compiles what the others use

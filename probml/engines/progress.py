@@ -142,16 +142,12 @@ class Progress:
         return (f"{what}: {done} of at most {inner.total} iterations, {said}; "
                 f"{now - self._since:.0f} s so far, at most about {left:.0f} s more")
 
-    def update(self, count: int, value: float) -> None:
-        """So many counts are done; an objective to show with them."""
-        with self._lock:
-            self._note(count, value)
-        self._tell(count, value)
-
     def advance(self, count: int, value: float) -> None:
         """So many counts more, of any of the threads that work."""
         with self._lock:
-            self._note(self._at[0] + count, value)
+            self._at = (self._at[0] + count, f"objective {value:.6g}")
+            if self.bar is not None:
+                self._show()
         self._tell(self._at[0], value)
 
     @property
@@ -178,11 +174,6 @@ class Progress:
         self._step = Step(self.title, done, self.total, value, took, left, speed)
         for watcher in self._watchers:
             watcher.hear(self._step, False)
-
-    def _note(self, count: int, value: float) -> None:
-        self._at = (count, f"objective {value:.6g}")
-        if self.bar is not None:
-            self._show()
 
     def __exit__(self, failed, *_):
         with self._lock:

@@ -23,6 +23,7 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.findings import Code, Finding
+from probml.engines.restarting import batches
 from probml.engines.restarting.restarts import best_at, best_of
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.sampling.reliance import doubts_of_blocks
@@ -125,7 +126,7 @@ class VB(Engine):
         plan, where = problem.plan, f"VB cannot fit {problem}"
         sites = plan.structure.sites
         if self.batch_rows is not None:
-            stochastic.refuse(self, problem)
+            batches.refuse(self, problem, "SVI(batch_rows=...)")
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, latent and outside "
@@ -201,8 +202,8 @@ class VB(Engine):
         closed, history, status, shown = stochastic.run(problem, brief, int(self.batch_rows or 0),
                                                  self.max_iterations, self.tolerance, self.progress)
         found = jax.device_get(finished(problem.plan, closed, problem.known))
-        batches = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
-        return Outcome(found.mean, history, status, len(history) - 1, (batches,), found,
+        kind = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
+        return Outcome(found.mean, history, status, len(history) - 1, (kind,), found,
                        bound=float(np.nanmax(history)), state=State(shown=shown))
 
     def _found(self, problem: Problem) -> Outcome:

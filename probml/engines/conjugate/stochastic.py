@@ -48,11 +48,6 @@ class MeanField:
         return dict(closed.mean), closed
 
 
-def refuse(engine: Engine, problem: Problem) -> None:
-    """Raise Refusal where statistics are more than a sum over rows of one size."""
-    batches.refuse(engine, problem, "SVI(batch_rows=...)")
-
-
 def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, tolerance: float,
         progress: bool) -> tuple[Closed, np.ndarray, Status, Any]:
     """q(θ) after passes over the rows in batches, the bound of all rows after each, how it ended,
