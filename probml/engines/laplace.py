@@ -48,6 +48,7 @@ from probml.posteriors.pareto import k_limit
 from probml.posteriors.posterior import OWN
 
 POINTS = 32  # about the mode, of which the density is measured together with the curvature
+AWAY = 0.1  # standard deviations from the mode at which a proposal begins well enough
 # where so many numbers are met by fewer draws than ENOUGH, few are compared with the normal; so
 # many numbers more are met where that is not it
 MORE, ENOUGH, FEWEST = 16, 400, 16
@@ -238,6 +239,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
+    if _newton(begun)[1] > AWAY:  # as in units of 10⁻⁶, in which its climb does not move
+        begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
     why = _no_mode(begun)
     if why is None:
         found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
@@ -283,10 +286,16 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     plan, rows = problem.plan, problem.rows
     known, begun, spread, others = _near_mode(problem, centred)
     away = _newton(begun)[1]
+    if away > AWAY:
+        begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
     near, (begun, _) = begun, ridges.refine_flat_directions(problem, begun, away, spread)
     # a ridge costs digits that float32 has not
     adrift = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
+        low = np.min(begun.frame.curvature)
+        if begun.climbed and low.dtype == np.float32 and abs(low) < curvature.TOLD[low.dtype]:
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, as far as float32 can "
+                          f"tell")
         return why
     history = np.asarray(begun.trail)
     history = history[np.isfinite(history)]
@@ -365,8 +374,6 @@ def _no_mode(begun: begin.Begin) -> Finding | None:
         return None
     worst = ("its curvature is not positive in every direction" if bool(begun.climbed)
              else "the optimisation did not converge")
-    if not jax.config.jax_enable_x64:
-        worst += ", in float32: jax.config.update('jax_enable_x64', True) resolves small ones"
     return Finding.of(Code.NO_MODE, problem=worst)
 
 

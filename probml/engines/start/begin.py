@@ -52,6 +52,8 @@ DRAWN, NEAR = 3, 0.1
 RESTARTS = 4  # of EM, where something is hidden
 WIDE = 2.0  # the widest unit of coordinates that are logarithms or logits
 AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
+# standard deviations after which the curvature is measured anew; how often; steps by one curvature
+MOVED, ROUNDS, CHORDS = 1e-4, 3, 20
 # nats below a mode, and standard deviations away from it, at which another is another
 LOWER, FURTHER = 5.0, 5.0
 # curvature, relative to the coordinates' own, that counts as none where a prior is flat
@@ -250,6 +252,44 @@ def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, r
         if np.isfinite(np.asarray(again.starts.value)).any():
             return again
     return begun
+
+
+def refine_mode(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
+                others: Mapping | None) -> tuple[Begin, float]:
+    """The measured curvature moved to the mode: Newton steps with it, and a new measurement if
+    these lead far away.
+
+    Args:
+        spread: as in `find_mode_and_curvature`, of the same shape.
+
+    Returns:
+        the same at the mode, and how far it is from there still, in standard deviations.
+    """
+    left = np.inf
+    for turn in range(ROUNDS):
+        if begun.frame.root.ndim == 1 or not bool(jnp.min(begun.frame.curvature) > curvature.FLAT):
+            return begun, left
+        top, value, left, way = _to_mode(plan, begun.frame, known, rows)
+        left = float(left)
+        begun = begun._replace(frame=begun.frame._replace(centre=top), value=value,
+                               climbed=begun.climbed | (left < AWAY))
+        if float(way) <= MOVED or turn == ROUNDS - 1:
+            break
+        again = measured(plan, (), unflat(plan, top, known), known, rows,
+                         spread, others, 0)
+        begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
+    return begun, left
+
+
+@functools.partial(jit, static_argnums=0, steps=True)
+def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
+    """L-BFGS preconditioned by the curvature that was measured: the point, its value, the gradient
+    left, the way."""
+    found = maximize(frame.transform(density.posterior(plan, known, rows)),
+                     jnp.zeros_like(frame.centre),
+                     LBFGS(CHORDS, 1e-16, preconditioned=True, slopes=True))
+    left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))
+    return frame.point(found.point), found.value, left, way
 
 
 def distinct_ends(begun: Begin) -> list[int]:
