@@ -122,10 +122,10 @@ class Laplace(Engine):
                              f"'{plan.structure.model.name}': {list(plan.free)}")
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in self.over
                    or plan.free)
-        if size > curvature.MOST:
+        if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
                 f"Laplace cannot fit {problem}: it has {size} "
-                f"parameters, more than the {curvature.MOST} whose "
+                f"parameters, more than the {curvature.MAX_HESSIAN_COORDINATES} whose "
                 "second derivatives it takes. Take Laplace(over=...) of some of them",
                 ("SVI", "NUTS")
             )
@@ -299,7 +299,8 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     if not hidden(plan):  # states that are renumbered make the same mode again
         modes += [at for u in begin.further_modes(begun) if bool(np.min(np.asarray((
             at := begin.measured(plan, (), density.unflat(plan, jnp.asarray(u), known)[0], known,
-                                 rows, spread, others, 0)).frame.curvature)) > curvature.FLAT)]
+                                 rows, spread, others, 0)).frame.curvature))
+                               > curvature.FLAT_CURVATURE)]
     return Located(known, [_newton(at)[0] for at in modes], float(begun.value), out)
 
 
@@ -315,7 +316,7 @@ def _of_regression(problem: Problem) -> Located | None:
     if found.status is not Status.CONVERGED or top is None or found.warned:
         return None
     height, slope, bent = _volume(plan, known, top.point)
-    root = whitened(top.hessian + bent, curvature.TOLD[np.dtype(top.point.dtype)])
+    root = whitened(top.hessian + bent, curvature.MIN_CURVATURE[np.dtype(top.point.dtype)])
     if root is None:
         return None
     step = root.T @ (root @ -slope)  # from the mode of the parameters' own density

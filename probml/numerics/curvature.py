@@ -15,19 +15,19 @@ from probml.jaxpr.opened import backward
 
 # Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit.
 MIN_UNCOUPLED_CURVATURE = 0.1  # curvature below which correlations are worth a full matrix
-FLAT = 1e-6  # lower bound on a curvature, so that no direction becomes infinitely wide
-SQUARE = 16  # coordinates up to which a matrix costs no more than a unit for each
+FLAT_CURVATURE = 1e-6  # lower bound on a curvature, so that no direction becomes infinitely wide
+MAX_DENSE_COORDINATES = 16  # coordinates up to which a matrix costs no more than a unit for each
 MAX_ROUNDS = 8  # rounds of central differences in `measure`
-MOST = 1024  # coordinates up to which a Hessian is computed
+MAX_HESSIAN_COORDINATES = 1024  # coordinates up to which a Hessian is computed
 
 # u (d,) → (value, gradient of its negative)
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 # Smallest curvature that differences of gradients determine; a flatter direction needs another
 # round in coordinates in which it is wider.
-TOLD = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
+MIN_CURVATURE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
 # Difference step, relative to the width of a coordinate.
-SHARE = {np.dtype(np.float64): 1e-3, np.dtype(np.float32): 0.1}
+DIFFERENCE_STEP = {np.dtype(np.float64): 1e-3, np.dtype(np.float32): 0.1}
 MAX_PREDICTION_ERROR = 0.2  # of a gradient change, relative to the step
 
 
@@ -92,9 +92,9 @@ class Frame(NamedTuple):
         )
 
     def square(self) -> "Frame":
-        """Returns the frame with a matrix root if it has at most SQUARE coordinates, so that the
-        compiled program does not depend on the data. On the host."""
-        if self.root.ndim == 2 or len(self.root) > SQUARE:
+        """Returns the frame with a matrix root if it has at most MAX_DENSE_COORDINATES, so that
+        the compiled program does not depend on the data. On the host."""
+        if self.root.ndim == 2 or len(self.root) > MAX_DENSE_COORDINATES:
             return self
         return self._replace(root=np.diag(self.root))
 
@@ -131,20 +131,20 @@ def measure(
             over the density.
         widest: (d,), largest unit of each coordinate.
 
-    Cost: 6 d gradients, 2 d more for each further round, d² memory; above MOST coordinates
-    2 max(d, k) gradients and no Hessian.
+    Cost: 6 d gradients, 2 d more for each further round, d² memory; above
+    MAX_HESSIAN_COORDINATES 2 max(d, k) gradients and no Hessian.
     """
     d, k, eps = u.size, len(spread), jnp.finfo(u.dtype).eps
     first_step = eps ** (1 / 3) + eps ** (2 / 3) * jnp.abs(u)
     share = 1e-3 if eps < 1e-10 else 0.1  # of a width: cancellation against the third derivative
     count = max(2 * d, k)
-    has_hessian = d <= MOST
+    has_hessian = d <= MAX_HESSIAN_COORDINATES
 
     min_step = 1e-3 * eps ** (2 / 3) * jnp.abs(u)
 
     def points(last, hessian, h):
         frame = _frame(u, hessian, apart, widest) if has_hessian else _unit_frame(u)
-        shrink = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
+        shrink = jnp.where(jnp.all(frame.curvature > FLAT_CURVATURE), 1.0, 0.1)
         starts = jax.vmap(frame.point)(shrink * spread)
         at = (jnp.concatenate([u + jnp.diag(h), u - jnp.diag(h)]) if has_hessian
               else jnp.zeros((0, d)))
@@ -177,7 +177,7 @@ def measure(
          jnp.zeros(count, u.dtype), jnp.zeros((count, d), u.dtype)))
     values, gradients = values[:k], gradients[:k]
     frame = _frame(u, hessian, apart, widest) if has_hessian else _unit_frame(u)
-    shrink = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
+    shrink = jnp.where(jnp.all(frame.curvature > FLAT_CURVATURE), 1.0, 0.1)
     return frame, hessian, Starts(jax.vmap(frame.point)(shrink * spread), values, gradients)
 
 
@@ -191,7 +191,7 @@ def _frame(u: jax.Array, hessian: jax.Array, apart: jax.Array, widest: jax.Array
     scaled = jnp.where(ignored, 0.0, hessian * unit[:, None] * unit)
     scaled = jnp.where(jnp.diag(apart), 1.0, scaled)
     curvature, axes = jnp.linalg.eigh(scaled)
-    root = (axes / jnp.sqrt(jnp.maximum(jnp.abs(curvature), FLAT))) @ axes.T
+    root = (axes / jnp.sqrt(jnp.maximum(jnp.abs(curvature), FLAT_CURVATURE))) @ axes.T
     return Frame(u, unit[:, None] * root, curvature, unit[:, None] * axes)
 
 
@@ -249,7 +249,7 @@ def estimate_hessian(evaluate: Evaluate, end: np.ndarray, slope: np.ndarray) -> 
     Cost: d + 1 gradients.
     """
     eps, d = np.finfo(end.dtype).eps, end.size
-    min_curvature, share = TOLD[np.dtype(end.dtype)], SHARE[np.dtype(end.dtype)]
+    min_curvature, share = MIN_CURVATURE[np.dtype(end.dtype)], DIFFERENCE_STEP[np.dtype(end.dtype)]
     with np.errstate(invalid="ignore", over="ignore"):  # infinite entries are rejected below
         points = [(end + step).astype(end.dtype) for step in np.diag(eps ** (1 / 3)
                                                                    * (1 + np.abs(end)))]
@@ -279,7 +279,7 @@ def differences(gradient: Callable[[np.ndarray], np.ndarray], u: np.ndarray) -> 
     """
     eps = np.finfo(u.dtype).eps
     first_step = eps ** (1 / 3) * (1 + np.abs(u))
-    share, step = SHARE[np.dtype(u.dtype)], first_step
+    share, step = DIFFERENCE_STEP[np.dtype(u.dtype)], first_step
     for _ in range(2):
         ends = [[gradient((u + side * h).astype(u.dtype)) for side in (1, -1)]
                 for h in np.diag(step)]

@@ -23,7 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.opened import backward
-from probml.numerics.curvature import TOLD, differences, estimate_hessian, whitened
+from probml.numerics.curvature import (
+    MIN_CURVATURE,
+    differences,
+    estimate_hessian,
+    whitened,
+)
 from probml.numerics.process.inline_calls import traced_once
 
 MAX_DAMPING = 1e12  # relative to the diagonal of −H; a step with more damping is below rounding
@@ -476,7 +481,7 @@ class Optimum:
     def whiten(self) -> np.ndarray | None:
         """W (d, d) such that WᵀW is the inverse of `glance`; None if that is not available."""
         return None if self.glance is None else whitened(self.glance,
-                                                         TOLD[np.dtype(self.point.dtype)])
+                                                         MIN_CURVATURE[np.dtype(self.point.dtype)])
 
     @property
     def promise(self) -> float:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probml.numerics.curvature import SHARE, TOLD, Evaluate
+from probml.numerics.curvature import DIFFERENCE_STEP, MIN_CURVATURE, Evaluate
 from probml.numerics.optimum import (
     BACKTRACKING_FACTOR,
     GRADIENT_TOLERANCE,
@@ -171,7 +171,7 @@ def refine_frame(evaluate: Evaluate, end: np.ndarray) -> Refined:
 
     Cost: 4 d gradients at a maximum, 2 d more for each iteration.
     """
-    u, told, share = end, TOLD[np.dtype(end.dtype)], SHARE[np.dtype(end.dtype)]
+    u, told, share = end, MIN_CURVATURE[np.dtype(end.dtype)], DIFFERENCE_STEP[np.dtype(end.dtype)]
     height, slope = evaluate(u)
     heights, promise = [height], np.inf
     root, sure, idle = np.diag(_find_difference_steps(evaluate, u, height)), False, 0
