@@ -171,7 +171,8 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
         size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
         if size > MAX_HESSIAN_COORDINATES:
             return Widths({}, {"": f"{size:,} parameters are more than the "
-                                   f"{MAX_HESSIAN_COORDINATES:,} whose second derivatives are taken"})
+                                   f"{MAX_HESSIAN_COORDINATES:,} whose second derivatives are "
+                                   f"taken"})
         passed = 4 * size * data.table.rows * (data.numbers + 1)
         if not (patient or is_smooth(plan)) and passed > WORK:
             return Widths({}, {"": f"{4 * size:,} passes over all rows would take long: "

@@ -1,4 +1,4 @@
-"""Covariances of normal vectors that inputs alone tell: refused where they are impossible."""
+"""Validation of covariance matrices that depend on inputs alone."""
 
 from collections.abc import Mapping
 
@@ -16,24 +16,23 @@ COVARIANCE = "covariance_matrix"
 
 
 def check(structure: Structure, inputs: Mapping[str, np.ndarray]) -> None:
-    """Refuse covariances that are not symmetric or have a negative eigenvalue; one that is singular
-    passes.
+    """Check that covariance matrices are symmetric and positive semi-definite.
 
     Args:
-        inputs: (rows, ...).
+        inputs: name → (rows, ...).
 
     Raises:
-        ModelError: which site, and in which row.
+        ModelError: a matrix is not; the message names the site and the row.
 
-    Cost: one pass over such inputs.
+    Cost: one pass over the inputs on which covariances depend.
     """
     for name, site in structure.sites.items():
         if site.chain or COVARIANCE not in site.arguments:
             continue
         program, takes = structure.programs[name]
         i = site.arguments.index(COVARIANCE)
-        need = [takes[k] for k in levels.dependencies(program)[i]]
-        if not need or not all(n in inputs for n in need):
+        parents = [takes[k] for k in levels.dependencies(program)[i]]
+        if not parents or not all(parent in inputs for parent in parents):
             continue
         part, at = levels.restrict(program, [i])
 

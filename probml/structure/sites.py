@@ -154,7 +154,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
         return 0
 
     def many(inputs):
-        computed = run_of(model, inputs, {}, None, deterministics.MANY, steps)[1]
+        computed = run_of(model, inputs, {}, None, deterministics.TRACED_ROWS, steps)[1]
         sizes.update({name: np.shape(msg["value"]) for name, msg in computed.items()})
         return 0
 
@@ -162,7 +162,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     try:
         jax.eval_shape(shapes, inputs)
         if made:  # whether one has rows, and where, tells a trace of more rows than one
-            jax.eval_shape(many, input_specs(specs, steps, deterministics.MANY))
+            jax.eval_shape(many, input_specs(specs, steps, deterministics.TRACED_ROWS))
     except ModelError:
         raise
     except Exception as error:
