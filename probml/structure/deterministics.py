@@ -31,8 +31,8 @@ def placed(where: str, msg: Mapping[str, Any], one: tuple[int, ...], many: tuple
                                                       for axis in grown):
         raise ModelError(
             f"{where} ({KIND}): its shape is {one} for one row and {many} for {TRACED_ROWS}: "
-            f"expected one axis of rows, or none. Remove the line, and compute it from the results of the fit "
-            f"(fit.draws, fit.predict)"
+            f"expected one axis of rows, or none. Remove the line, and compute it from the results "
+            f"of the fit (fit.draws, fit.predict)"
         )
     stack = msg.get("cond_indep_stack") or ()
     frames = [frame for frame in reversed(stack) if frame.name != "rows"]
