@@ -47,6 +47,7 @@ from probml.language.language import Bound
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
+from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
 from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.plan import Plan
@@ -225,9 +226,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
                                 asked, astray, seen)
-                outcome = check_precision(plan, (engine if plan.free else Exact()).run(problem),
-                                          known,
-                                          rows)
+                with one_thread(plan.largest_matrix):
+                    outcome = (engine if plan.free else Exact()).run(problem)
+                outcome = check_precision(plan, outcome, known, rows)
                 if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
                 if outcome.state.onward and (run := _further(
