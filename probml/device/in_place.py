@@ -1,8 +1,8 @@
 """Rows of which the long inputs stay where the user has them: a pass reads them there, chunk by
 chunk, and no copy of all rows is made.
 
-A CPU device takes an array of the host as it lies where it begins at a multiple of `ALIGNED` bytes,
-which the user's seldom does. So it takes the numbers of such an array from the first multiple on,
+A CPU device takes an array of the host as it lies where it begins at a multiple of `ALIGNMENT`
+bytes, which the user's seldom does. So it takes the numbers of such an array from the first multiple on,
 as one row of numbers, and a chunk is a stretch of these. Few rows are copied: those that stand in
 part before that place, and those that are left when all chunks are full. They are one chunk more,
 padded at weight 0.
@@ -19,7 +19,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Chunk, Resident, Rows, picked
-from probml.numerics.transfer import ALIGNED, aligned
+from probml.numerics.transfer import ALIGNMENT, aligned
 from probml.plan.plan import Plan
 
 LONG = 2**25  # bytes of an array from which a copy costs more than stretches of it
@@ -156,7 +156,7 @@ def place_in_memory(data: Data, found: Mapping[str, np.ndarray], weight: np.ndar
         pack: rows and weights → chunks on the host.
     """
     n = data.table.rows
-    leads = {name: -array.ctypes.data % ALIGNED // array.dtype.itemsize
+    leads = {name: -array.ctypes.data % ALIGNMENT // array.dtype.itemsize
              for name, array in found.items()}
     # rows that stand before the first aligned number
     before = max(-(-leads[name] // math.prod(array.shape[1:])) for name, array in found.items())

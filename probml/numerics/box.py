@@ -57,8 +57,8 @@ def search(at: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.nda
 
 
 def _choose_starts(candidates: np.ndarray, values: np.ndarray, climbs: int) -> list[int]:
-    """Returns the numbers of the first candidate and of the best others, at least MIN_DISTANCE apart
-    so that searches start in different basins."""
+    """Returns the numbers of the first candidate and of the best others, at least MIN_DISTANCE
+    apart so that searches start in different basins."""
     starts: list[int] = []
     for i in [0, *np.argsort(-values)]:
         if np.isfinite(values[i]) and len(starts) < climbs and all(
