@@ -1,11 +1,10 @@
 """Rows of which the long inputs stay where the user has them: a pass reads them there, chunk by
 chunk, and no copy of all rows is made.
 
-A CPU device takes an array of the host as it lies where it begins at a multiple of `ALIGNMENT`
-bytes, which the user's seldom does. So it takes the numbers of such an array from the first multiple on,
-as one row of numbers, and a chunk is a stretch of these. Few rows are copied: those that stand in
-part before that place, and those that are left when all chunks are full. They are one chunk more,
-padded at weight 0.
+A CPU device uses an array of the host without a copy if its address is a multiple of `ALIGNMENT`
+bytes, which is rare for users' arrays. The array is therefore used from the first such address on,
+and a chunk is a slice of it. Few rows are copied: those that begin before that address, and those
+that remain when all chunks are full. They form one more chunk, padded with weight 0.
 """
 
 import math

@@ -11,7 +11,7 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, tables
-from probml.dataset.checks import digits, prior_data_conflict
+from probml.dataset.checks import digits
 from probml.dataset.sources import parts
 from probml.device.few import Moments, by_cells, counted, moments, rows_with_moments
 from probml.device.load import load
@@ -85,13 +85,16 @@ class Found(NamedTuple):
 
 def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
           start: Mapping[str, Any] | None, checkpoint: Checkpoint | None = None,
-          where: Any = None) -> Found:
+          where: Any = None, seconds: float | None = None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
+    if engine is not None and seconds is not None:
+        raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds "
+                                f"limits the NUTS of the default; write NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
-                                    place_of(where, data))
+                                    place_of(where, data), seconds)
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, run.outcome.noting(note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern, run.again)
@@ -100,7 +103,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
 def _inferred(
     model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
     start: Mapping[str, Any] | None, bar: Progress, checkpoint: Checkpoint | None,
-    place: Place
+    place: Place, seconds: float | None
 ) -> tuple[dataset.Data, "_Run", str | None]:
     """The data as they were read, what an engine found, and why in double."""
     if model.whole and weights is not None:
@@ -117,17 +120,14 @@ def _inferred(
         engine = _in_batches(engine, held)
     asked, ladder = engine, (engine,)
     if engine is None:
-        ladder, _ = choose(held)
+        ladder, _ = choose(held, seconds)
         engine = ladder[0]
     plan = planned(engine.taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    prior_data_conflict.refuse_points(plan)
     takes = ladder[0].capabilities
-    if takes.uses_prior and takes.stated:
-        prior_data_conflict.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Run:
@@ -144,10 +144,7 @@ def _inferred(
         try:
             run, note = precise(attempt, lambda found: found.outcome, takes.uses_prior, short)
         except Refusal as why:
-            digits.refuse_vast(held)
             raise advised(why, held, type(ladder[0]).__name__) from None
-    if run.outcome.status is Status.COLLAPSED:
-        digits.refuse_vast(held)
     return held, run, note
 
 

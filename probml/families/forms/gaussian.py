@@ -9,6 +9,8 @@ from probml.families import domains
 from probml.families.form import Form, Prior
 from probml.numerics.small import diagonal
 
+STEP = 2.0**16  # of a probe: a quadratic's slope must change by more than its rounding, in any unit
+
 
 def solve(precision, right):
     """precision⁻¹ right for positive definite matrices (..., d, d), equilibrated first, so that
@@ -41,9 +43,8 @@ class Gaussian(Form):
     joint = scaled = True
 
     def points(self, c, event):
-        """c itself, and c moved along every axis that matters; a quadratic may be probed with long
-        steps."""
-        step = jnp.maximum(1.0, jnp.abs(c))
+        """c itself, and c moved along every axis that matters, by long steps."""
+        step = STEP * jnp.maximum(1.0, jnp.abs(c))
         if event == 0:
             return jnp.stack([c, c + step])
         d = c.shape[-1]
@@ -57,7 +58,7 @@ class Gaussian(Form):
             safe = jnp.where(precision > 0, precision, 1.0)
             return {"loc": c + jnp.where(precision > 0, gradient / safe, 0.0),
                     "precision": precision}
-        size = jnp.maximum(1.0, jnp.abs(c))
+        size = STEP * jnp.maximum(1.0, jnp.abs(c))
         precision = -jnp.moveaxis(gradients[1:] - gradient, 0, -2) / size[..., :, None]
         precision = 0.5 * (precision + jnp.swapaxes(precision, -1, -2))
         return {"loc": c + solve(precision, gradient), "precision": precision}
@@ -99,6 +100,3 @@ class GaussianPrior(Prior):
         if event == 0:
             return dist.Normal(natural["loc"], natural["precision"] ** -0.5)
         return dist.MultivariateNormal(natural["loc"], precision_matrix=natural["precision"])
-
-
-ENTRIES = ()
