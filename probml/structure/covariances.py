@@ -1,5 +1,4 @@
-"""Validation of covariance matrices, of normal vectors and of chains, that depend on inputs alone.
-"""
+"""Validation of covariance matrices, of vectors and of chains, that depend on inputs alone."""
 
 from collections.abc import Mapping
 
@@ -37,16 +36,16 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
             part, at = levels.restrict(program, [i])
             timed = [takes[k] in structure.timed for k in at]
             count = steps if any(timed) else 1
-            held = [inputs[takes[k]] for k in at]
-            held = [v.reshape(-1, *v.shape[2:]) if along else np.repeat(v, count, 0)
-                    for v, along in zip(held, timed, strict=True)]
+            numbers = [inputs[takes[k]] for k in at]
+            numbers = [v.reshape(-1, *v.shape[2:]) if along else np.repeat(v, count, 0)
+                    for v, along in zip(numbers, timed, strict=True)]
 
             def matrix(*values: jax.Array, part=part) -> jax.Array:
                 return evaluate(part, *(jnp.reshape(jnp.asarray(v, a.dtype), a.shape)
                                         for v, a in zip(values, part.in_avals, strict=True)))[0]
 
             with evaluated():
-                found = jax.vmap(matrix)(*values)
+                found = jax.vmap(matrix)(*numbers)
             semidefinite(
                 f"model '{structure.model.name}', site '{name}' ({site.kind}): {arguments[i]}",
                 np.asarray(found), lambda at, count=count: f" in row {at[0] // count}" + (
