@@ -293,8 +293,10 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     adrift = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
         low = np.min(begun.frame.curvature)
-        if begun.climbed and low.dtype == np.float32 and abs(low) < curvature.TOLD[low.dtype]:
-            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, as far as float32 can tell")
+        if begun.climbed and low.dtype == np.float32 and (
+                abs(low) < curvature.MIN_CURVATURE[low.dtype]):
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, within the precision of "
+                          f"float32")
         return why
     history = np.asarray(begun.trail)
     history = history[np.isfinite(history)]
