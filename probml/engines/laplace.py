@@ -123,10 +123,10 @@ class Laplace(Engine):
                              f"'{plan.structure.model.name}': {list(plan.free)}")
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in self.over
                    or plan.free)
-        if size > curvature.MOST:
+        if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
                 f"Laplace cannot fit {problem}: it has {size} "
-                f"parameters, more than the {curvature.MOST} whose "
+                f"parameters, more than the {curvature.MAX_HESSIAN_COORDINATES} whose "
                 "second derivatives it takes. Take Laplace(over=...) of some of them",
                 ("SVI", "NUTS")
             )
@@ -293,7 +293,8 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     adrift = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
         low = np.min(begun.frame.curvature)
-        if begun.climbed and low.dtype == np.float32 and abs(low) < curvature.TOLD[low.dtype]:
+        if begun.climbed and low.dtype == np.float32 and (
+                abs(low) < curvature.MIN_CURVATURE[low.dtype]):
             raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, at the precision of "
                           f"float32")
         return why
@@ -305,7 +306,8 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     if not hidden(plan):  # states that are renumbered make the same mode again
         modes += [at for u in begin.further_modes(begun) if bool(np.min(np.asarray((
             at := begin.measured(plan, (), density.unflat(plan, jnp.asarray(u), known)[0], known,
-                                 rows, spread, others, 0)).frame.curvature)) > curvature.FLAT)]
+                                 rows, spread, others, 0)).frame.curvature))
+                               > curvature.FLAT_CURVATURE)]
     return Located(known, [_newton(at)[0] for at in modes], float(begun.value), out)
 
 
@@ -321,7 +323,7 @@ def _of_regression(problem: Problem) -> Located | None:
     if found.status is not Status.CONVERGED or top is None or found.warned:
         return None
     height, slope, bent = _volume(plan, known, top.point)
-    root = whitened(top.hessian + bent, curvature.TOLD[np.dtype(top.point.dtype)])
+    root = whitened(top.hessian + bent, curvature.MIN_CURVATURE[np.dtype(top.point.dtype)])
     if root is None:
         return None
     step = root.T @ (root @ -slope)  # from the mode of the parameters' own density

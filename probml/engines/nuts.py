@@ -33,7 +33,7 @@ from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, quoted
 from probml.evidence import centring, density, row_coordinates
 from probml.language import given
-from probml.numerics.curvature import SQUARE, Frame
+from probml.numerics.curvature import MAX_DENSE_COORDINATES, Frame
 from probml.numerics.transfer import placed
 from probml.plan import hierarchy
 from probml.plan.squares import squared
@@ -363,7 +363,7 @@ def rounded(begun: begin.Begin) -> Frame:
     away = unlikeness(begun)
     if not away < UNLIKE:
         return begun.frame.diagonal().square()
-    few = len(begun.frame.centre) <= SQUARE  # for which a matrix costs nothing
+    few = len(begun.frame.centre) <= MAX_DENSE_COORDINATES  # for which a matrix costs nothing
     return (begun.frame if few and away < ALIKE else begun.frame.uncoupled()).square()
 
 

@@ -48,7 +48,7 @@ from probml.evidence import density
 from probml.evidence.effects import means
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
-from probml.numerics.curvature import MOST, TOLD, scaled, units
+from probml.numerics.curvature import MAX_HESSIAN_COORDINATES, MIN_CURVATURE, scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_frame
 from probml.numerics.transfer import placed_all
@@ -65,7 +65,7 @@ WORDS = ("standard errors: square roots of the diagonal of the inverse of the in
 EDGE = 0.1
 FAR = 100.0  # coordinate of a logarithm or a logit, 4e-44, that is at the edge of the support
 # curvature, every coordinate in units of its own width, that is none: of derivatives, differences
-ROUNDED, ROUGH = 1e-11, TOLD[np.dtype(np.float64)]
+ROUNDED, ROUGH = 1e-11, MIN_CURVATURE[np.dtype(np.float64)]
 LOADED = 1e-6  # share of the square of a number's way along what is not told, that is none
 SHORT = 0.125  # nats, half a standard error, that may be left to gain
 HALF = 0.3  # nats that the fall one width away may differ from half of one
@@ -174,9 +174,10 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
             return Widths({}, {"": f"the density of '{bent}' ({sites[bent].kind}) has a kink, and "
                                    f"there no curvature"})
         size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
-        if size > MOST:
-            return Widths({}, {"": f"{size:,} parameters are more than the {MOST:,} whose second "
-                                   f"derivatives are taken"})
+        if size > MAX_HESSIAN_COORDINATES:
+            return Widths({}, {"": f"{size:,} parameters are more than the "
+                                   f"{MAX_HESSIAN_COORDINATES:,} whose second derivatives are "
+                                   f"taken"})
         passed = 4 * size * data.table.rows * (data.numbers + 1)
         if not (patient or is_smooth(plan)) and passed > WORK:
             return Widths({}, {"": f"{4 * size:,} passes over all rows would take long: "

@@ -1,8 +1,7 @@
-"""The highest point of a function in a box, without its derivatives: a look around, then climbs
-from the best places by L-BFGS on central differences.
+"""Global maximisation in a box without derivatives: multi-start L-BFGS with central differences.
 
-For functions of some tens of numbers that are exact to many digits, have several maxima and flat
-tails, and answer for several points in one call.
+Meant for functions of up to some tens of coordinates that are computed precisely, evaluate several
+points in one call, and may have several local maxima and flat tails.
 """
 
 from collections.abc import Callable
@@ -10,82 +9,94 @@ from typing import NamedTuple
 
 import numpy as np
 
-GRID = 19  # looks along an axis, and along all together
-STEP = 1e-3  # of the differences
-APART = 0.1  # of the box, between places from which climbs begin
-GRADIENT = 1e-4  # a unit of a coordinate, from which a climb is not at its top
+GRID_POINTS = 19  # per axis, and along the diagonal of the box
+DIFFERENCE_STEP = 1e-3  # in units of a coordinate
+MIN_DISTANCE = 0.1  # between starting points, relative to the box
+GRADIENT_TOLERANCE = 1e-4  # largest gradient of a converged search
 
 
 class Top(NamedTuple):
-    """Where a search ended."""
+    """The best local maximum of a search.
+
+    Attributes:
+        point: (axes,). value: there. first: the value at 0.
+        history: values of the best local search.
+        arrived: whether it converged: the gradient is 0 or points out of the box.
+        ends: (axes, 2), the value with one coordinate at its lower or upper bound.
+    """
 
     point: np.ndarray
     value: float
-    first: float  # at 0, where it began
-    history: np.ndarray  # of the best climb
-    arrived: bool  # the gradient is 0 there, or leads out of the box
-    ends: np.ndarray  # (axes, 2) the value with one coordinate at its lowest, or highest
+    first: float
+    history: np.ndarray
+    arrived: bool
+    ends: np.ndarray
 
 
 def search(at: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, climbs: int,
            looks: int, iterations: int, random: np.random.Generator) -> Top | None:
-    """The highest of several climbs; None where the function is −∞ wherever it was looked at.
+    """Returns the best of several local searches; None if the function is −∞ at all candidates.
 
     Args:
-        at: points (m, axes) → values (m,), −∞ where there is none.
-        low, high: of each coordinate, (axes,), about 0, from which one of the climbs begins.
-        climbs: how many. looks: random places beside the grids. iterations: of a climb.
+        at: points (m, axes) → values (m,), −∞ outside the domain.
+        low, high: (axes,), bounds; they include 0, where one of the searches starts.
+        climbs: number of local searches. looks: random candidates in addition to the grids.
+        iterations: maximum number for each search.
     """
-    seen = _places(low, high, looks, random)
-    values = at(seen)
+    candidates = _make_candidates(low, high, looks, random)
+    values = at(candidates)
     if not np.isfinite(values).any():
         return None
-    found = [_maximize_from(at, seen[i], low, high, iterations)
-             for i in _starts(seen / (high - low), values, climbs)]
-    point, history, arrived = max(found, key=lambda climb: climb[1][-1])
+    found = [_maximize_from(at, candidates[i], low, high, iterations)
+             for i in _choose_starts(candidates / (high - low), values, climbs)]
+    point, history, arrived = max(found, key=lambda result: result[1][-1])
     ends = np.array([np.where(own, edge, point) for own in np.eye(len(low), dtype=bool)
                      for edge in (low, high)])
     return Top(point, float(history[-1]), float(values[0]), history, arrived,
                at(ends).reshape(-1, 2))
 
 
-def _starts(seen: np.ndarray, values: np.ndarray, climbs: int) -> list[int]:
-    """The first place, and the best ones that are APART, so that climbs lead up several hills."""
+def _choose_starts(candidates: np.ndarray, values: np.ndarray, climbs: int) -> list[int]:
+    """Returns the numbers of the first candidate and of the best others, at least MIN_DISTANCE
+    apart so that searches start in different basins."""
     starts: list[int] = []
     for i in [0, *np.argsort(-values)]:
         if np.isfinite(values[i]) and len(starts) < climbs and all(
-            np.abs(seen[i] - seen[j]).max() > APART for j in starts
+            np.abs(candidates[i] - candidates[j]).max() > MIN_DISTANCE for j in starts
         ):
             starts.append(int(i))
     return starts
 
 
-def _places(low: np.ndarray, high: np.ndarray, looks: int,
+def _make_candidates(low: np.ndarray, high: np.ndarray, looks: int,
             random: np.random.Generator) -> np.ndarray:
-    """0, a grid along each axis and along all together, and random places, nearer ones rather."""
-    line, one = low + np.linspace(0, 1, GRID)[:, None] * (high - low), np.eye(len(low), dtype=bool)
-    along = [np.where(own, line, 0.0) for own in one]
+    """Returns candidates (m, axes): 0, a grid along each axis and along the diagonal, and normal
+    random points."""
+    line = low + np.linspace(0, 1, GRID_POINTS)[:, None] * (high - low)
+    along = [np.where(own, line, 0.0) for own in np.eye(len(low), dtype=bool)]
     places = random.normal(size=(looks, len(low))) * (high - low) / 8
     return np.clip(np.concatenate([np.zeros((1, len(low))), *along, line, places]), low, high)
 
 
 def _maximize_from(at: Callable, start: np.ndarray, low: np.ndarray, high: np.ndarray,
                    most: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """(point, values of the iterations, whether the gradient is 0 there) by L-BFGS in a box."""
-    from scipy.optimize import minimize  # late: 0.1 s that `import probml` need not take
+    """Runs L-BFGS-B from a start; returns (point, values of the iterations, whether the gradient
+    is 0 there)."""
+    from scipy.optimize import minimize  # takes 0.1 s, which `import probml` does not need
 
-    steps = np.concatenate([np.zeros((1, len(start))), STEP * np.eye(len(start)),
-                            -STEP * np.eye(len(start))])
+    steps = np.concatenate([np.zeros((1, len(start))), DIFFERENCE_STEP * np.eye(len(start)),
+                            -DIFFERENCE_STEP * np.eye(len(start))])
     values = [float(at(start[None])[0])]
 
     def loss(u):
-        """The evidence and its central differences, also a step beyond the box."""
+        """Returns the negative value and its gradient by central differences, which may step out
+        of the box."""
         found = at(u + steps)
         up, down = found[1 : 1 + len(u)], found[1 + len(u) :]
-        # at the rim of where there is an evidence, the way back
+        # at the boundary of the domain the gradient points inwards
         slope = np.where(np.isfinite(up) & np.isfinite(down),
                          (np.where(np.isfinite(up), up, 0) - np.where(np.isfinite(down), down, 0))
-                         / (2 * STEP), np.where(np.isfinite(up), 1.0, -1.0))
+                         / (2 * DIFFERENCE_STEP), np.where(np.isfinite(up), 1.0, -1.0))
         value = found[0] if np.isfinite(found[0]) else values[0] - 1e6
         return -value, -slope
 
@@ -94,5 +105,5 @@ def _maximize_from(at: Callable, start: np.ndarray, low: np.ndarray, high: np.nd
                      callback=lambda u: values.append(float(at(u[None])[0])),
                      options={"maxiter": most, "ftol": 1e-15, "gtol": 1e-7})
     slope = found.jac * ~((found.x <= low) & (found.jac > 0) | (found.x >= high) & (found.jac < 0))
-    return found.x, np.array([*values, -found.fun]), bool(np.abs(slope).max() <= GRADIENT * (
-        1 + 1e-4 * abs(found.fun)))
+    converged = np.abs(slope).max() <= GRADIENT_TOLERANCE * (1 + 1e-4 * abs(found.fun))
+    return found.x, np.array([*values, -found.fun]), bool(converged)

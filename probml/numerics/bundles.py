@@ -1,4 +1,4 @@
-"""Arrays of one kind treated as one: many small tables are then no longer to compile than a few."""
+"""Concatenation of arrays of one kind, so that many small tables compile as fast as one."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,31 +10,32 @@ import jax.numpy as jnp
 
 @dataclass(frozen=True)
 class Bundle:
-    """Named arrays whose values lie behind one another, or one array as it is."""
+    """Named arrays that are concatenated along their value axes, or a single array."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    event: tuple[int, ...] | None  # the axes of a value; None: one array as it is
+    event: tuple[int, ...] | None  # shape of a value; None: a single array
 
     @property
     def ranks(self) -> list[int]:
-        """How many axes of each array count its values."""
+        """The number of axes of each array in front of its event axes."""
         return [len(shape) - len(self.event or ()) for shape in self.shapes]
 
     @property
     def joined(self) -> tuple[int, ...]:
-        """The shape of the arrays as one."""
+        """Shape of the concatenated array."""
         if self.event is None:
             return self.shapes[0]
         return (sum(math.prod(shape[:rank]) for shape, rank in zip(self.shapes, self.ranks,
                                                                    strict=True)), *self.event)
 
     def join(self, arrays: Mapping, lead: int = 0, numpy: Any = jnp) -> Any:
-        """The arrays as one, (values, *event); behind the values stands, in place of the event,
-        whatever was made of each.
+        """Returns the arrays concatenated, (*lead axes, values, *event). The trailing axes may
+        differ from the event, if the arrays are functions of the values.
 
         Args:
-            lead: axes before those of the values, the same for all.
+            lead: number of leading axes, the same for all.
+            numpy: the module that concatenates.
         """
         if self.event is None:
             return arrays[self.names[0]]
@@ -44,8 +45,11 @@ class Bundle:
         return numpy.concatenate(flat, lead)
 
     def part(self, joined: Any, cut: Callable) -> dict[str, Any]:
-        """The inverse of `join` without leading axes; `cut(array, sizes)` cuts along the first
-        axis."""
+        """Returns the separate arrays, the inverse of `join` without leading axes.
+
+        Args:
+            cut: (array, sizes) → pieces along the first axis.
+        """
         if self.event is None:
             return {self.names[0]: joined}
         batches = [shape[:rank] for shape, rank in zip(self.shapes, self.ranks, strict=True)]

@@ -1,17 +1,17 @@
-"""How long XLA may work on a program: as long as what it will do is worth.
+"""XLA's optimisation level for a program, chosen by the amount of work that the program does.
 
-LLVM is two thirds of compiling a small program, and at its lowest level a third of that time is
-left; what it then makes runs 1 to 4 times as long. For few numbers that is nothing: a pass over
-Fisher's irises takes as long as its calls do. So a program is told by the numbers it is given,
-before it is traced, and large work is compiled at the full level as ever. Both levels do the same
-arithmetic, each operation once, and agree to rounding (tests/numerics/test_compile_effort.py).
+LLVM takes two thirds of the compilation time of a small program. At its lowest level a third of
+that time remains, and the program runs 1 to 4 times as long, which is negligible for small data:
+there the overhead of calls dominates. The work is estimated from the arguments before a program is
+traced; large work is compiled at the full level. Both levels do the same arithmetic, each operation
+once, and agree to rounding (tests/numerics/test_compile_effort.py).
 
-XLA's CPU backend is told not to use its fusion emitters, but where a program runs for long.
-Measured on an EM step (full covariance, 16 states): 5.1 → 2.4 s of compiling, 54 → 46 ms an
-iteration.
+XLA's CPU backend uses its fusion emitters only for programs that run for long. Without them an EM
+step (full covariance, 16 states) compiled in 2.4 s instead of 5.1 s and ran in 46 ms instead of
+54 ms.
 
-What runs once or seldom on so little that NumPy is through with it sooner than XLA has compiled it
-is not compiled at all (jaxpr/tapes).
+Programs that run rarely, on so few numbers that NumPy is faster than compilation, are not compiled
+at all (jaxpr/tapes).
 """
 
 from collections.abc import Sequence
@@ -21,41 +21,42 @@ import jax
 
 from probml.jaxpr.compat import OFF
 
-# seconds that a call may take by NumPy: of what is asked once a fit, to compile which takes longer;
-# and of questions, which may be asked again and again. A program keeps to what it was: by its count
-# the last digits of an answer would be others, of which a sampler makes other draws
+# Seconds that a call may take in NumPy: of programs that run once a fit, and of queries, which may
+# be repeated. A program never switches to XLA later, since that would change the last digits of
+# results and so the draws of a sampler.
 ONCE, ASKED = 0.02, 0.002
 LEVEL = "xla_backend_optimization_level"
-# JAX 0.11 has no switch for them; an option that XLA does not know costs all of them
+# JAX 0.11 does not have this option, and XLA rejects all options if it does not know one
 EMITTERS = ({} if jax.__version_info__ >= (0, 11) or "emitters" in OFF
             else {"xla_cpu_use_fusion_emitters": False})
-FULL = {**EMITTERS, LEVEL: 3}  # XLA's own, whatever XLA_FLAGS say
+FULL = {**EMITTERS, LEVEL: 3}  # XLA's default level, whatever XLA_FLAGS is
 QUICK = {**FULL, LEVEL: 0}
-# entries of tables in a pass over its arguments up to which a program is small: the seconds that
-# are lost by running it at the lowest level stay below what compiling it at the full one takes
+# Table entries per pass up to which a program is small: the lowest level then costs less running
+# time than the full level costs compilation time.
 SMALL = 2**17
-# entries up to which the steps of a program are one piece of machine code (process/whole_loops.py):
-# measured on a leapfrog, a sixth of the time at ten numbers, four fifths at 2¹³, no less at 2¹⁷;
-# and bytes that XLA may count in such a loop: any
+# Table entries up to which loops are compiled whole (process/whole_loops.py), and the limit on
+# bytes that XLA gets for them (none). A leapfrog step so takes a sixth of the time for ten numbers,
+# four fifths for 2¹³, and the same time for 2¹⁷.
 LITTLE, PIECE = 2**14, 2**62
 
 
 def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
             fed: int = 0) -> dict[str, Any]:
-    """XLA's options for a program of the CPU.
+    """Returns XLA's options for a CPU program.
 
     Args:
-        leaves: what it is given.
-        static: what it is made for. Whole numbers are sizes of what it makes; what a plan has
-            `met` are the entries of tables for each number of a row.
-        loops: how many times as often as an ascent it passes over what it is given.
-        fed: numbers that come to it in a pass while it runs.
+        leaves: its array arguments.
+        static: its static arguments. An integer counts as the size of an array that it creates; the
+            `table_entries` of a plan are the entries of tables for each number of a row.
+        loops: number of passes over the arguments, relative to an optimisation.
+        fed: numbers that it receives from the host in each pass (feeding.py).
     """
     return QUICK if "effort" not in OFF and work(leaves, static, loops, fed) <= SMALL else FULL
 
 
 def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int = 0) -> int:
-    """Entries of tables, about, in a pass over its arguments and over what it is fed."""
+    """Returns the approximate number of table entries that a program computes; Args as in
+    `options`."""
     numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)
     made = sum(each for each in static if type(each) is int)
     entries = max((getattr(each, "table_entries", 1) for each in static), default=1)

@@ -1,6 +1,6 @@
-"""One way to jit: as `jax.jit`, with a limit on how long XLA works on a program of the CPU
-(compile_effort.py), and with batches of matrices taken apart where jaxlib could block (lapack.py).
-XLA's options may leave it; so they are left out from the first program on that refuses them.
+"""`jit`: jax.jit with an optimisation level that depends on the work (compile_effort.py), a cache
+on disk (kept/programs.py), and loops over batches of matrices where jaxlib could deadlock
+(lapack.py). If XLA rejects the options, they are omitted from then on.
 """
 
 import functools
@@ -21,8 +21,8 @@ from probml.numerics.process.making import making
 from probml.numerics.process.single_thread import single_thread
 from probml.numerics.process.threads import computed
 
-_REFUSED: list[str] = []  # what XLA said of the options
-_SINCE: dict[int, float] = {}  # thread → when it began to compile
+_REJECTED_OPTIONS: list[str] = []  # XLA's errors about our options
+_COMPILING_SINCE: dict[int, float] = {}  # thread → time.monotonic() at the start of a compilation
 
 
 @functools.cache
@@ -30,53 +30,55 @@ def _on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _marked(function: Callable) -> Callable:
-    """The same function, of which a trace marks its thread: it is compiling from then on, until the
-    call returns, which does not wait for results."""
+def _prepare(function: Callable) -> Callable:
+    """Returns the function to be compiled: its trace records that this thread is compiling (until
+    the call returns), runs in one thread at a time and inlines calls."""
 
     @functools.wraps(function)
     def traced(*args):
-        _SINCE.setdefault(threading.get_ident(), time.monotonic())
+        _COMPILING_SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
         with single_thread():
             try:
                 with inline_calls():
                     return function(*args)
             except RecursionError:
-                # somebody's code computes numbers within the trace, for which calls are needed
+                # code that computes concrete values within the trace needs compiled calls
                 return function(*args)
 
     return traced
 
 
 def underway(thread: int) -> float:
-    """For how many seconds a thread has been compiling; 0 where it is not."""
-    since = _SINCE.get(thread)
+    """Returns for how many seconds a thread has been compiling; 0 if it is not."""
+    since = _COMPILING_SINCE.get(thread)
     return 0.0 if since is None else time.monotonic() - since
 
 
 def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
         steps: bool = False, often: bool = False, on_host: bool = False, **keywords) -> Callable:
-    """jax.jit; decided at the first call, since asking for the backend at import would start it.
+    """Returns the function compiled as by jax.jit. Options are chosen at the first call, since
+    importing the package must not initialise JAX's backend.
 
     Args:
-        seldom: the program is called once or a few times, so that NumPy runs it in place of XLA
-            where that takes it no more than so many seconds (ONCE, ASKED in compile_effort.py).
-        on_host: results that NumPy computes, none of them random keys, stay NumPy's arrays.
-        long: the program will run for long, so that XLA may take longer to compile it (with its
-            fusion emitters, whose exponentials and logarithms are vectors).
-        loops: how many times as often as an ascent it passes over what it is given.
-        steps: it takes many short steps one after the other, as a sampler does: given little, it is
-            compiled as one piece (process/whole_loops.py).
-        often: it will be called so often that it is compiled at XLA's full level, though small.
+        long: the program runs for long, so that XLA may take longer to compile it (with its fusion
+            emitters, which vectorise exponentials and logarithms).
+        loops: number of passes over the arguments, relative to an optimisation.
+        seldom: the program is called rarely, and NumPy runs it instead of XLA if that takes at most
+            so many seconds (ONCE, ASKED in compile_effort.py).
+        steps: the program takes many short steps, as a sampler does; with little data its loops are
+            compiled whole (process/whole_loops.py).
+        often: the program is called so often that it is compiled at XLA's full level.
+        on_host: results that NumPy computes, none of them random keys, stay NumPy arrays.
+        keywords: of jax.jit.
     """
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
-    seen = _marked(function)
-    shelf = Shelf(seen, keywords, seldom, on_host)
+    prepared = _prepare(function)
+    shelf = Shelf(prepared, keywords, seldom, on_host)
 
-    def chosen(args: tuple, leaves: list, fixed: list) -> dict | None:
-        """XLA's options for these arguments: the same for all of their shapes."""
-        if long or _REFUSED or not _on_cpu():
+    def choose_options(args: tuple, leaves: list, fixed: list) -> dict | None:
+        """Returns XLA's options for these arguments; None: none."""
+        if long or _REJECTED_OPTIONS or not _on_cpu():
             return None
         fed = feeding.count_fed_numbers(args)
         options = FULL if often else compile_effort.options(leaves, fixed, loops, fed)
@@ -89,13 +91,13 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
     def call(*args):
         leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in shelf.static])
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            return function(*args)  # part of somebody's program, whose options are theirs
+            return function(*args)  # inside an enclosing program, which has its own options
         forks.check()
         fixed = [args[i] for i in shelf.static if i < len(args)]
-        options = chosen(args, leaves, fixed)
+        options = choose_options(args, leaves, fixed)
         tier = None if options is None else tuple(options.items())
         if tier not in compiled:
-            compiled[tier] = jax.jit(seen, compiler_options=options, **keywords)
+            compiled[tier] = jax.jit(prepared, compiler_options=options, **keywords)
         holding.let_go()
         try:
             program = shelf.find(args, options)
@@ -107,9 +109,9 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error) or options is None:
                 raise
-            _REFUSED.append(str(error))
+            _REJECTED_OPTIONS.append(str(error))
         finally:
-            _SINCE.pop(threading.get_ident(), None)
+            _COMPILING_SINCE.pop(threading.get_ident(), None)
         return call(*args)
 
     return call

@@ -1,58 +1,55 @@
-"""Logarithms of numbers that may be zero: one way to write log 0, sums of exponentials, and what
-stands for −∞ and +∞ where these would make NaN.
+"""Logarithms of probabilities that may be zero: log-sum-exp and finite substitutes of ±∞.
 
-Two conventions meet here. A log that is shown or compared is −∞ for what is impossible; inside a
-matrix product, where 0 · (−∞) is NaN, `FLOOR` stands in its place (`floored`, `unfloored`). +∞
-counts as a huge finite number (`capped`), so that −∞ wins over it in a sum.
+A log probability of 0 is −∞. In a matrix product, where 0 · (−∞) is NaN, −∞ is replaced by `FLOOR`
+(`floored`, `unfloored`). +∞ is replaced by a huge finite number (`capped`), so that its sum with −∞
+is −∞.
 """
 
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
-FLOOR = -(2.0**100)  # stands for log 0 inside a product
-LITTLE = 1 / 64
+FLOOR = -(2.0**100)  # log 0 inside a matrix product
+MAX_SERIES_ARGUMENT = 1 / 64  # of log1p_of_little
 
 
 def floored(log: jax.Array) -> jax.Array:
-    """Logs for a product: −∞ is FLOOR."""
+    """Replaces −∞ by FLOOR."""
     return jnp.where(jnp.isneginf(log), FLOOR, log)
 
 
 def unfloored(log: jax.Array) -> jax.Array:
-    """What came out of such a product: a sum that holds a FLOOR is −∞."""
+    """Replaces sums that contain FLOOR by −∞, the inverse of `floored` after a product."""
     return jnp.where(log > FLOOR / 2, log, -jnp.inf)
 
 
 def log_of(x: jax.Array) -> jax.Array:
-    """log x, −∞ with a zero gradient at 0."""
-    # the inner `where` keeps the gradient of the branch that is not taken finite
+    """Returns log x; −∞, with gradient 0, at 0."""
+    # without the inner `where` the gradient of the unused branch would be NaN
     return jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), -jnp.inf)
 
 
 def finite(top: jax.Array) -> jax.Array:
-    """A maximum that can be taken out of an exponential: 0 where all is impossible."""
+    """Replaces a maximum of −∞ by 0, so that it can be subtracted."""
     return jnp.where(jnp.isneginf(top), 0.0, top)
 
 
 def finite_max(log: jax.Array, axis: int | tuple[int, ...]) -> jax.Array:
-    """The maximum, kept as axes of size 1; 0 where everything is impossible. Constant under
-    differentiation."""
+    """Returns the maximum with the reduced axes as size 1; 0 where it is −∞. Its gradient is 0."""
     return finite(jnp.max(stop_gradient(log), axis=axis, keepdims=True))
 
 
 def exp_below(below: jax.Array) -> jax.Array:
-    """exp of logs less their maximum: never above 1, also where XLA computes the two by different
-    roundings; with the derivative of exp there too, or the most probable state would lose its
-    share."""
+    """Returns exp of logs minus their maximum, at most 1 even where XLA rounds the two differently.
+    The derivative is that of exp also at the maximum."""
     return jnp.exp(straight_through(below, jnp.minimum(below, 0.0)))
 
 
 def log1p_of_little(u: jax.Array) -> jax.Array:
-    """log(1 + u) of 0 ≤ u ≤ LITTLE by its series: of many numbers twice as fast as the logarithm on
-    a CPU, where XLA (jaxlib 0.10) does not make vectors of the latter."""
+    """Returns log(1 + u) for 0 ≤ u ≤ MAX_SERIES_ARGUMENT by its Taylor series. On a CPU this is
+    twice as fast as log1p, which XLA (jaxlib 0.10) does not vectorise."""
     digits = jnp.finfo(u.dtype).nmant + 1
-    terms = next(n for n in range(1, 64) if LITTLE**n / (n + 1) < 2.0**-digits / 4)
+    terms = next(n for n in range(1, 64) if MAX_SERIES_ARGUMENT**n / (n + 1) < 2.0**-digits / 4)
     total = jnp.full_like(u, 1 / terms)
     for n in reversed(range(1, terms)):
         total = 1 / n - u * total
@@ -60,38 +57,38 @@ def log1p_of_little(u: jax.Array) -> jax.Array:
 
 
 def log_sum(log: jax.Array, axis: int) -> jax.Array:
-    """log Σ exp over an axis; −∞ where all is impossible."""
+    """Returns log Σ exp(log) over an axis; −∞ where all terms are −∞."""
     top = finite_max(log, axis)
     return log_of(jnp.sum(exp_below(log - top), axis)) + jnp.squeeze(top, axis)
 
 
 def maximum(log: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-    """The maximum over an axis and where it is (int32); ties, and the gradient, go to the lowest
-    index alone."""
+    """Returns the maximum over an axis and its index (int32). Ties go to the lowest index, which
+    alone has a gradient."""
     arg = jnp.expand_dims(jnp.argmax(stop_gradient(log), axis).astype(jnp.int32), axis)
     chosen = jax.lax.broadcasted_iota(jnp.int32, log.shape, axis % log.ndim) == arg
     return jnp.sum(jnp.where(chosen, log, 0), axis), jnp.squeeze(arg, axis)
 
 
 def capped(log: jax.Array) -> jax.Array:
-    """+∞ counts as a huge number, with its own derivative."""
+    """Replaces +∞ by `huge`, with the derivative of the identity."""
     return straight_through(log, jnp.minimum(log, huge(log)))
 
 
 def huge(x: jax.Array) -> float:
-    """What +∞ counts as: a sum of many must not overflow."""
+    """Returns the substitute of +∞, small enough that sums do not overflow."""
     return float(jnp.finfo(x.dtype).max) * 2.0**-20
 
 
 def least(x: jax.Array) -> float:
-    """Smallest number told from zero: 1/least times a row's weight and a sum over states must not
-    overflow in a gradient."""
+    """Returns the smallest number that is distinguished from 0. Its inverse, times the weight of a
+    row and summed over states, does not overflow in a gradient."""
     return float(jnp.finfo(x.dtype).tiny) * 2**20
 
 
 @jax.custom_jvp
 def straight_through(x: jax.Array, shown: jax.Array) -> jax.Array:
-    """`shown`, with the derivative of x: a straight-through estimator."""
+    """Returns `shown` with the derivative of x (straight-through estimator)."""
     return shown
 
 

@@ -1,18 +1,16 @@
-"""Optima: `maximize(objective, start, method)` with Newton's method, L-BFGS and, on the host, BFGS
-(refinement.py); and an `Optimum` with its value, gradient and Hessian, each computed once.
+"""Numerical maximisation: `maximize(objective, start, method)` with Newton's method, L-BFGS or, on
+the host, BFGS (refinement.py). An `Optimum` caches its value, gradient and Hessian.
 
-| method | objective | for |
+| method | objective | use for |
 |---|---|---|
-| `Newton` | point → (value, gradient, Hessian) | few coordinates, or a Hessian easily solved |
+| `Newton` | point → (value, gradient, Hessian) | few coordinates, or a cheap Hessian solve |
 | `LBFGS` | point → (value, gradient) | everything else |
-| `HostBFGS` | the same, in NumPy | few, expensive passes over very many rows |
+| `HostBFGS` | point → (value, gradient), in NumPy | few coordinates, very many rows |
 
-Why not a library's: on a logistic regression of 300 rows and 5 coefficients (JAX 0.10.2, two busy
-cores), trace, lowering and compilation took 3.9 s by `Newton` and 3.2 s by `LBFGS` here, 4.4 s by
-optax.lbfgs (its line search holds a second copy of the objective), 1.9 s by Optimistix's BFGS and
-3.2 s by its LBFGS, but 1.0 s more to import it with Lineax and Equinox. Optimistix has no damped
-Newton method for a maximum (its Newton finds a root of the gradient, a saddle as gladly; its dogleg
-took 6.8 s), takes no gradient that is known, no preconditioner, no Hessian with an own solver.
+Why no library is used: optax.lbfgs takes longer to compile (4.4 s against 3.2 s, logistic
+regression with 300 rows and 5 coefficients, JAX 0.10.2), since its line search contains a second
+copy of the objective. Optimistix's Newton solver may find a saddle point; it accepts no known
+gradient, no preconditioner and no Hessian with a custom solver.
 """
 
 import functools
@@ -25,34 +23,40 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.opened import backward
-from probml.numerics.curvature import TOLD, differences, estimate_hessian, whitened
+from probml.numerics.curvature import (
+    MIN_CURVATURE,
+    differences,
+    estimate_hessian,
+    whitened,
+)
 from probml.numerics.process.inline_calls import traced_once
 
-STIFF = 1e12  # damping, in units of the curvature, from which no step is looked for
-# standard deviations from the top, in coordinates of the curvature, that are as good as there
-NEAR = 1e-6
-# iterations in a row that gain no more than rounding, where digits are too few to tell a smaller
-# gain
-PATIENCE = 5
-TURNS = 32  # evaluations of a search along one direction, of which none takes so many
-SHORTEST = 1e-10  # share of a step below which no ascent is looked for
-SHORTER = 0.3  # of a step that gained too little
-# of a search that goes on by slopes: what is left to gain, by the curvature that it has learnt,
-# relative to 1 + |value|, that is nothing; iterations that it takes so at the most; roundings of
-# the value within which slopes are asked
-LEFT, LONG, BLIND = 1e-8, 40, 4
-# curvature, every coordinate in units of its own width, of a direction that may be level
-NULL = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-3}
+MAX_DAMPING = 1e12  # relative to the diagonal of −H; a step with more damping is below rounding
+# norm in whitened coordinates, where it is the distance from the optimum in standard deviations
+GRADIENT_TOLERANCE = 1e-6
+# Consecutive iterations whose gain is below rounding, when the tolerance is below rounding too.
+MAX_STALLED_ITERATIONS = 5
+MAX_EVALUATIONS = 32  # of one line search, more than MIN_STEP_SIZE allows
+MIN_STEP_SIZE = 1e-10  # a line search fails below this fraction of the full step
+BACKTRACKING_FACTOR = 0.3  # applied to a step that increases the objective too little
+# Of iterations that use slopes because values differ by rounding alone: the predicted gain,
+# relative to 1 + |value|, below which they stop; their number; the units of rounding within which
+# values count as equal.
+NEGLIGIBLE_GAIN, MAX_SLOPE_ITERATIONS, VALUE_ROUNDINGS = 1e-8, 40, 4
+# Curvature of a direction that may be flat, with each coordinate in units of its own width.
+FLAT_CURVATURE = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 3e-3}
 
 
 class Result(NamedTuple):
-    """What a method found.
+    """The result of a maximisation.
 
     Attributes:
-        point: the best one. value, gradient: there; of Newton's, where it was last evaluated.
-        iterations: steps taken. history: the value of the start and after each step, NaN beyond.
-        flat: whether the gradient is zero as far as the arithmetic can tell.
-        hessian, first: of Newton's, at the point where it was last evaluated, and at the start.
+        point: the best point found.
+        value, gradient: at that point; with `Newton`, at the last evaluated point.
+        iterations: number of accepted steps.
+        history: the value at the start and after each step, padded with NaN.
+        flat: whether the gradient is zero up to rounding.
+        hessian, first: with `Newton`, at the last evaluated point and at the start.
     """
 
     point: Any
@@ -67,20 +71,26 @@ class Result(NamedTuple):
 
 def dense_step(point: jax.Array, gradient: jax.Array, hessian: jax.Array,
                damping: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Newton's damped step, (−H + damping · diag −H) step = gradient, and what it promises; NaN
-    where the damped matrix is not positive definite."""
+    """Returns the damped Newton step (d,), the solution of (−H + damping · diag −H) step =
+    gradient, and its predicted gain. Both are NaN if that matrix is not positive definite."""
     diagonal = jnp.maximum(jnp.abs(jnp.diagonal(hessian)), jnp.finfo(hessian.dtype).tiny)
-    # what its own curvature would have to be beside what couples it to each other one
-    least = jnp.max(hessian**2 / diagonal, 1)
-    unit = jnp.sqrt(jnp.maximum(diagonal, jnp.where(jnp.isfinite(least), least, 0.0)))
+    # in a definite matrix H_ii is at least H_ij² / H_jj
+    bound = jnp.max(hessian**2 / diagonal, 1)
+    unit = jnp.sqrt(jnp.maximum(diagonal, jnp.where(jnp.isfinite(bound), bound, 0.0)))
     scaled = damping * jnp.eye(len(unit), dtype=hessian.dtype) - hessian / unit[:, None] / unit
     step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scaled), True), gradient / unit) / unit
     return step, 0.5 * jnp.vdot(gradient, step)
 
 
 def clipped_step(point: Any, gradient: Any, curvature: Any, damping: jax.Array) -> tuple[Any, Any]:
-    """The same for a sum of functions of one number each, of which `curvature` is the second
-    derivative: bounded, and uphill where that is positive."""
+    """Returns the damped Newton step and its predicted gain for a sum of univariate functions.
+
+    The step of each coordinate is bounded by 1 + |x|. Where the second derivative is not negative,
+    it follows the gradient.
+
+    Args:
+        point, gradient, curvature: pytrees; curvature holds second derivatives.
+    """
     def move(x, g, h):
         h = h * (1 + damping)
         step = jnp.where(h < 0, -g / jnp.where(h < 0, h, -1.0),
@@ -94,21 +104,21 @@ def clipped_step(point: Any, gradient: Any, curvature: Any, damping: jax.Array) 
 
 @dataclass(frozen=True)
 class Newton:
-    """Newton's steps, damped (Levenberg 1944, Marquardt 1963): not at all where they go well, the
-    more where they do not, or where minus the Hessian is not positive definite. Never ends below
-    the start.
+    """Damped Newton method (Levenberg 1944, Marquardt 1963). Damping starts at 0, grows after a
+    rejected step or where −H is not positive definite, and shrinks after an accepted step. The
+    final value is at least that of the start.
 
     Args:
-        steps: at the most.
-        tolerance: stop when a step promises less than this, relative to 1 + |value|, or gains less;
-            0: never, but for what is `negligible`.
-        enough: stop when a step promises less than this, in units of the value.
-        history: how many values to keep beside the start's.
-        step: (point, gradient, Hessian, damping) → (step, the gain that it promises); by default of
-            vectors and matrices. The Hessian may be anything that it knows to solve with.
-        slack: roundings by which a value may be lower and be taken for none the lower.
-        blind: whether the last step, which promises a `negligible` gain, is taken without a look at
-            where it leads; else everything in the result is of its point.
+        steps: maximum number of iterations.
+        tolerance: stop when the predicted or the actual gain of a step, relative to 1 + |value|, is
+            below this. With 0 only a `negligible` predicted gain stops the method.
+        enough: stop when the predicted gain is below this, in units of the value.
+        history: number of values to record after the start.
+        step: (point, gradient, Hessian, damping) → (step, predicted gain). The Hessian may have any
+            form that this function can solve with; the default expects a matrix.
+        slack: units of rounding by which an accepted value may be lower than the last one.
+        blind: take the last step, whose predicted gain is `negligible`, without evaluating the
+            objective there. Otherwise value, gradient and Hessian belong to the returned point.
     """
 
     steps: Any
@@ -120,83 +130,88 @@ class Newton:
     blind: bool = True
 
     def run(self, objective: Callable, start: Any) -> Result:
-        evaluate, steps = traced_once(objective), self.steps  # for the start and the loop
+        evaluate, steps = traced_once(objective), self.steps  # called at the start and in the loop
 
-        def ahead(point, value, gradient, hessian, damping):
-            step, promise = self.step(point, gradient, hessian, damping)
-            sound = jnp.isfinite(promise) & (promise >= 0) & functools.reduce(
+        def propose(point, value, gradient, hessian, damping):
+            step, predicted = self.step(point, gradient, hessian, damping)
+            valid = jnp.isfinite(predicted) & (predicted >= 0) & functools.reduce(
                 jnp.logical_and, [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(step)])
-            small = sound & (damping <= 1e-3) & (promise <= enough(value))
-            last = small & (promise <= negligible(value)) if self.blind else jnp.zeros((), bool)
-            return step, sound, small, last
+            small = valid & (damping <= 1e-3) & (predicted <= gain_tolerance(value))
+            last = small & (predicted <= negligible(value)) if self.blind else jnp.zeros((), bool)
+            return step, valid, small, last
 
-        def enough(value):
+        def gain_tolerance(value):
             return jnp.maximum(tolerance * (1 + jnp.abs(value)), self.enough)
 
-        def turn(carry):
-            (point, value, gradient, hessian, damping, count, values, refused,
-             (step, sound, small, _, _)) = carry
-            there = jax.tree.map(lambda p, s: jnp.where(sound, p + s, p), point, step)
-            new, slope, bend = evaluate(there)
+        def iterate(carry):
+            (point, value, gradient, hessian, damping, count, values, rejected,
+             (step, valid, small, _, _)) = carry
+            new_point = jax.tree.map(lambda p, s: jnp.where(valid, p + s, p), point, step)
+            new_value, new_gradient, new_hessian = evaluate(new_point)
             low = value - rounding * self.slack * (1 + jnp.abs(value)) if self.slack else value
-            taken = sound & jnp.isfinite(new) & (new >= low)
-            gain = jnp.where(taken, new - value, jnp.inf)
-            # where less damping was refused, and this much gains nothing, the two would alternate
-            least = jnp.where(damping == 0, tolerance * (1 + jnp.abs(value)), 0.0)
-            ended = small | (taken & ((damping == 0) | refused) & (gain <= least))
-            damping = jnp.where(taken, jnp.where(damping < 1e-4, 0.0, damping / 10),
+            accepted = valid & jnp.isfinite(new_value) & (new_value >= low)
+            gain = jnp.where(accepted, new_value - value, jnp.inf)
+            # if less damping was rejected and this damping gains nothing, they would alternate
+            min_gain = jnp.where(damping == 0, tolerance * (1 + jnp.abs(value)), 0.0)
+            converged = small | (accepted & ((damping == 0) | rejected) & (gain <= min_gain))
+            damping = jnp.where(accepted, jnp.where(damping < 1e-4, 0.0, damping / 10),
                                 jnp.maximum(10 * damping, 1e-3))
             point, value, gradient, hessian = jax.tree.map(
-                functools.partial(jnp.where, taken), (there, new, slope, bend),
+                functools.partial(jnp.where, accepted),
+                (new_point, new_value, new_gradient, new_hessian),
                 (point, value, gradient, hessian))
-            count = count + taken
-            values = values.at[jnp.where(taken, count, values.size)].set(value, mode="drop")
-            return (point, value, gradient, hessian, damping, count, values, ~taken,
-                    (*ahead(point, value, gradient, hessian, damping), ended))
+            count = count + accepted
+            values = values.at[jnp.where(accepted, count, values.size)].set(value, mode="drop")
+            return (point, value, gradient, hessian, damping, count, values, ~accepted,
+                    (*propose(point, value, gradient, hessian, damping), converged))
 
-        def more(carry):
-            _, value, _, _, damping, count, _, _, (*_, last, ended) = carry
-            going = ~ended & ~last & (damping < STIFF)
-            return going & (count < steps) & jnp.isfinite(value)
+        def is_running(carry):
+            _, value, _, _, damping, count, _, _, (*_, last, converged) = carry
+            running = ~converged & ~last & (damping < MAX_DAMPING)
+            return running & (count < steps) & jnp.isfinite(value)
 
         value, gradient, first = evaluate(start)
         rounding = jnp.finfo(value.dtype).eps
-        # less is rounding
+        # a smaller relative gain is rounding
         tolerance = jnp.maximum(self.tolerance, jnp.where(self.tolerance > 0, rounding, 0.0))
         values = jnp.full(self.history + 1, jnp.nan, value.dtype).at[0].set(value)
-        none, no = jnp.zeros((), value.dtype), jnp.zeros((), bool)
-        carry = (start, value, gradient, first, none, jnp.zeros((), int), values, no,
-                 (*ahead(start, value, gradient, first, none), no))
-        point, value, gradient, hessian, _, count, values, _, (step, _, _, last, ended) = (
-            jax.lax.while_loop(more, turn, carry))
+        zero, false = jnp.zeros((), value.dtype), jnp.zeros((), bool)
+        carry = (start, value, gradient, first, zero, jnp.zeros((), int), values, false,
+                 (*propose(start, value, gradient, first, zero), false))
+        point, value, gradient, hessian, _, count, values, _, (step, _, _, last, converged) = (
+            jax.lax.while_loop(is_running, iterate, carry))
         if self.blind:
-            point = jax.tree.map(lambda p, s: jnp.where(last & ~ended & (count < steps), p + s, p),
-                                 point, step)
+            point = jax.tree.map(
+                lambda p, s: jnp.where(last & ~converged & (count < steps), p + s, p), point, step)
         return Result(point, value, gradient, count, values, is_flat(value, gradient), hessian,
                       first)
 
 
 def chords(hessian: jax.Array, steps: int) -> Newton:
-    """Newton's method with the Hessian of the start at every step: the objective returns () for it.
+    """Returns the simplified Newton method (chord method), which uses one Hessian for all steps.
 
-    A Hessian costs as many passes over rows as there are directions, a step two: steps after the
-    first gain a constant factor each instead of doubling the digits (Ortega & Rheinboldt 1970,
-    "Iterative Solution of Nonlinear Equations", section 7.1).
+    A Hessian costs one pass over the rows per coordinate, a step only two; convergence is linear
+    instead of quadratic (Ortega & Rheinboldt 1970, "Iterative Solution of Nonlinear Equations in
+    Several Variables", section 7.1).
+
+    Args:
+        hessian: (d, d), at the start.
+        steps: maximum number of iterations. The objective returns () as its Hessian.
     """
     return Newton(steps, 1e-16, step=lambda point, gradient, _, damping: dense_step(
         point, gradient, hessian, damping))
 
 
 def separable(function: Callable) -> Callable:
-    """u → (value, gradient, second derivatives) of a sum of functions of one number each, for
-    `clipped_step`."""
+    """Returns u → (value, gradient, second derivatives) of a sum of univariate functions, the
+    objective that `clipped_step` expects."""
     gradient = backward.gradient(function)
 
-    def at(u):
+    def evaluate(u):
         slope, curvature = jax.jvp(gradient, (u,), (jax.tree.map(jnp.ones_like, u),))
         return function(u), slope, curvature
 
-    return at
+    return evaluate
 
 
 @dataclass(frozen=True)
@@ -204,20 +219,19 @@ class LBFGS:
     """L-BFGS (optax's two-loop recursion) with a backtracking line search.
 
     Args:
-        steps: at the most.
-        tolerance: stop when the value rises by less than this, relative to 1 + |value|.
-        history: how many values to keep beside the start's.
-        preconditioned: the coordinates are such that the curvature is about −1; else it is learnt
-            from the first steps on.
-        enough: of such coordinates, stop where half the square of the gradient, which is what is
-            left to gain, is less than this, relative to 1 + |value|.
-        slopes: where values differ by rounding alone, and the tolerance is less than that, take
-            a step that flattens the slope along it (Hager & Zhang 2005, "A new conjugate gradient
-            method with guaranteed descent and an efficient line search", the approximate Wolfe
-            conditions): values tell half the digits of where the maximum is, gradients all.
+        steps: maximum number of iterations.
+        tolerance: stop when the gain of an iteration, relative to 1 + |value|, is below this.
+        history: number of values to record after the start.
+        preconditioned: the coordinates are whitened (the Hessian is about −I). Otherwise the scale
+            is estimated from the first steps.
+        enough: in whitened coordinates, stop when ½‖gradient‖², the remaining gain, is below this
+            relative to 1 + |value|.
+        slopes: if the tolerance is below rounding and two values are equal up to rounding, accept a
+            step that reduces the directional derivative: the approximate Wolfe conditions of Hager
+            & Zhang 2005, "A new conjugate gradient method with guaranteed descent and an efficient
+            line search". Values locate the maximum to half of the digits, gradients to all.
 
-    The program holds one copy of the objective, which is what takes long to compile: every turn of
-    the loop evaluates it once.
+    The program contains one copy of the objective, which dominates the compilation time.
     """
 
     steps: Any
@@ -228,61 +242,69 @@ class LBFGS:
     slopes: bool = False
 
     def run(self, objective: Callable, start: Any) -> Result:
-        import optax  # late: not every model climbs
+        import optax  # imported here because many fits need no L-BFGS
 
         curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not self.preconditioned)
         steps, tolerance, enough = self.steps, self.tolerance, self.enough
         dtype = jax.tree.leaves(start)[0].dtype
         rounding = jnp.finfo(dtype).eps
-        # what looks like no gain in few digits may be the way along a valley
-        patience = jnp.where(tolerance < rounding, PATIENCE, 1)
+        # along a curved ridge single iterations may gain less than rounding
+        max_stalled = jnp.where(tolerance < rounding, MAX_STALLED_ITERATIONS, 1)
         slopes = self.slopes and dtype != jnp.float64
-        further = tolerance < rounding if slopes else False
+        below_rounding = tolerance < rounding if slopes else False
         tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, rounding, 0.0))
 
-        def step(at):
-            """One evaluation, at `point + size · direction`: taken, if the value falls by enough,
-            else tried again nearer by."""
-            first = at.count < 0
-            there = jax.tree.map(lambda p, d: p + at.size * d, at.point, at.direction)
-            new, gradient = jax.tree.map(jnp.negative, objective(there))  # minimised here
-            blind = further & _is_flatter(at, new, gradient) if slopes else False
-            at = _accepted(at, there, new, gradient, blind, tolerance)
-            norm = optax.tree.norm(at.gradient)
-            least = (jnp.maximum(NEAR, jnp.sqrt(2 * enough * (1 + jnp.abs(at.value))))
-                     if self.preconditioned else jnp.where(first, 1e-14 * (1 + norm), at.least))
-            short = jnp.minimum(1.0, 1.0 / jnp.maximum(norm, 1e-30))
-            full = jnp.where(first & (not self.preconditioned), short, 1.0)
-            return _redirected(at._replace(least=least.astype(dtype)), curvature,
-                               full.astype(dtype))
+        def evaluate(state):
+            """Evaluate the objective at `point + size · direction`, then accept that point or
+            backtrack."""
+            first = state.count < 0
+            point = jax.tree.map(lambda p, d: p + state.size * d, state.point, state.direction)
+            value, gradient = jax.tree.map(jnp.negative, objective(point))  # minimised here
+            flatter = slopes and below_rounding & _is_slope_reduced(state, value, gradient)
+            state = _accept_or_backtrack(state, point, value, gradient, flatter, tolerance)
+            norm = optax.tree.norm(state.gradient)
+            target = jnp.maximum(
+                GRADIENT_TOLERANCE, jnp.sqrt(2 * enough * (1 + jnp.abs(state.value)))
+            ) if self.preconditioned else jnp.where(first, 1e-14 * (1 + norm), state.target)
+            unscaled = jnp.minimum(1.0, 1.0 / jnp.maximum(norm, 1e-30))
+            full = jnp.where(first & (not self.preconditioned), unscaled, 1.0)
+            return _update_direction(state._replace(target=target.astype(dtype)), curvature,
+                                     full.astype(dtype))
 
-        def more(at):
-            left = further & (at.calm < LONG) & (-0.5 * at.slope > LEFT * (1 + jnp.abs(at.value)))
-            # each search ends by its length; that all do is made sure of
-            return (at.turns < TURNS * (steps + 2)) & (~at.ended | (at.count < 0) | (
-                (at.count < steps) & ((at.calm < patience) | left)
-                & (optax.tree.norm(at.gradient) > at.least)))
+        def is_running(state):
+            promising = below_rounding & (state.stalled < MAX_SLOPE_ITERATIONS) & (
+                -0.5 * state.slope > NEGLIGIBLE_GAIN * (1 + jnp.abs(state.value)))
+            # the limit on evaluations only guards against an endless loop
+            return (state.evaluations < MAX_EVALUATIONS * (steps + 2)) & (
+                ~state.ended | (state.count < 0) | (
+                    (state.count < steps) & ((state.stalled < max_stalled) | promising)
+                    & (optax.tree.norm(state.gradient) > state.target)))
 
-        blank, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)
-        highest, none = jnp.full((), jnp.inf, dtype), jnp.zeros((), int)
-        at = jax.lax.while_loop(more, step, _Search(
-            start, highest, blank, curvature.init(start), blank, zero, zero, highest, zero,
+        zeros, zero = jax.tree.map(jnp.zeros_like, start), jnp.zeros((), dtype)
+        infinite, none = jnp.full((), jnp.inf, dtype), jnp.zeros((), int)
+        state = jax.lax.while_loop(is_running, evaluate, _Search(
+            start, infinite, zeros, curvature.init(start), zeros, zero, zero, infinite, zero,
             jnp.full((), -1), jnp.full(self.history + 1, jnp.nan, dtype), jnp.ones((), bool), none,
             none))
-        return Result(at.point, -at.value, jax.tree.map(jnp.negative, at.gradient), at.count,
-                      -at.values, is_flat(at.value, at.gradient))
+        return Result(state.point, -state.value, jax.tree.map(jnp.negative, state.gradient),
+                      state.count, -state.values, is_flat(state.value, state.gradient))
 
 
 class _Search(NamedTuple):
-    """Where L-BFGS is in its search along a direction, and what it remembers.
+    """State of L-BFGS, which minimises −objective, within a line search.
 
     Attributes:
-        point, value, gradient: the best so far, of what is minimised. memory: optax's.
-        direction, slope, size: of the search, and how far along it is looked next.
-        fall: by how much the last search lowered the value. least: a gradient that is none.
-        count: searches ended; −1 before the start is evaluated. values: after each.
-        ended: this search has. calm: searches in a row that gained less than the tolerance.
-        turns: evaluations.
+        point, value, gradient: of the best point so far, of −objective.
+        memory: optax's L-BFGS state.
+        direction: of the line search. slope: the directional derivative at `point`.
+        size: step size to be evaluated next.
+        decrease: of the value by the last line search.
+        target: gradient norm below which the method has converged.
+        count: completed line searches; −1 before the start is evaluated.
+        values: the value after each line search.
+        ended: whether the current line search is complete.
+        stalled: consecutive line searches whose decrease was below the tolerance.
+        evaluations: of the objective.
     """
 
     point: Any
@@ -292,129 +314,140 @@ class _Search(NamedTuple):
     direction: Any
     slope: jax.Array
     size: jax.Array
-    fall: jax.Array
-    least: jax.Array
+    decrease: jax.Array
+    target: jax.Array
     count: jax.Array
     values: jax.Array
     ended: jax.Array
-    calm: jax.Array
-    turns: jax.Array
+    stalled: jax.Array
+    evaluations: jax.Array
 
 
-def _is_flatter(at: _Search, new: jax.Array, gradient: Any) -> jax.Array:
-    """Whether rounding alone tells a new value from the last, and the slope is less there."""
+def _is_slope_reduced(state: _Search, value: jax.Array, gradient: Any) -> jax.Array:
+    """Whether a new value equals the last one up to rounding and its directional derivative is
+    smaller."""
     import optax
 
-    rounding = jnp.finfo(at.value.dtype).eps
-    same = jnp.abs(new - at.value) <= BLIND * rounding * (1 + jnp.abs(at.value))
-    return same & (jnp.abs(optax.tree.vdot(gradient, at.direction)) <= 0.9 * jnp.abs(at.slope))
+    rounding = jnp.finfo(state.value.dtype).eps
+    equal = jnp.abs(value - state.value) <= VALUE_ROUNDINGS * rounding * (
+        1 + jnp.abs(state.value))
+    return equal & (jnp.abs(optax.tree.vdot(gradient, state.direction))
+                    <= 0.9 * jnp.abs(state.slope))
 
 
-def _accepted(at: _Search, there: Any, new: jax.Array, gradient: Any, blind: Any,
-              tolerance: Any) -> _Search:
-    """After an evaluation: the new point, if its value falls by enough."""
-    first = at.count < 0
-    taken = first | (new <= at.value + 1e-4 * at.size * at.slope) | blind
-    keep = functools.partial(jnp.where, taken & (first | (new < at.value) | blind))
-    # of the search along one direction; a slope that is no number makes its length none
-    ended = taken | ~(at.size > SHORTEST)
-    fall = jnp.where(ended, jnp.where(taken & (new < at.value), at.value - new, 0.0), at.fall)
-    idle = jnp.where(fall <= tolerance * (1 + jnp.abs(at.value)), at.calm + 1, 0)
-    return at._replace(
-        point=jax.tree.map(keep, there, at.point),
-        # of values that rounding alone tells apart the lower one
-        value=keep(jnp.where(first, new, jnp.minimum(new, at.value)), at.value),
-        gradient=jax.tree.map(keep, gradient, at.gradient), fall=fall, ended=ended,
-        calm=jnp.where(ended & (at.count > -1), idle, at.calm))
+def _accept_or_backtrack(state: _Search, point: Any, value: jax.Array, gradient: Any, flatter: Any,
+                         tolerance: Any) -> _Search:
+    """Returns the state after an evaluation, at the new point if this is accepted: its value
+    satisfies Armijo's condition, or its slope is smaller (`flatter`)."""
+    first = state.count < 0
+    accepted = first | (value <= state.value + 1e-4 * state.size * state.slope) | flatter
+    choose = functools.partial(jnp.where, accepted & (first | (value < state.value) | flatter))
+    # written so that a NaN step size ends the line search
+    ended = accepted | ~(state.size > MIN_STEP_SIZE)
+    decrease = jnp.where(ended, jnp.where(accepted & (value < state.value), state.value - value,
+                                          0.0), state.decrease)
+    stalled = jnp.where(decrease <= tolerance * (1 + jnp.abs(state.value)), state.stalled + 1, 0)
+    return state._replace(
+        point=jax.tree.map(choose, point, state.point),
+        # the lower of two values that are equal up to rounding
+        value=choose(jnp.where(first, value, jnp.minimum(value, state.value)), state.value),
+        gradient=jax.tree.map(choose, gradient, state.gradient), decrease=decrease, ended=ended,
+        stalled=jnp.where(ended & (state.count > -1), stalled, state.stalled))
 
 
-def _redirected(at: _Search, curvature: Any, full: jax.Array) -> _Search:
-    """With the next direction, to be tried at the size `full`, where the search along the last one
-    has ended; else nearer by."""
+def _update_direction(state: _Search, curvature: Any, full: jax.Array) -> _Search:
+    """Returns the state with the next step to evaluate: along a new L-BFGS direction with step size
+    `full` if the line search has ended, otherwise a smaller step along the same direction."""
     import optax
 
-    ahead, memory = curvature.update(at.gradient, at.memory, at.point)
-    descent = -optax.tree.vdot(ahead, at.gradient)
-    ahead = jax.tree.map(lambda d, g: jnp.where(descent < 0, -d, -g), ahead, at.gradient)
-    descent = jnp.where(descent < 0, descent, -optax.tree.vdot(at.gradient, at.gradient))
-    renew = functools.partial(jnp.where, at.ended)
-    count = jnp.where(at.ended, at.count + 1, at.count)
-    place = jnp.where(at.ended, count, at.values.size)
-    return at._replace(
-        memory=jax.tree.map(renew, memory, at.memory),
-        direction=jax.tree.map(renew, ahead, at.direction), slope=renew(descent, at.slope),
-        size=renew(full, SHORTER * at.size), count=count, turns=at.turns + 1,
-        values=at.values.at[place].set(at.value, mode="drop"))
+    direction, memory = curvature.update(state.gradient, state.memory, state.point)
+    slope = -optax.tree.vdot(direction, state.gradient)
+    # steepest descent where the L-BFGS direction is not a descent direction
+    direction = jax.tree.map(lambda d, g: jnp.where(slope < 0, -d, -g), direction, state.gradient)
+    slope = jnp.where(slope < 0, slope, -optax.tree.vdot(state.gradient, state.gradient))
+    choose = functools.partial(jnp.where, state.ended)
+    count = jnp.where(state.ended, state.count + 1, state.count)
+    index = jnp.where(state.ended, count, state.values.size)
+    return state._replace(
+        memory=jax.tree.map(choose, memory, state.memory),
+        direction=jax.tree.map(choose, direction, state.direction),
+        slope=choose(slope, state.slope), count=count, evaluations=state.evaluations + 1,
+        size=choose(full, BACKTRACKING_FACTOR * state.size),
+        values=state.values.at[index].set(state.value, mode="drop"))
 
 
 def maximize(objective: Callable, start: Any, method: Any) -> Result:
-    """The maximum that a method reaches from a start.
+    """Returns the local maximum that a method finds from a start.
 
     Args:
-        objective: point → (value, gradient), and the Hessian for Newton's method; pure JAX, or for
-            `HostBFGS` a function of NumPy arrays.
+        objective: point → (value, gradient), for `Newton` (value, gradient, Hessian). A pure JAX
+            function; for `HostBFGS` a function of NumPy arrays.
+        start: the initial point, of the form that the objective takes.
         method: `Newton`, `LBFGS` or `HostBFGS`.
     """
     return method.run(objective, start)
 
 
 def is_flat(value, gradient):
-    """Whether a gradient is zero as far as the arithmetic can tell."""
+    """Whether a gradient, a pytree, is zero up to rounding of the value."""
     norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
     eps = jnp.finfo(value.dtype).eps
     return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
 
 
 def newton_converged(value, gradient, hessian):
-    """Whether Newton's step near a minimum promises nothing any more: whatever the units, as
-    `is_flat` is not."""
-    own = jnp.abs(jnp.diagonal(hessian))  # small ones are not to count as none
-    unit = jnp.where(own > 0, 1 / jnp.sqrt(jnp.where(own > 0, own, 1.0)), 1.0)
+    """Whether the predicted decrease of the Newton step at a minimum is negligible. Unlike
+    `is_flat`, this does not depend on the units of the coordinates."""
+    diagonal = jnp.abs(jnp.diagonal(hessian))
+    # without these units lstsq would treat small curvatures as singular
+    unit = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), 1.0)
     scaled = hessian * unit[:, None] * unit
     step = unit * jnp.linalg.lstsq(scaled, unit * gradient)[0]
-    promise = 0.5 * jnp.vdot(gradient, step)
-    return (promise >= 0) & (promise <= negligible(value))
+    predicted = 0.5 * jnp.vdot(gradient, step)
+    return (predicted >= 0) & (predicted <= negligible(value))
 
 
 def negligible(value):
-    """A gain that is none, at a value of this size; of a NumPy number no program is made."""
+    """Returns the gain below which an improvement of this value counts as rounding error. A NumPy
+    value is computed by NumPy, without compiling a program."""
     return max(1e-10, 10 * float(jnp.finfo(value.dtype).eps)) * (1 + abs(value))
 
 
-Climb = Callable[[np.ndarray, int], tuple[np.ndarray, float, np.ndarray]]
+Maximization = Callable[[np.ndarray, int], tuple[np.ndarray, float, np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """Where a maximization ended, and what is asked of that point, each computed once, when it is
-    first asked. Gradients and second derivatives are those of what is minimised, minus the value.
+    """The end point of a maximisation, with its value, gradient and Hessian, each computed at first
+    use and cached. Gradients and Hessians are those of the negative of the value.
 
     Attributes:
-        again_from: (d,) and how many steps → where the same maximization ends from there, its
-            value, and the gradient; by 0 steps it evaluates a point.
+        again_from: (start (d,), number of steps) → (end point, its value, its gradient) of the same
+            maximisation; with 0 steps it evaluates the start.
         point: (d,).
-        known: second derivatives (d, d) where the method took them.
-        sampled: values are those of a sample of the rows, which has its maximum elsewhere.
+        known: the Hessian (d, d), if the method has computed it.
+        sampled: values are computed from a subsample of the rows, whose maximum lies elsewhere.
     """
 
-    again_from: Climb
+    again_from: Maximization
     point: np.ndarray
     known: np.ndarray | None = None
     sampled: bool = False
 
     def evaluate(self, u: np.ndarray) -> tuple[float, np.ndarray]:
-        """The value somewhere, and the gradient, by the program of the maximization."""
+        """Returns the value and the gradient at u (d,), without compiling a new program."""
         return self.again_from(u, 0)[1:]
 
     def value_at(self, u: np.ndarray) -> float:
         return self.again_from(u, 0)[1]
 
     def again(self, u: np.ndarray, steps: int) -> tuple[np.ndarray, float]:
-        """Where a maximization from elsewhere ends, and its value."""
+        """Returns the end point of a maximisation from u (d,), and its value."""
         return self.again_from(u, steps)[:2]
 
     @functools.cached_property
     def here(self) -> tuple[float, np.ndarray]:
+        """The value and the gradient at `point`."""
         return self.evaluate(self.point)
 
     @property
@@ -427,36 +460,38 @@ class Optimum:
 
     @functools.cached_property
     def glance(self) -> np.ndarray | None:
-        """Second derivatives that were known, or by a first look; None: not to be believed."""
+        """The known Hessian, or an estimate by forward differences of gradients; None if that
+        estimate is unreliable (see `estimate_hessian`)."""
         return self.known if self.known is not None else estimate_hessian(
             self.evaluate, self.point, self.gradient)
 
     @functools.cached_property
     def hessian(self) -> np.ndarray:
-        """Second derivatives, (d, d): those that were known, those of a first look that was taken
-        and leaves no direction that may be level, or central differences."""
+        """The Hessian, (d, d): the known one, an existing estimate without flat directions, or
+        central differences of gradients."""
         if self.known is not None:
             return self.known
-        first = self.__dict__.get("glance")
-        if first is not None and whitened(first, NULL[np.dtype(self.point.dtype)]) is not None:
-            return first
+        estimate = self.__dict__.get("glance")
+        if estimate is not None and whitened(
+                estimate, FLAT_CURVATURE[np.dtype(self.point.dtype)]) is not None:
+            return estimate
         return differences(lambda u: self.evaluate(u)[1], self.point)
 
     @functools.cached_property
     def whiten(self) -> np.ndarray | None:
-        """W (d, d), of which WᵀW is the inverse of the curvature by a first look."""
+        """W (d, d) such that WᵀW is the inverse of `glance`; None if that is not available."""
         return None if self.glance is None else whitened(self.glance,
-                                                         TOLD[np.dtype(self.point.dtype)])
+                                                         MIN_CURVATURE[np.dtype(self.point.dtype)])
 
     @property
     def promise(self) -> float:
-        """What Newton's step would gain, as far as a first look tells; else inf."""
+        """The predicted gain of a Newton step at `point`; infinite without a reliable Hessian."""
         return np.inf if self.whiten is None else 0.5 * float(
             np.sum((self.whiten @ self.gradient) ** 2))
 
     def restarted_at(self, u: np.ndarray, nearby: bool = False) -> "Optimum":
-        """The same elsewhere; `nearby`: by a step that is as good as none, so that the look at the
-        curvature stays."""
+        """Returns the same maximisation at another point u (d,); `nearby`: u is so close to `point`
+        that the Hessian is reused."""
         out = Optimum(self.again_from, u, self.known if nearby else None, self.sampled)
         if nearby and "glance" in self.__dict__:
             out.__dict__["glance"] = self.glance

@@ -1,5 +1,5 @@
-"""A fit whose digits ran out in float32 is in double, and is asked in double, whatever JAX's own
-precision is; so is one that is asked of data for which float32 has too few."""
+"""Precision of fits. A fit that needed double precision computes its answers in double precision,
+whatever JAX's setting is; so does a question for which float32 turns out to be too imprecise."""
 
 import functools
 from collections.abc import Callable
@@ -13,25 +13,25 @@ from numpyro.distributions import Distribution
 
 
 class TooFewDigits(Exception):
-    """float32 has too few digits for what is asked: the verb is asked again in double."""
+    """float32 is too imprecise for a computation, which is then repeated in double precision."""
 
 
 def in_its_own(cls: type) -> type:
-    """Let the public verbs and answers of a frozen dataclass compute in double where `self.double`
-    says so, or where they raise TooFewDigits."""
+    """Class decorator: public methods and cached properties of a frozen dataclass compute in double
+    precision if `self.double` is set, or after they have raised TooFewDigits."""
     for name, found in list(vars(cls).items()):
         if name.startswith("_"):
             continue
         if isinstance(found, FunctionType):
-            setattr(cls, name, _switched(found))
+            setattr(cls, name, _with_own_precision(found))
         elif isinstance(found, functools.cached_property):
-            found.func = _switched(found.func)
+            found.func = _with_own_precision(found.func)
     return cls
 
 
 def in_same_precision(function: Callable) -> Callable:
-    """The function for another thread, in the precision of this thread: JAX's setting belongs to
-    one thread."""
+    """Returns the function for use in another thread, with the precision of this thread; JAX's
+    setting is thread-local."""
     double = bool(jax.config.jax_enable_x64)
 
     @functools.wraps(function)
@@ -42,7 +42,7 @@ def in_same_precision(function: Callable) -> Callable:
     return own
 
 
-def _switched(function: Callable) -> Callable:
+def _with_own_precision(function: Callable) -> Callable:
     @functools.wraps(function)
     def ask(self, *args, **kwargs):
         if jax.config.jax_enable_x64:
@@ -60,44 +60,44 @@ def _switched(function: Callable) -> Callable:
 
 
 def _keep_double(found: Any) -> Any:
-    """An answer that was made in double: a distribution goes on computing in double, what it
-    computes is NumPy's."""
+    """Returns a double-precision result that survives outside of double precision: distributions go
+    on computing in double precision, JAX arrays become NumPy arrays."""
     if isinstance(found, Distribution) and not isinstance(found, InDouble):
-        return _of(type(found), found.__dict__)
+        return _make_double(type(found), found.__dict__)
     return np.asarray(found) if isinstance(found, jax.Array) and not isinstance(
         found, jax.core.Tracer) else found
 
 
 class InDouble:
-    """Beside a class of distributions: what is asked of one is computed in double."""
+    """Mixin for a class of distributions: attributes and methods compute in double precision."""
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__"):
             return super().__getattribute__(name)
         with jax.enable_x64(True):
             found = super().__getattribute__(name)
-        return _asked(found) if isinstance(found, MethodType) else _keep_double(found)
+        return _call_in_double(found) if isinstance(found, MethodType) else _keep_double(found)
 
     def __reduce__(self):
         kind = type(self).__mro__[2]
-        return _of, (kind, {name: getattr(self, name) for name in self.__dict__})
+        return _make_double, (kind, {name: getattr(self, name) for name in self.__dict__})
 
 
-def _of(kind: type, state: dict[str, Any]) -> Distribution:
-    """A distribution in double, of a class, with arguments, and with what it has computed."""
-    out = object.__new__(_doubled(kind))
+def _make_double(kind: type, state: dict[str, Any]) -> Distribution:
+    """Returns a distribution that computes in double precision, with the given attributes."""
+    out = object.__new__(_make_double_class(kind))
     out.__dict__.update(state)
     return out
 
 
 @functools.cache
-def _doubled(kind: type) -> type:
+def _make_double_class(kind: type) -> type:
     own = {"__module__": kind.__module__, "__qualname__": kind.__qualname__,
            "__doc__": kind.__doc__}
     return type(kind)(kind.__name__, (InDouble, kind), own)
 
 
-def _asked(method: MethodType) -> Callable:
+def _call_in_double(method: MethodType) -> Callable:
     @functools.wraps(method)
     def ask(*args, **kwargs):
         with jax.enable_x64(True):

@@ -1,39 +1,39 @@
-"""Covariances that may be singular: roots and standardised residuals.
+"""Cholesky factors of covariances that may be singular, and standardised residuals.
 
-A state of which some coordinate is copied, as in seasons and lags, has noise of no variance there.
-Cholesky's recursion goes on where a pivot is 0 up to rounding: its column is 0, which is exact,
-since the rest of a semi-definite matrix's column is 0 as well. Gradients are those of the other
-pivots.
+A state with a copied coordinate, as for seasons and lags, has a noise covariance with zeros. Where
+a pivot is 0 up to rounding, its column of the factor is 0; this is exact, since the rest of that
+column of a semi-definite matrix is 0 too. Gradients are those of the other pivots.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-SLACK = 32  # units of rounding, times the size, of its diagonal entry, below which a pivot is 0
+PIVOT_ROUNDINGS = 32  # a pivot below this · size · rounding, relative to its diagonal entry, is 0
 
 
 def root(matrix: jax.Array) -> jax.Array:
-    """Lower triangular L with L Lᵀ = matrix, semi-definite, (..., d, d).
+    """Returns the lower triangular L with L Lᵀ = matrix, for semi-definite matrices (..., d, d).
 
-    Cost: O(d³), unrolled: meant for states of some dozen numbers.
+    Cost: O(d³), unrolled: meant for d up to some dozens.
     """
     d, left, columns = matrix.shape[-1], matrix, []
-    least = SLACK * d * float(jnp.finfo(matrix.dtype).eps)
+    least = PIVOT_ROUNDINGS * d * float(jnp.finfo(matrix.dtype).eps)
     diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
     for j in range(d):
         pivot = left[..., j, j]
-        live = pivot > least * diagonal[..., j]
-        scale = jnp.where(live, pivot, 1.0) ** -0.5
+        positive = pivot > least * diagonal[..., j]
+        scale = jnp.where(positive, pivot, 1.0) ** -0.5
         below = np.arange(d) >= j
-        column = jnp.where(live[..., None] & below, left[..., :, j] * scale[..., None], 0.0)
+        column = jnp.where(positive[..., None] & below, left[..., :, j] * scale[..., None], 0.0)
         left = left - column[..., :, None] * column[..., None, :]
         columns.append(column)
     return jnp.stack(columns, -1)
 
 
 def standardised(lower: jax.Array, x: jax.Array) -> jax.Array:
-    """w with lower w = x, (..., d, k), for x in the range of a root; 0 where its pivot is."""
+    """Returns w with lower w = x, (..., d, k), for x in the range of a root; w is 0 at zero
+    pivots."""
     out: list[jax.Array] = []
     for j in range(lower.shape[-1]):
         left = x[..., j, :]
@@ -45,11 +45,11 @@ def standardised(lower: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def log_det(lower: jax.Array) -> jax.Array:
-    """Σ log pivots of a root, (...,): half the log determinant, on its range."""
+    """Returns half the log pseudo-determinant, the sum of the logs of nonzero pivots, (...,)."""
     pivots = jnp.diagonal(lower, axis1=-2, axis2=-1)
     return jnp.where(pivots > 0, jnp.log(jnp.where(pivots > 0, pivots, 1.0)), 0.0).sum(-1)
 
 
 def rank(lower: jax.Array) -> jax.Array:
-    """How many pivots of a root are not 0, (...,)."""
+    """Returns the number of nonzero pivots of a root, (...,)."""
     return (jnp.diagonal(lower, axis1=-2, axis2=-1) > 0).sum(-1)

@@ -1,29 +1,30 @@
-"""Cholesky factors and triangular solves of many small matrices: written out where they are of few
-rows, so that all matrices take a step together; LAPACK takes one after another."""
+"""Cholesky factors and triangular solves of many small matrices. Up to MAX_UNROLLED rows they are
+unrolled and vectorised over the matrices; LAPACK processes one matrix after another."""
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
-FEW = 3  # rows up to which a factor is written out
+MAX_UNROLLED = 3  # rows
 
 
 def diagonal(matrix: jax.Array) -> jax.Array:
-    """(..., d, d) → (..., d): every d + 1st entry, where jax.numpy makes a gather of it."""
+    """Returns the diagonals (..., d) of matrices (..., d, d), by a slice instead of the gather of
+    jnp.diagonal."""
     d, lead = matrix.shape[-1], matrix.shape[:-2]
     flat = lax.reshape(matrix, (*lead, d * d))
     return lax.slice_in_dim(flat, 0, d * d, d + 1, axis=len(lead))
 
 
 def cholesky(matrix: jax.Array, many: bool = False) -> jax.Array:
-    """Lower factors, (..., d, d).
+    """Returns the lower Cholesky factors of matrices (..., d, d).
 
     Args:
-        many: of one matrix in a function that is mapped over many.
+        many: whether a single matrix is inside a function that is vmapped over many.
     """
     d = matrix.shape[-1]
-    if d > FEW or matrix.ndim < 3 and not many:
+    if d > MAX_UNROLLED or matrix.ndim < 3 and not many:
         return jnp.linalg.cholesky(matrix)
     rows: list[list[jax.Array]] = []
     for i in range(d):
@@ -40,9 +41,13 @@ def cholesky(matrix: jax.Array, many: bool = False) -> jax.Array:
 
 def solve(lower: jax.Array, right: jax.Array, transposed: bool = False,
           many: bool = False) -> jax.Array:
-    """lower⁻¹ right, or its transpose's; (..., d, d), (..., d, n). `many` as of `cholesky`."""
+    """Returns lower⁻¹ right, or lower⁻ᵀ right, (..., d, n).
+
+    Args:
+        lower: (..., d, d). right: (..., d, n). many: as in `cholesky`.
+    """
     d = lower.shape[-1]
-    if d > FEW or lower.ndim < 3 and not many:
+    if d > MAX_UNROLLED or lower.ndim < 3 and not many:
         return solve_triangular(lower, right, lower=True, trans=int(transposed))
     found: dict[int, jax.Array] = {}
     for i in reversed(range(d)) if transposed else range(d):

@@ -1,5 +1,5 @@
-"""From the host to the device without a program: `jax.numpy.asarray` of an array compiles one for
-every shape, and `jax.random.key` one for every kind of seed."""
+"""Transfer from the host to the device without compilation: `jax.numpy.asarray` compiles a program
+for every shape, and `jax.random.key` one for every type of seed."""
 
 import enum
 import math
@@ -13,27 +13,27 @@ from probml.jaxpr.compat import is_outside_of_traces
 from probml.numerics.outside import forks
 
 THREEFRY = "threefry2x32"
-ALIGNED = 64  # bytes
+ALIGNMENT = 64  # bytes
 
 
 class Use(enum.IntEnum):
-    """What else a seed's key is for, beside what is split from the key itself: none has another's
-    numbers, wherever they meet."""
+    """Purposes of keys derived from a seed's key (`derive_key`). Their random numbers are
+    independent of each other and of the splits of the key."""
 
-    BELIEF = 0  # what simulate takes from a fit, beside
-    NOISE = 1  # what is sampled given that
-    GUIDE = 2  # the first numbers of a guide, beside
-    GUIDED = 3  # the draws of what it has become
+    BELIEF = 0  # parameters that simulate draws from a fit
+    NOISE = 1  # data that simulate draws given these
+    GUIDE = 2  # initial values of a guide
+    GUIDED = 3  # draws from a fitted guide
     STATES = 4  # discrete sites outside rows, given draws of the parameters
-    EFFECTS = 5  # effects of groups, given the same
+    EFFECTS = 5  # effects of groups, given draws of the parameters
 
 
 def placed(value: Any, dtype: Any = None) -> jax.Array:
-    """An array on the device, in JAX's float or integer type: as jnp.asarray, compiling nothing.
+    """Returns an array on the device, as jnp.asarray does, without compilation.
 
     Args:
-        value: anything that NumPy reads; what is on the device or traced stays there.
-        dtype: of the array; its own by default.
+        value: anything that NumPy converts to an array; JAX arrays and tracers are returned.
+        dtype: of the array; by default its own, in JAX's precision.
     """
     if isinstance(value, jax.Array):
         return value if dtype is None or value.dtype == dtype else jnp.asarray(value, dtype)
@@ -42,34 +42,34 @@ def placed(value: Any, dtype: Any = None) -> jax.Array:
 
 
 def rounded(value: Any) -> np.ndarray:
-    """Numbers as the device will have them, in double: what is taken off on the host is then what
-    programs add back, and what parts of the data are centred on is of one meaning."""
+    """Returns numbers rounded to the device's precision, as float64. A centre that the host
+    subtracts is then exactly the one that programs add, for all batches of the data."""
     return np.asarray(value, jnp.result_type(float)).astype(float)
 
 
 def as_array(value: Any) -> jax.Array:
-    """As jnp.asarray; compiles nothing where nothing is traced."""
+    """Returns jnp.asarray(value), without compilation outside of traces."""
     if isinstance(value, jax.Array):
         return value
     return placed(value) if is_outside_of_traces() else jnp.asarray(value)
 
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array at an address from which a CPU device needs no copy of its own."""
+    """Returns an uninitialised array whose alignment lets a CPU device use it without a copy."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = np.empty(size + ALIGNED, np.uint8)
-    begin = -raw.ctypes.data % ALIGNED
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    begin = -raw.ctypes.data % ALIGNMENT
     return raw[begin : begin + size].view(dtype).reshape(shape)
 
 
 def placed_all(values: Any) -> Any:
-    """A tree of arrays, each as `placed`."""
+    """Applies `placed` to all leaves of a pytree."""
     return jax.tree.map(placed, values)
 
 
 def random_key(seed: int) -> jax.Array:
-    """jax.random.key(seed), the same bits: those of a 64-bit seed, high and low, in double
-    precision, the low ones alone in single."""
+    """Returns jax.random.key(seed) without compilation. In single precision only the low 32 bits of
+    the seed are used, as in JAX."""
     if jax.config.jax_default_prng_impl != THREEFRY or not -(2**63) <= int(seed) < 2**63:
         return jax.random.key(seed)
     bits = int(seed) & (2**64 - 1)
@@ -78,13 +78,13 @@ def random_key(seed: int) -> jax.Array:
 
 
 def derive_key(key: jax.Array, use: Use) -> jax.Array:
-    """A key for one more use of what `key` is for. No split of that makes it, nor another use:
-    in JAX's scheme split(key, n)[i] is fold_in(key, i)."""
+    """Returns a key for another purpose. It differs from all splits of the key, since in JAX
+    split(key, n)[i] is fold_in(key, i), and from the keys of other purposes."""
     return jax.random.fold_in(key, 2**32 - 1 - int(use))
 
 
 def rows_of(array: jax.Array) -> np.ndarray | list[jax.Array]:
-    """An array on the host, or its random keys one by one: what is taken apart there."""
+    """Returns an array as a NumPy array, or an array of random keys as a list of keys."""
     if not jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
         return np.asarray(array)
     data, kind = np.asarray(jax.random.key_data(array)), jax.random.key_impl(array)

@@ -1,4 +1,5 @@
-"""What a model must keep to: rows that are exchangeable, steps that are stationary."""
+"""Checks that the rows of a model are exchangeable and that the steps of its chains are stationary.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -16,8 +17,8 @@ from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 
 
 def by_use(program, takes: tuple[int, ...]) -> list[int]:
-    """The inputs of a program in the order of their first use: parents stand as the user wrote
-    them."""
+    """Returns the inputs of a program, by number, in the order of their first use, so that parents
+    have the order in which the user wrote them."""
     number = dict(zip(program.jaxpr.invars, takes, strict=True))
     used = [atom for eqn in program.jaxpr.eqns for atom in eqn.invars] + program.jaxpr.outvars
     return list(dict.fromkeys(number[atom] for atom in used if not isinstance(atom, Literal)
@@ -28,11 +29,16 @@ def check_steps(
     model: Bound, sites: Mapping[str, Site], computed: Mapping[str, Site], specs: tuple,
     single: ClosedJaxpr
 ) -> None:
-    """A step looks at its own step alone: its arguments must not depend on other steps, or on the
-    step's number.
+    """Check that the arguments of each step depend on no other step and not on the step's number.
 
-    Traced once more, with a number of steps that the program of a single step has nowhere, and the
-    axis of time followed.
+    The model is traced again, with a number of steps that occurs nowhere in the program of a single
+    step, and the time axis is followed through the jaxpr.
+
+    Args:
+        specs: of the inputs, as in `Structure`. single: the program of a single step.
+
+    Raises:
+        ModelError: a site depends on other steps, on the step's number or on the number of steps.
     """
     for site in (*sites.values(), *computed.values()):
         whole = next((p for p in site.parents if sites[p].time is not None), None)
@@ -71,11 +77,17 @@ def check_rows(
     model: Bound, found: Mapping[str, Site], inputs: Mapping[str, jax.ShapeDtypeStruct],
     single: ClosedJaxpr
 ) -> None:
-    """Rows are exchangeable: what belongs to a row must not depend on other rows, on the row's
-    number or on how many rows there are.
+    """Check that rows are exchangeable: the sites of a row depend on no other row, not on the row's
+    number and not on the number of rows.
 
-    Traced once more (not compiled) with a number of rows that the program of a single row has
-    nowhere, and the row axis followed through the jaxpr (exchangeability.py).
+    The model is traced again (not compiled), with a number of rows that occurs nowhere in the
+    program of a single row, and the row axis is followed through the jaxpr (exchangeability.py).
+
+    Args:
+        inputs: name → shape and type for one row. single: the program of a single row.
+
+    Raises:
+        ModelError: a site in rows is not exchangeable, or the function fails for several rows.
     """
     if not any(site.rows for site in found.values()):
         return
@@ -120,7 +132,7 @@ def check_rows(
 
 def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
                   rows: int) -> None:
-    """What a row holds does not grow with the number of rows."""
+    """Check that the event axes of a site do not depend on the number of rows."""
     for name, event in events.items():
         own = found[name].independent + found[name].event
         if event != own:

@@ -1,5 +1,5 @@
-"""The values of deterministics outside rows, at a point and at draws. Values of rows are answers
-(queries/queries.py), like the mean of a site."""
+"""Values of the deterministics outside rows, at a point and at draws. Deterministics of rows are
+computed by queries/queries.py, like the mean of a site."""
 
 import functools
 from collections.abc import Mapping
@@ -13,18 +13,24 @@ from probml.structure.structure import Structure
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """The deterministics outside rows at one value of the sites there."""
+    """Returns the deterministics outside rows, name → array, at one value of the sites outside
+    rows."""
     return {name: structure.computed(name, env) for name in structure.derived}
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def identified_at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """What the model declares to be identified (`model.identifies`), at one value of the sites."""
+    """Returns the functions of the sites that the model declares to be identified
+    (`model.identifies`), name → array, at one value of the sites."""
     return structure.model.identified_by(env)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def at_each(structure: Structure, draws: Mapping[str, jax.Array],
             fixed: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """The same at every draw, (draws, ...), with some sites at one value for all."""
+    """Returns the deterministics outside rows at each draw, name → (draws, ...).
+
+    Args:
+        draws: site → (draws, ...). fixed: site → one value for all draws.
+    """
     return jax.vmap(lambda draw: at(structure, {**fixed, **draw}))(draws)

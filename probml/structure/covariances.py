@@ -1,5 +1,4 @@
-"""Covariances, of normal vectors and of chains, that inputs alone tell: refused where they are
-impossible."""
+"""Validation of covariance matrices, of vectors and of chains, that depend on inputs alone."""
 
 from collections.abc import Mapping
 
@@ -17,16 +16,16 @@ COVARIANCES = ("covariance_matrix", "initial_covariance", "covariance")
 
 
 def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1) -> None:
-    """Refuse covariances that are not symmetric or have a negative eigenvalue; one that is singular
-    passes.
+    """Check that covariance matrices are symmetric and positive semi-definite.
 
     Args:
-        inputs: (rows, ...), or (rows, steps, ...) of those along time.
+        inputs: name → (rows, ...), or (rows, steps, ...) for inputs with a time axis.
+        steps: number of steps of the chains.
 
     Raises:
-        ModelError: which site, in which row and at which step.
+        ModelError: a matrix is not; the message names the site, the row and the step.
 
-    Cost: one pass over such inputs.
+    Cost: one pass over the inputs on which covariances depend.
     """
     for name, site in structure.sites.items():
         program, takes = structure.programs[name]
@@ -37,16 +36,16 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
             part, at = levels.restrict(program, [i])
             timed = [takes[k] in structure.timed for k in at]
             count = steps if any(timed) else 1
-            held = [inputs[takes[k]] for k in at]
-            held = [v.reshape(-1, *v.shape[2:]) if along else np.repeat(v, count, 0)
-                    for v, along in zip(held, timed, strict=True)]
+            numbers = [inputs[takes[k]] for k in at]
+            numbers = [v.reshape(-1, *v.shape[2:]) if along else np.repeat(v, count, 0)
+                    for v, along in zip(numbers, timed, strict=True)]
 
             def matrix(*values: jax.Array, part=part) -> jax.Array:
                 return evaluate(part, *(jnp.reshape(jnp.asarray(v, a.dtype), a.shape)
                                         for v, a in zip(values, part.in_avals, strict=True)))[0]
 
             with evaluated():
-                found = jax.vmap(matrix)(*held)
+                found = jax.vmap(matrix)(*numbers)
             semidefinite(
                 f"model '{structure.model.name}', site '{name}' ({site.kind}): {arguments[i]}",
                 np.asarray(found), lambda at, count=count: f" in row {at[0] // count}" + (

@@ -1,5 +1,4 @@
-"""Log densities of one row's sites, from the traced programs of their arguments; and a point at
-which these programs may be looked at."""
+"""Log densities of the sites of one row, computed from the traced programs of their arguments."""
 
 import math
 from collections.abc import Mapping
@@ -11,34 +10,42 @@ import numpy as np
 
 from probml.families import finite
 from probml.families.domains import supported
-from probml.families.marginal_normal import log_density as unseen_density
+from probml.families.marginal_normal import log_density as marginal_log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 
 def cells(site: Site, array: jax.Array) -> jax.Array:
-    """(rows, *cells) → (rows, lattice cells, own event axes)."""
+    """Reshapes (rows, *cells) to (rows, lattice cells, event axes of the base distribution)."""
     return array.reshape(len(array), math.prod(site.lattice), *site.event)
 
 
 def log_density(structure: Structure, site: Site, env: Mapping, x: jax.Array,
                 seen: jax.Array | None) -> jax.Array:
-    """log p of one row's seen cells of a site, by its kernel where it is discrete, else by
-    NumPyro's log_prob; of a factor its value."""
+    """Returns the log density of the observed cells of a site in one row, a scalar. Discrete sites
+    use the kernel of their family, others NumPyro's log_prob; a factor contributes its value.
+
+    Args:
+        env: name → values of the parents, in NumPyro's layout for one row.
+        x: values of the site, (*cells). seen: whether each cell is observed; None: all are.
+    """
     if site.traits.direct is None and site.family is not None and site.discrete:
-        return _kernel(site, site.family.natural(structure.cells(site.name, env), 0.0),
-                       cells(site, x[None]), None if seen is None else cells(site, seen[None]))
+        natural = site.family.natural(structure.cells(site.name, env), 0.0)
+        return _kernel_log_density(site, natural, cells(site, x[None]),
+                                   None if seen is None else cells(site, seen[None]))
     return log_densities(structure, site, env, x, seen).sum()
 
 
-def _kernel(site: Site, natural: Any, x: jax.Array, mask: jax.Array | None) -> jax.Array:
+def _kernel_log_density(site: Site, natural: Any, x: jax.Array,
+                        mask: jax.Array | None) -> jax.Array:
     assert site.family is not None
     return site.family.log_density(jax.tree.map(lambda leaf: leaf[None], natural), x, mask)[0, 0]
 
 
 def log_densities(structure: Structure, site: Site, env: Mapping, x: jax.Array | None,
                   seen: jax.Array | None) -> jax.Array:
-    """The same of every lattice cell, (lattice cells,); what is unseen adds 0."""
+    """Returns the log density of each lattice cell, (lattice cells,); a missing cell adds 0. The
+    arguments are those of `log_density`."""
     if site.factor:
         (value,) = structure.arguments(site.name, env).values()
         return site.layout(value, 0)
@@ -51,16 +58,16 @@ def log_densities(structure: Structure, site: Site, env: Mapping, x: jax.Array |
         natural = site.family.natural(structure.cells(site.name, env), 0.0)
         each = (natural, cells(site, x[None])[0], None if seen is None else cells(
             site, seen[None])[0])
-        lone = jax.tree.map(lambda leaf: jnp.broadcast_to(
+        inputs = jax.tree.map(lambda leaf: jnp.broadcast_to(
             leaf, (math.prod(site.lattice), *leaf.shape[1:]))[:, None], each)
-        return jax.vmap(lambda natural, x, mask: _kernel(
-            site, natural, x[None], None if mask is None else mask[None]))(*lone)
+        return jax.vmap(lambda natural, x, mask: _kernel_log_density(
+            site, natural, x[None], None if mask is None else mask[None]))(*inputs)
     distribution = structure.distribution(site.name, env)
     if seen is not None and site.traits.fill is not None:
         x, seen = (cells(site, leaf[None])[0] for leaf in (x, seen))
         loc, covariance = (site.layout(distribution.loc, 1),
                            site.layout(distribution.covariance_matrix, 2))
-        return unseen_density(loc, covariance, x, seen)
+        return marginal_log_density(loc, covariance, x, seen)
     log = site.layout(supported(distribution, site.valued(site.place(x))), 0)
     if seen is not None:
         log = jnp.where(cells(site, seen[None])[0].reshape(len(log), -1).all(-1), log, 0.0)
@@ -68,13 +75,14 @@ def log_densities(structure: Structure, site: Site, env: Mapping, x: jax.Array |
 
 
 def log_weight(structure: Structure, name: str, env: Mapping) -> jax.Array:
-    """What a numpyro.factor adds: the sum of its cells."""
+    """Returns the log weight of a numpyro.factor, summed over its cells."""
     site, (value,) = structure.sites[name], structure.arguments(name, env).values()
     return jnp.broadcast_to(value, site.shape).sum()
 
 
 def log_masses(structure: Structure, name: str, env: Mapping) -> jax.Array:
-    """log p of every value of a site with finitely many, for one row: (lattice cells, values)."""
+    """Returns the log probability of each value of a site with finite support, for one row:
+    (lattice cells, values)."""
     site = structure.sites[name]
     if site.family is not None and site.states is not None:
         return site.family.natural(structure.cells(name, env), 0.0)["log"]
@@ -83,14 +91,15 @@ def log_masses(structure: Structure, name: str, env: Mapping) -> jax.Array:
 
 
 def ahead(structure: Structure, name: str) -> tuple[str, ...]:
-    """The sites at which the distribution of a site looks though they do not stand before it:
-    itself, where a step of a loop looks at the one before, and sites of later steps."""
+    """Returns the parents of a site that do not precede it: the site itself, if a step of a loop
+    depends on the previous step, and sites of later steps."""
     order = {own: i for i, own in enumerate(structure.sites)}
     return tuple(p for p in structure.programs[name][1] if order.get(p, -1) >= order[name])
 
 
 def example(structure: Structure, name: str) -> dict[str, np.ndarray]:
-    """What the arguments of a site are computed from, at a point without zeros or symmetries."""
+    """Returns example inputs for the program of a site's arguments, name → array, with distinct,
+    nonzero numbers. Codes are 0."""
     program, takes = structure.programs[name]
     env = {}
     for i, (key, spec) in enumerate(zip(takes, program.in_avals, strict=True)):

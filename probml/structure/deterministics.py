@@ -1,8 +1,8 @@
-"""What a model computes from its sites: numpyro.deterministic, and what a reparametrisation leaves
-of a site.
+"""Layout of deterministics: numpyro.deterministic, and sites that a reparametrisation has replaced.
 
-A deterministic is no random variable: no density, no data, no engine knows of it. The structure
-holds the program of its value and, as is read here, where its axes lie. Values: computed.py.
+A deterministic is a function of sites. It has no density and no data, and no engine needs it. The
+structure contains the program of its value; its plate, row and event axes are found here. Its
+values are computed in computed.py.
 """
 
 from collections.abc import Mapping
@@ -13,22 +13,26 @@ from probml.families import domains, entry
 from probml.structure.site import Site
 
 KIND = "deterministic"
-MANY = 2  # rows of the trace that tells which axis is that of rows
+TRACED_ROWS = 2  # rows of the second trace; the axis of this size is the row axis
 
 
 def placed(where: str, msg: Mapping[str, Any], one: tuple[int, ...], many: tuple[int, ...]) -> Site:
-    """Where the axes of a value lie, read off its shapes for one row and for MANY rows.
+    """Returns a deterministic as a `Site` with its plate, row and event axes.
+
+    Args:
+        where: prefix of error messages. msg: the message of NumPyro's trace.
+        one, many: shape of the value for one row and for TRACED_ROWS rows.
 
     Raises:
-        ModelError: its rows are not one axis.
+        ModelError: several axes depend on the number of rows.
     """
     grown = [axis for axis, (a, b) in enumerate(zip(one, many, strict=False)) if a != b]
-    if len(one) != len(many) or len(grown) > 1 or any((one[axis], many[axis]) != (1, MANY)
+    if len(one) != len(many) or len(grown) > 1 or any((one[axis], many[axis]) != (1, TRACED_ROWS)
                                                       for axis in grown):
         raise ModelError(
-            f"{where} ({KIND}): its shape is {one} for one row and {many} for {MANY}: expected one "
-            f"axis of rows, or none. Remove the line, and compute it from the results of the fit "
-            f"(fit.draws, fit.predict)"
+            f"{where} ({KIND}): its shape is {one} for one row and {many} for {TRACED_ROWS}: "
+            f"expected one axis of rows, or none. Remove the line, and compute it from the results "
+            f"of the fit (fit.draws, fit.predict)"
         )
     stack = msg.get("cond_indep_stack") or ()
     frames = [frame for frame in reversed(stack) if frame.name != "rows"]

@@ -1,19 +1,19 @@
-"""Which inputs are indices: an input's codes → the axes of parameters and of constant arrays that
-they pick from, and their range.
+"""Finds the inputs that are used as indices: which axes of parameters and of constant arrays they
+index, and the range of valid codes.
 
-JAX clamps a gather out of bounds and drops such a scatter, so nobody would hear of a wrong code.
-The traced program of a site's arguments says which number of which input reaches which gather: the
-program is read once, element by element, every number being an affine function of one cell of an
-input, perhaps clipped, or other arithmetic, kept as a formula that is evaluated on the data.
-`where(i < 0, i + n, i)`, by which jnp reads negative indices, is seen through: a negative code is
+JAX clamps a gather out of bounds and drops such a scatter, so that an invalid code gives no error.
+The traced program of a site's arguments shows which number of which input is used in which gather.
+It is analysed once, element by element. A number is an affine function of one cell of an input,
+possibly clipped, or other arithmetic, which is stored as a formula and evaluated on the data.
+`where(i < 0, i + n, i)`, which jnp inserts for negative indices, is recognised: a negative code is
 out of range.
 
-What is left unchecked, as it is meant: `mode="clip"`, a fill value that is stated, a one-hot row of
-zeros (reference coding), the branches of `cond`, and loops of `while`.
+Not checked, because the code states what happens: `mode="clip"`, a fill value, a one-hot row of
+zeros (reference coding), the branches of `cond`, and `while` loops.
 
-For arrays of floats the reader follows along which axis the members of a plate stand, through
-elementwise arithmetic, so that `(mu + tau * z)[group]` is a reading of `z`; and whether anything
-else of a row depends on other members.
+For arrays of floats the analysis follows the axis of a plate through elementwise arithmetic, so
+that `(mu + tau * z)[group]` indexes `z`. It also finds whether anything else in a row depends on
+other members of the plate.
 """
 
 import math
@@ -37,12 +37,11 @@ from probml.jaxpr.gathers.symbols import (
 )
 from probml.structure.site import Site
 
-Programs = Mapping[str, tuple[Any, tuple[str, ...]]]  # site → its program, what it takes
+Programs = Mapping[str, tuple[Any, tuple[str, ...]]]  # site → (program, names of its inputs)
 
 
 class Axis(NamedTuple):
-    """Along which axis of a parameter the codes of an input run: code c is entry scale · c +
-    offset."""
+    """An axis of a parameter that an input indexes: code c selects entry scale · c + offset."""
 
     parameter: str
     axis: int
@@ -51,17 +50,17 @@ class Axis(NamedTuple):
 
 
 class Index(NamedTuple):
-    """An input, or a cell of it, that is used as an index.
+    """An input, or a cell of an input, that is used as an index.
 
     Attributes:
-        input: its name. cells: the cells of a row that are meant; () for a whole input.
-        length: the number of entries of the (shortest) axis it indexes; 0 where no range follows
-            from it.
-        low, high: the codes that are allowed, both included; None: no bound, as after a clip.
-        axes: the axes of parameters along which the codes run.
-        table: it reads constant arrays too (settings): codes that these do not have have no value.
-        rigid: it reads a parameter in a way that a new member cannot have: after other arithmetic,
-            or as a part of a whole.
+        input: its name. cells: the cells of a row; () for the whole input.
+        length: size of the shortest axis that it indexes; 0 if no range follows from it.
+        low, high: smallest and largest valid code; None: no bound, as after a clip.
+        axes: the indexed axes of parameters.
+        table: whether it also indexes constant arrays (settings), which have no entry for a new
+            group.
+        rigid: whether it is used in a way that excludes new groups: after other arithmetic, or
+            where the row depends on the whole axis.
     """
 
     input: str
@@ -79,42 +78,48 @@ class Index(NamedTuple):
 
     @property
     def parameters(self) -> tuple[tuple[str, int], ...]:
-        """The parameters that it indexes, (name, axis)."""
+        """The indexed parameters, (name, axis)."""
         return tuple(dict.fromkeys((axis.parameter, axis.axis) for axis in self.axes))
 
     @property
     def description(self) -> str:
-        """The parameters that it indexes, for messages."""
+        """The indexed parameters as text, for messages."""
         return ", ".join(f"{name} (axis {axis})" for name, axis in self.parameters) or "an array"
 
 
 class Formula(NamedTuple):
-    """An index that is computed from codes by more than a shift: what it is, and the largest value
-    that is allowed."""
+    """An index that is computed from codes by more than a shift.
+
+    Attributes:
+        number: the symbolic number. nodes: the arithmetic that it refers to.
+        last: largest valid value.
+        words: the indexed parameters as text, for messages.
+        cells: source of the number → (input, cell).
+    """
 
     number: tuple[float, ...]
     last: int
     words: str
     nodes: Sequence[Node]
-    cells: dict[int, tuple[str, int]]  # source → input, cell
+    cells: dict[int, tuple[str, int]]
 
     @property
     def sources(self) -> list[int]:
         return sources_of(self.nodes, self.number)
 
     def index(self, codes: dict[int, np.ndarray]) -> np.ndarray:
-        """Its value for arrays of codes, by source."""
+        """Returns the value of the index; codes: source → array of codes."""
         with np.errstate(all="ignore"):
             return evaluated(self.nodes, self.number, codes, {})
 
 
 class Facts(NamedTuple):
-    """What is known of the indices of a model.
+    """The indices of a model.
 
     Attributes:
-        indexed: the inputs that index something, by name; where cells of one differ, by name and
-            cell, as `x[1]`.
-        formulas: indices whose range is not that of one input's codes.
+        indexed: inputs that are used as indices, by name; if the cells of one differ, by name and
+            cell, as in `x[1]`.
+        formulas: indices that are not an affine function of one input.
     """
 
     indexed: dict[str, Index]
@@ -122,11 +127,14 @@ class Facts(NamedTuple):
 
 
 def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple]) -> Facts:
-    """Which inputs of a model, of these specs, index what.
+    """Returns the indices of a model.
+
+    Args:
+        specs: of the inputs, as in `Structure`.
 
     Cost: one pass over the programs of the sites in rows, no array computation.
     """
-    reader, loose, starts = _read(programs, sites, specs)
+    reader, mixed, starts = _read(programs, sites, specs)
     readings, out = reader.found, {}
     cells = {begin + cell: (name, cell) for name, count, begin in starts for cell in range(count)}
     formulas = {}
@@ -135,7 +143,7 @@ def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple])
                  or "an array")
         formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, cells)
     for name, cells, begin in starts:
-        found = {cell: _index(name, readings[begin + cell], loose) for cell in range(cells)
+        found = {cell: _merge_readings(name, readings[begin + cell], mixed) for cell in range(cells)
                  if begin + cell in readings}
         if len(found) == cells and len(set(found.values())) == 1:
             out[name] = found[0]
@@ -148,36 +156,38 @@ def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple])
 
 def parameter_axes(programs: Programs, sites: Mapping[str, Site],
                    name: str) -> list[tuple[frozenset[Label], ...]]:
-    """Of each result of a site's program, or of the value of a deterministic: for each axis, the
-    axes of parameters that run along it, (parameter, axis, shift).
+    """Returns for each argument of a site, or for the value of a deterministic, and each of its
+    axes the aligned axes of parameters: {(parameter, axis, shift)}.
 
     Cost: one pass over the program, no array computation.
     """
     program, takes = programs[name]
-    inputs = [_unknown(aval.shape) if other not in sites
+    inputs = [_unlabelled(aval.shape) if other not in sites
               or sites[other].rows else _labelled(other, aval.shape)
               for other, aval in zip(takes, program.in_avals, strict=True)]
     return [value.axes for value in analyse(program, Reader(), inputs)]
 
 
-def _unknown(shape: Sequence[int]) -> Value:
-    """An array of which nothing is known."""
+def _unlabelled(shape: Sequence[int]) -> Value:
+    """Returns the symbolic value of an array without information."""
     return Value(None, (frozenset(),) * len(shape))
 
 
 def _labelled(name: str, shape: Sequence[int]) -> Value:
-    """A parameter: along each axis its own entries."""
+    """Returns the symbolic value of a parameter, each axis labelled with itself."""
     return Value(None, tuple(frozenset([(name, axis, 0)]) for axis in range(len(shape))))
 
 
 def _read(programs: Programs, sites: Mapping[str, Site],
           specs: Sequence[tuple]) -> tuple[Reader, frozenset, list[tuple[str, int, int]]]:
+    """Returns the reader of all programs in rows, the axes of parameters on whose every entry a row
+    depends, and (name, number of cells, number of its first cell) of each input."""
     starts, begin = [], 0
     for name, shape, _ in specs:
         cells = math.prod(1 if size is None else size for size in shape)
         starts.append((name, cells, begin))
         begin += cells
-    reader, loose = Reader(), frozenset()
+    reader, mixed = Reader(), frozenset()
     first = {name: (begin, cells) for name, cells, begin in starts}
     for site in sites.values():
         if not site.rows or not starts:
@@ -189,29 +199,29 @@ def _read(programs: Programs, sites: Mapping[str, Site],
                 number = np.arange(first[name][1], dtype=float).reshape(aval.shape) + first[name][0]
                 inputs.append(Value(numbers_of(number, 1.0, 0.0), (frozenset(),) * len(aval.shape)))
             elif sites[name].rows:
-                inputs.append(_unknown(aval.shape))
+                inputs.append(_unlabelled(aval.shape))
             else:
                 inputs.append(_labelled(name, aval.shape))
         for value in analyse(program, reader, inputs):
-            loose |= value.every
-    return reader, loose, starts
+            mixed |= value.every
+    return reader, mixed, starts
 
 
-def _index(name: str, readings: Sequence[Reading], loose: frozenset) -> Index:
-    """All readings by one cell as one fact."""
+def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) -> Index:
+    """Combines all readings by one cell, or input, into one `Index`."""
     low, high, lengths, axes, table, rigid = -math.inf, math.inf, [], set(), False, False
     for reading in readings:
         _, scale, offset, least, most, _ = reading.number
-        plain = math.isfinite(scale) and scale == round(scale) and scale != 0
-        if plain:
+        affine = math.isfinite(scale) and scale == round(scale) and scale != 0
+        if affine:
             axes |= {Axis(p, axis, int(scale), int(offset) - shift)
                      for p, axis, shift in reading.labels if p != TABLE}
         table |= not reading.labels or any(label[0] == TABLE for label in reading.labels)
-        rigid |= not plain or reading.whole or math.isfinite(least) or math.isfinite(most)
-        if not plain or reading.free:
+        rigid |= not affine or reading.whole or math.isfinite(least) or math.isfinite(most)
+        if not affine or reading.free:
             continue
         ends = sorted([(0 - offset) / scale, (reading.last - offset) / scale])
-        # whether the number can fall short, or exceed
+        # whether the index can be below 0, or above the last entry
         below, above = least < 0, most > reading.last
         if scale < 0:
             below, above = above, below
@@ -220,6 +230,6 @@ def _index(name: str, readings: Sequence[Reading], loose: frozenset) -> Index:
                      min(high, math.floor(ends[1])) if above else high)
         if (low, high) != before:
             lengths.append(reading.length)
-    rigid |= any(axis[:2] in loose for axis in axes)
+    rigid |= any(axis[:2] in mixed for axis in axes)
     low, high = (None if math.isinf(bound) else int(bound) for bound in (low, high))
     return Index(name, (), min(lengths, default=0), low, high, tuple(sorted(axes)), table, rigid)

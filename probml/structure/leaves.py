@@ -1,4 +1,4 @@
-"""The arrays of a distribution, and the distribution from them again."""
+"""Flattens a distribution into its arrays, also arrays that NumPyro's pytrees do not contain."""
 
 import contextlib
 import functools
@@ -18,22 +18,22 @@ _HOLDERS = (dist.Distribution, Transform)
 _FUNCTIONS = (FunctionType, functools.partial, MethodType)
 
 
-class _Closed:
-    """A function that holds arrays, as the drift of a diffusion holds its parameters: what it
-    closes over, and its defaults, are leaves."""
+class _Closure:
+    """A function with arrays, such as the drift of a diffusion with its parameters, as a pytree:
+    the variables that it closes over and its defaults are children."""
 
     def __init__(self, function: FunctionType):
         self.function = function
 
     def flattened(self) -> tuple[tuple, tuple]:
-        """What its cells and its defaults hold, and which cells these are."""
+        """Returns the contents of its cells and its defaults, and the positions of these cells."""
         function = self.function
-        own = {i: value for i, value in _cells(function).items() if _reaches(value)}
+        own = {i: value for i, value in _cells(function).items() if _has_arrays(value)}
         return (tuple(map(_as_tree, own.values())), _as_tree(function.__defaults__),
                 _as_tree(function.__kwdefaults__)), (function, tuple(own))
 
 
-def _again(how: tuple, held: tuple) -> Callable:
+def _rebuild_function(how: tuple, held: tuple) -> Callable:
     (function, own), (values, defaults, more) = how, held
     cells = list(function.__closure__ or ())
     for i, value in zip(own, values, strict=True):
@@ -45,7 +45,7 @@ def _again(how: tuple, held: tuple) -> Callable:
 
 
 class _Partial:
-    """A functools.partial, or a method, that holds arrays."""
+    """A functools.partial, or a method, with arrays, as a pytree."""
 
     def __init__(self, whole: Any):
         self.whole = whole
@@ -57,7 +57,7 @@ class _Partial:
         return tuple(map(_as_tree, parts)), type(own)
 
 
-def _bound(kind: type, parts: tuple) -> Callable:
+def _rebuild_partial(kind: type, parts: tuple) -> Callable:
     if kind is MethodType:
         return MethodType(*parts)
     function, args, keywords = parts
@@ -65,36 +65,35 @@ def _bound(kind: type, parts: tuple) -> Callable:
 
 
 class _ByAttributes:
-    """A distribution, or a transform, whose class does not tell NumPyro all of its arrays, one of
-    the user's own (pytree_data_fields) or one that holds a function: what its attributes hold,
-    arrays as leaves, all else as it is."""
+    """A distribution or a transform as a pytree of its attributes. It is used where NumPyro's
+    pytree lacks arrays: a user's class without pytree_data_fields, or one with a function in it."""
 
     def __init__(self, whole: Any):
         self.whole = whole
 
     def flattened(self) -> tuple[tuple, tuple]:
         held = vars(self.whole)
-        arrays = [name for name, value in held.items() if _reaches(value)]
+        arrays = [name for name, value in held.items() if _has_arrays(value)]
         rest = tuple((name, value) for name, value in held.items() if name not in arrays)
         return tuple(_as_tree(held[name]) for name in arrays), (type(self.whole), tuple(arrays),
                                                                 rest)
 
 
-def _unflatten(how: tuple, arrays: tuple) -> Any:
+def _rebuild_object(how: tuple, arrays: tuple) -> Any:
     kind, names, rest = how
     made = kind.__new__(kind)
     vars(made).update(dict(rest) | dict(zip(names, arrays, strict=True)))
     return made
 
 
-jax.tree_util.register_pytree_node(_Closed, _Closed.flattened, _again)
-jax.tree_util.register_pytree_node(_Partial, _Partial.flattened, _bound)
-jax.tree_util.register_pytree_node(_ByAttributes, _ByAttributes.flattened, _unflatten)
+jax.tree_util.register_pytree_node(_Closure, _Closure.flattened, _rebuild_function)
+jax.tree_util.register_pytree_node(_Partial, _Partial.flattened, _rebuild_partial)
+jax.tree_util.register_pytree_node(_ByAttributes, _ByAttributes.flattened, _rebuild_object)
 
 
 def _cells(function: FunctionType) -> dict[int, Any]:
-    """What a function closes over, by the number of the cell; itself, and what is not there yet,
-    left out."""
+    """Returns the variables that a function closes over, by the number of the cell, without empty
+    cells and the function itself."""
     out = {}
     for i, cell in enumerate(function.__closure__ or ()):
         with contextlib.suppress(ValueError):  # an empty cell
@@ -102,14 +101,14 @@ def _cells(function: FunctionType) -> dict[int, Any]:
     return {i: value for i, value in out.items() if value is not function}
 
 
-def _compiled(value: Any) -> bool:
-    """Whether it is jax.jit's, or another object's, of a function that it wraps."""
+def _is_wrapper(value: Any) -> bool:
+    """Whether a value is an object that wraps a function, such as the result of jax.jit."""
     return (callable(value) and not isinstance(value, (type, *_FUNCTIONS))
             and isinstance(getattr(value, "__wrapped__", None), FunctionType))
 
 
 def _contents(value: Any) -> Iterable[Any] | None:
-    """The values inside a value; None where its kind is not searched."""
+    """Returns the values inside a value; None if its type is not searched."""
     if isinstance(value, FunctionType):
         return (*_cells(value).values(), value.__defaults__, value.__kwdefaults__)
     if isinstance(value, MethodType):
@@ -120,26 +119,28 @@ def _contents(value: Any) -> Iterable[Any] | None:
         return tuple(vars(value).values())
     if isinstance(value, Mapping):
         return tuple(value.values())
-    if _compiled(value):
+    if _is_wrapper(value):
         return (value.__wrapped__,)
     return value if isinstance(value, list | tuple) else None
 
 
-def _reaches(value: Any, seen: tuple[int, ...] = ()) -> bool:
-    """Whether something is an array, or holds one."""
+def _has_arrays(value: Any, seen: tuple[int, ...] = ()) -> bool:
+    """Whether a value is an array or contains one."""
     if isinstance(value, jax.Array | np.ndarray):
         return True
     if id(value) in seen:
         return False
     own, seen = _contents(value), (*seen, id(value))
-    return _of_object(value, seen) if own is None else any(_reaches(each, seen) for each in own)
+    if own is None:
+        return _object_has_arrays(value, seen)
+    return any(_has_arrays(each, seen) for each in own)
 
 
-def _of_object(value: Any, seen: tuple[int, ...]) -> bool:
-    """Whether an object of another kind holds arrays.
+def _object_has_arrays(value: Any, seen: tuple[int, ...]) -> bool:
+    """Whether an object of another type contains arrays.
 
     Raises:
-        ModelError: it does, of those that are traced, and is no tree of JAX's.
+        ModelError: it contains traced arrays and is not a pytree.
     """
     if isinstance(value, type | ModuleType) or not hasattr(value, "__dict__"):
         return False
@@ -147,7 +148,7 @@ def _of_object(value: Any, seen: tuple[int, ...]) -> bool:
     if any(isinstance(leaf, jax.Array | np.ndarray) for leaf in held):
         return True
     name = next((name for name, each in vars(value).items() if isinstance(each, jax.core.Tracer)
-                 or isinstance(each, _FUNCTIONS) and _reaches(each, seen)), None)
+                 or isinstance(each, _FUNCTIONS) and _has_arrays(each, seen)), None)
     if name is not None:
         raise ModelError(
             f"a function inside a distribution uses a {type(value).__name__}, whose '{name}' "
@@ -157,29 +158,29 @@ def _of_object(value: Any, seen: tuple[int, ...]) -> bool:
     return False
 
 
-def _hides(value: Any, seen: tuple[int, ...] = ()) -> bool:
-    """Whether a distribution, a transform, or several of these hold a function that holds an
-    array: NumPyro's trees have none."""
+def _has_hidden_arrays(value: Any, seen: tuple[int, ...] = ()) -> bool:
+    """Whether a distribution, a transform or a container of these contains a function with arrays,
+    which NumPyro's pytrees lack."""
     if id(value) in seen:
         return False
     if isinstance(value, (*_HOLDERS, Mapping, list, tuple)):
-        return any(_hides(each, (*seen, id(value))) for each in _contents(value) or ())
+        return any(_has_hidden_arrays(each, (*seen, id(value))) for each in _contents(value) or ())
     return (callable(value) and not isinstance(value, type | jax.Array | Constraint)
-            and _reaches(value))
+            and _has_arrays(value))
 
 
 def _as_tree(value: Any) -> Any:
-    """A value as a tree whose leaves are arrays, or itself."""
-    if isinstance(value, FunctionType) and _reaches(value):
-        return _Closed(value)
-    if isinstance(value, _FUNCTIONS) and _reaches(value):
+    """Returns a value as a pytree whose leaves are arrays."""
+    if isinstance(value, FunctionType) and _has_arrays(value):
+        return _Closure(value)
+    if isinstance(value, _FUNCTIONS) and _has_arrays(value):
         return _Partial(value)
-    if _compiled(value) and _reaches(value):
+    if _is_wrapper(value) and _has_arrays(value):
         return _as_tree(value.__wrapped__)
     if isinstance(value, _HOLDERS):
-        return _ByAttributes(value) if _hides(value) else value
-    if not _reaches(value):
-        return _Still(value)
+        return _ByAttributes(value) if _has_hidden_arrays(value) else value
+    if not _has_arrays(value):
+        return _Static(value)
     if type(value) in (list, tuple):
         return type(value)(map(_as_tree, value))
     if type(value) is dict:
@@ -187,29 +188,30 @@ def _as_tree(value: Any) -> Any:
     return value
 
 
-class _Still:
-    """What holds no arrays: no leaf."""
+class _Static:
+    """A value without arrays: a pytree without leaves."""
 
     def __init__(self, value: Any):
         self.value = value
 
     def __eq__(self, other: Any) -> bool:
-        return isinstance(other, _Still) and (self.value is other.value
+        return isinstance(other, _Static) and (self.value is other.value
                                               or bool(self.value == other.value))
 
-    def __hash__(self) -> int:  # a value may have none
+    def __hash__(self) -> int:  # the value itself may not be hashable
         return hash(type(self.value))
 
 
-jax.tree_util.register_pytree_node(_Still, lambda own: ((), own), lambda own, _: own.value)
+jax.tree_util.register_pytree_node(_Static, lambda own: ((), own), lambda own, _: own.value)
 
 
 def leaves_of_distribution(base: dist.Distribution) -> tuple[list, Any]:
-    """The arrays of a distribution, and what `jax.tree.unflatten` makes it of again."""
+    """Returns the arrays of a distribution, and the treedef with which `jax.tree.unflatten`
+    rebuilds it."""
     kind = type(base)
-    told = {*kind.gather_pytree_data_fields(), *kind.gather_pytree_aux_fields(), "_batch_shape",
+    declared = {*kind.gather_pytree_data_fields(), *kind.gather_pytree_aux_fields(), "_batch_shape",
             "_event_shape"}
     shipped = kind.__module__.partition(".")[0] in ("numpyro", "probml")
-    if not _hides(base) and (shipped or told.issuperset(vars(base))):
+    if not _has_hidden_arrays(base) and (shipped or declared.issuperset(vars(base))):
         return jax.tree.flatten(base)
     return jax.tree.flatten(_ByAttributes(base))

@@ -1,10 +1,9 @@
-"""Settings of a model as sites outside rows, so that what is computed from the model is a function
-of them.
+"""Settings of a model as sites outside rows, so that results are functions of them.
 
-A setting is part of a model's identity: another value is another model and another program. Lifted,
-it is a site whose value is given, and one program serves all values. How parameters enter
-(`Site.uses`: copied, affine, general) is read off the model as it was bound, where the setting is a
-constant: closed forms that hold for any value of the constant are found.
+A setting is part of a model's identity: with another value it is another model and another program.
+A lifted setting is a site with a given value, and one program serves all values. The uses of
+parameters (`Site.uses`: copied, affine, general) are those of the model with a constant setting, so
+that closed forms that hold for every constant are found.
 """
 
 import dataclasses
@@ -25,12 +24,12 @@ from probml.structure.trace import trace
 
 
 def site_of(setting: str) -> str:
-    """The name of the site that stands for a setting."""
+    """Returns the name of the site of a lifted setting."""
     return f"setting {setting}"
 
 
 class _Lifted:
-    """A generative function some of whose settings are sampled from a density of 1, to be given."""
+    """A generative function in which some settings are sites with an improper density of 1."""
 
     def __init__(self, generative, shapes: tuple[tuple[str, tuple[int, ...]], ...]):
         names = dict(shapes)
@@ -50,11 +49,14 @@ class _Lifted:
 
 
 def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.ndarray]:
-    """The values of settings, as arrays of float64.
+    """Returns the values of settings as float64 arrays, by name.
+
+    Args:
+        owner: the caller, for messages.
 
     Raises:
-        ModelError: there is no setting of a name. Refusal: one is no number, nor an array of
-            numbers.
+        ModelError: there is no setting of that name.
+        Refusal: a setting is neither a number nor an array of numbers.
     """
     bound, where, out = model.bound, f"{owner} of model '{model.name}'", {}
     for name in names:
@@ -76,60 +78,62 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
 
 
 def lifted(structure: Structure, names: tuple[str, ...], owner: str) -> Structure:
-    """A structure in which these settings are sites, see `site_of`. Cached: values do not matter.
+    """Returns the structure in which these settings are sites (see `site_of`). It does not depend
+    on their values, and is cached.
 
     Raises:
-        ModelError, Refusal: as `numbers`; the function needs a setting as a number of Python, as
-            sizes and branches are; no density depends on one.
+        ModelError: there is no setting of that name.
+        Refusal: a setting is not numeric, the function needs it as a Python number (for sizes or
+            branches), or no density depends on it.
     """
     values = numbers(structure.model, names, owner)
     shapes = tuple((name, value.shape) for name, value in values.items())
     rest = tuple((name, value) for name, value in structure.model.settings if name not in names)
     at = (structure.specs, bool(jax.config.jax_enable_x64))
-    found = _KEPT.get(key := (_without(structure.model, rest), shapes, at))
+    found = _CACHE.get(key := (_with_settings(structure.model, rest), shapes, at))
     if found is None:
-        found = _KEPT[key] = _made(structure, rest, shapes, owner)
-        while len(_KEPT) > MOST:
-            del _KEPT[next(iter(_KEPT))]
+        found = _CACHE[key] = _trace_lifted(structure, rest, shapes, owner)
+        while len(_CACHE) > MAX_CACHED:
+            del _CACHE[next(iter(_CACHE))]
     return found
 
 
-MOST = 64  # structures that are kept
-_KEPT: dict[tuple, Structure] = {}
+MAX_CACHED = 64  # structures
+_CACHE: dict[tuple, Structure] = {}
 
 
-def _forget() -> None:
-    """Let go of the half that was made first."""
-    for key in list(_KEPT)[: len(_KEPT) // 2]:
-        _KEPT.pop(key, None)
+def _clear_half() -> None:
+    """Remove the older half of the cache."""
+    for key in list(_CACHE)[: len(_CACHE) // 2]:
+        _CACHE.pop(key, None)
 
 
-kept_by(_forget)
+kept_by(_clear_half)
 
 
-def _without(model: Bound, rest: tuple) -> Bound:
-    """The model with the rest of its settings: a key, which is never called."""
+def _with_settings(model: Bound, rest: tuple) -> Bound:
+    """Returns the model with these settings alone, as a cache key; it is never run."""
     return Bound(model.generative, rest, model.interventions)
 
 
-@memo(MOST)
+@memo(MAX_CACHED)
 def _generative(model: Bound, shapes: tuple) -> _Lifted:
     return _Lifted(model.generative, shapes)
 
 
-def _made(structure: Structure, rest: tuple, shapes: tuple, owner: str) -> Structure:
+def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) -> Structure:
     model, specs = structure.model, {name: (shape, kind) for name, shape, kind in structure.specs}
 
     def traced(shapes: tuple) -> Structure:
         names = dict(shapes)
         others = tuple((name, value) for name, value in model.settings if name not in names)
-        generative = _generative(_without(model, others), shapes)
+        generative = _generative(_with_settings(model, others), shapes)
         return trace(Bound(generative, others, model.interventions), specs)
 
     try:
         found = traced(shapes)
     except ModelError as error:
-        name = next((name for name, shape in shapes if _fails(traced, (name, shape))),
+        name = next((name for name, shape in shapes if _cannot_be_traced(traced, (name, shape))),
                     shapes[0][0])
         raise Refusal(
             f"{owner} of model '{model.name}': the function needs setting '{name}' as a Python "
@@ -147,7 +151,7 @@ def _made(structure: Structure, rest: tuple, shapes: tuple, owner: str) -> Struc
     return dataclasses.replace(found, sites=sites)
 
 
-def _fails(traced: Callable, shape: tuple) -> bool:
+def _cannot_be_traced(traced: Callable, shape: tuple) -> bool:
     try:
         traced((shape,))
     except ModelError:

@@ -1,20 +1,22 @@
-"""Where the order of labels means something: text has none, so that one must be given."""
+"""Sites and inputs whose labels are ordered. Text labels have no order, so that the user must give
+one."""
 
 from probml.jaxpr.codes import find_amounts
 from probml.structure.structure import Structure
 
-MIXED = ("MixtureSameFamily", "MixtureGeneral")  # of categories, as a rule, which have no order
+MIXTURES = ("MixtureSameFamily", "MixtureGeneral")  # usually of categories, which have no order
 
 
 def why_ordered(structure: Structure, name: str, labels: int) -> str | None:
-    """Why the order of so many labels of a site, or of an input that is an index, means something;
-    None: any numbering tells the same.
+    """Returns why the labels of a site, or of an index input, are ordered; None if every numbering
+    of them gives the same model. With two labels a code is an indicator of the second.
 
-    Of two labels a number is as good as an indicator of the second.
+    Args:
+        labels: their number.
     """
     site = structure.sites.get(name)
     if (site is not None and site.states is not None and not site.traits.nominal
-        and site.kind not in MIXED):
+        and site.kind not in MIXTURES):
         return f"the values of {site.kind} have an order"
     if labels < 3:
         return None

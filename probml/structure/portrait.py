@@ -1,8 +1,8 @@
-"""What tells one model from another of the same name and settings: its sites, and, of a function
-that a user may have changed, the program of each."""
+"""Comparison of a model with the one that a file was saved from: by their sites and, for a function
+that a user may have changed, by the programs of these."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,56 +13,53 @@ from probml.jaxpr.spelling import spelled
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-CLOSE = 1e-4  # how near numbers of one model are, whose libraries round differently
+TOLERANCE = 1e-4  # relative; constants of one model differ by rounding between library builds
 
 
 def portrait(structure: Structure, programs: bool) -> dict[str, Any]:
-    """What a file holds of a model, as JSON.
+    """Returns the description of a model that is saved with a fit, as JSON.
 
     Args:
-        programs: also what the function computes, which is compared under the same versions of JAX
-            and NumPyro alone: others may trace it otherwise.
+        programs: include the program of each site. Programs are compared only under the same
+            versions of JAX and NumPyro, since other versions may trace a function differently.
     """
     out: dict[str, Any] = {"sites": {name: _describe_site(site) for name,
                                      site in structure.named.items()}}
     if programs:
-        out |= {"by": traced_by(), "programs": {name: _program(structure, name)
+        out |= {"by": traced_by(), "programs": {name: _describe_program(structure, name)
                                                 for name in structure.named}}
     return out
 
 
 def traced_by() -> str:
-    """On what the text of a program depends, beside the function."""
+    """Returns the versions and the precision on which the text of a program depends."""
     digits = "float64" if jax.config.jax_enable_x64 else "float32"
     return f"jax {jax.__version__}, numpyro {numpyro.__version__}, {digits}"
 
 
-def difference(structure: Structure, said: Mapping[str, Any]) -> str | None:
-    """In words, the first thing in which a model is not the one that a file was saved from; None:
-    nothing. What the file does not say is not compared."""
-    own, theirs = portrait(structure, False)["sites"], said.get("sites", {})
-    for name in (*theirs, *own) if theirs else ():
-        if name not in own or name not in theirs:
-            has, lacks = ("the file", "this model") if name in theirs else ("this model",
-                                                                            "the file")
+def difference(structure: Structure, saved: Mapping[str, Any]) -> str | None:
+    """Returns the first difference between a model and the saved description of one, as text; None
+    if there is none. Entries that the description lacks are not compared."""
+    sites, saved_sites = portrait(structure, False)["sites"], saved.get("sites", {})
+    for name in (*saved_sites, *sites) if saved_sites else ():
+        if name not in sites or name not in saved_sites:
+            has, lacks = ("the file", "this model") if name in saved_sites else ("this model",
+                                                                                 "the file")
             return f"{has} has the site '{name}', and {lacks} has none"
-        for what, value in theirs[name].items():
-            if value != own[name].get(what):
-                return f"the {what} of '{name}' was {value} and is now {own[name].get(what)}"
-    if said.get("by") != traced_by():
+        for key, value in saved_sites[name].items():
+            if value != sites[name].get(key):
+                return f"the {key} of '{name}' was {value} and is now {sites[name].get(key)}"
+    if saved.get("by") != traced_by():
         return None
-    for name, (text, numbers) in said["programs"].items():
-        mine, held = _program(structure, name)
-        if text != mine or len(numbers) != len(held):
+    for name, (saved_text, saved_numbers) in saved["programs"].items():
+        text, numbers = _describe_program(structure, name)
+        if saved_text != text or len(saved_numbers) != len(numbers):
             return f"'{name}' is computed differently"
-        for one, other in zip(numbers, held, strict=True):
-            if not math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE * _size(held)):
-                return f"'{name}' is computed from {one:.6g}, and now from {other:.6g}"
+        scale = min(1e-3, max(map(abs, numbers), default=0.0))
+        for before, now in zip(saved_numbers, numbers, strict=True):
+            if not math.isclose(before, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE * scale):
+                return f"'{name}' is computed from {before:.6g}, and now from {now:.6g}"
     return None
-
-
-def _size(numbers: Sequence[float]) -> float:
-    return min(1e-3, max(map(abs, numbers), default=0.0))
 
 
 def _describe_site(site: Site) -> dict[str, Any]:
@@ -70,11 +67,11 @@ def _describe_site(site: Site) -> dict[str, Any]:
             "shape": list(site.cells), "parents": sorted((*site.parents, *site.inputs))}
 
 
-def _program(structure: Structure, name: str) -> list[Any]:
-    """The text of a site's arguments, and their numbers."""
+def _describe_program(structure: Structure, name: str) -> list[Any]:
+    """Returns the program of a site's arguments as text, and the constants in it."""
     program, takes = structure.programs[name]
     site, parts = structure.named[name], [(program, tuple(range(len(takes))))]
-    if site.family is None and name in structure.sites:  # in an order that NumPyro leaves open
+    if site.family is None and name in structure.sites:  # NumPyro does not fix their order
         parts = [levels.restrict(program, [i]) for i in range(len(site.arguments))]
     found = sorted((f"{text} {' '.join(takes[i] for i in at)}", numbers)
                    for (text, numbers), at in ((spelled(part), at) for part, at in parts))

@@ -1,5 +1,5 @@
-"""Whether what a model states, or parameters make of it, can be: tables that are distributions,
-covariances without a negative eigenvalue."""
+"""Validation of arguments that are constants or functions of known parameters: probability tables
+must sum to one, covariances must be positive semi-definite."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,14 +14,25 @@ from probml.structure.structure import Structure
 
 
 def check_chains(structure: Structure, params: Mapping[str, Any], steps: int | None = None) -> None:
-    """Refuse a chain whose arguments, at these parameters, are impossible, as far as they depend on
-    nothing else; with `steps` those of numbers that are so over so many steps."""
+    """Check the arguments of chains that depend on these parameters alone.
+
+    Args:
+        params: name → array.
+        steps: check only chains with continuous states, over this many steps; None: all chains.
+
+    Raises:
+        ModelError: an argument is invalid.
+    """
     _check(structure, [name for name in structure.chains
                        if steps is None or name not in structure.markov], params, steps)
 
 
 def check_covariances(structure: Structure, params: Mapping[str, Any]) -> None:
-    """The same of covariances of vectors, each of which is a look at its eigenvalues."""
+    """Check the covariances of vectors that depend on these parameters alone, by their eigenvalues.
+
+    Raises:
+        ModelError: a covariance is invalid.
+    """
     _check(structure, [name for name, site in structure.sites.items() if site.family is not None
                        and not site.chain and "covariance_matrix" in site.arguments], params, None)
 
@@ -35,7 +46,7 @@ def _check(structure: Structure, names: Sequence[str], params: Mapping[str, Any]
         if not at:
             continue
         part, inputs = levels.restrict(program, at)
-        with evaluated():  # numbers, also within somebody's trace
+        with evaluated():  # concrete values, also within a trace
             known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
                                                  aval.shape)
                                      for k, aval in zip(inputs, part.in_avals, strict=True)))

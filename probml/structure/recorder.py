@@ -1,4 +1,4 @@
-"""The generative function run once under watch: the only reader of NumPyro's messages."""
+"""Runs the generative function once and records NumPyro's messages. Only this file reads them."""
 
 import contextlib
 import traceback
@@ -24,8 +24,8 @@ from probml.structure import deterministics
 
 
 def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
-    """The distribution under Independent and Expanded wrappers, and how many event axes are only
-    independent copies."""
+    """Returns the base distribution below Independent and Expanded wrappers, and the number of
+    event axes that are batch axes of it."""
     independent = 0
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         if isinstance(fn, dist.Independent):
@@ -35,8 +35,8 @@ def peel(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
 
 
 def log_weight_of(fn: dist.Distribution | None) -> dist.Unit | None:
-    """A numpyro.factor with one value for each member of its plates, 0 where a mask hides it; None:
-    it is a distribution."""
+    """Returns the log weight of a numpyro.factor, with one value for each member of its plates and
+    0 where it is masked; None if fn is a distribution."""
     if isinstance(fn, dist.Unit):
         return fn
     if not isinstance(fn, dist.MaskedDistribution | dist.ExpandedDistribution):
@@ -49,13 +49,13 @@ def log_weight_of(fn: dist.Distribution | None) -> dist.Unit | None:
 
 
 def rows_frame(msg: dict, frames: Sequence) -> int | None:
-    """Which of a site's plates, innermost first, is rows()."""
+    """Returns the position of rows() among a site's plates; None if it is outside rows."""
     return next((i for i, frame in enumerate(frames) if frame.name == "rows"
                  or frame.dim == msg.get(ROWS)), None)
 
 
 def _along_time(msg: dict) -> dist.Distribution:
-    """A site's distribution; inside rows one of NumPyro's along time as the chain that it is."""
+    """Returns a site's distribution; NumPyro's distributions along time, inside rows, as chains."""
     fn = msg["fn"]
     base, independent = peel(fn)
     if independent or rows_frame(msg, msg["cond_indep_stack"]) is None:
@@ -65,8 +65,13 @@ def _along_time(msg: dict) -> dist.Distribution:
 
 
 class _Recorder(Messenger):
-    """Gives every site its value from `values` (or zeros), codes moved by `lows` (finite.py), and
-    keeps the messages, those of deterministics apart."""
+    """Substitutes the value of every site and records the messages.
+
+    Args:
+        values: site → value or code; zeros for other sites.
+        index: numbers of the rows.
+        lows: site → smallest value, added to its codes (finite.py).
+    """
 
     def __init__(
         self, model: Bound, values: Mapping[str, jax.Array], index: jax.Array | None = None,
@@ -80,7 +85,7 @@ class _Recorder(Messenger):
     def process_message(self, msg: dict) -> None:
         name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
         if msg["type"] == "plate":
-            self._number_plate(msg, where)
+            self._set_row_numbers(msg, where)
         if msg["type"] == "param":
             raise ModelError(f'{where}: numpyro.param has no prior here; write sample("{name}", '
                              f'dist.ImproperUniform(...)) or any prior')
@@ -97,8 +102,8 @@ class _Recorder(Messenger):
             self._check_name(name, where, computed)
             (self._record_computed if computed else self._record_sample)(msg, name, where)
 
-    def _number_plate(self, msg: dict, where: str) -> None:
-        """The plate of rows, whatever a scope has named it, has the rows' own numbers."""
+    def _set_row_numbers(self, msg: dict, where: str) -> None:
+        """Set the indices of the plate of rows, under any name that a scope gives it."""
         if msg["args"][1] not in (None, msg["args"][0]):
             raise ModelError(
                 f"{where}: a plate with subsample_size is not supported; use the whole plate; "
@@ -108,7 +113,7 @@ class _Recorder(Messenger):
             msg["value"] = self.index
 
     def _substitute_in_steps(self, msg: dict, where: str) -> None:
-        """The sites of a loop's steps at their values, or at draws while these are unknown."""
+        """Substitute the values of sites inside a scan; sites without a value are sampled."""
         if not self.model.whole:
             raise ModelError(f"{where}: numpyro scan and cond are not supported inside a model "
                              f"with rows()")
@@ -129,7 +134,7 @@ class _Recorder(Messenger):
             raise ModelError(f"{where}: an input has the same name; rename one of them")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
             if self.model.whole:
-                # proper where values are observed, too: there it is a draw that nothing depends on
+                # without the mask it is a proper draw also where nothing depends on it
                 hidden = self.messages[f"{name}_unobserved"]
                 hidden["fn"] = hidden["fn"].base_dist
                 return
@@ -174,38 +179,44 @@ class _Recorder(Messenger):
 
 
 def _check_distribution(fn: dist.Distribution, name: str, where: str) -> None:
-    """Refuse a distribution without a density, and parameters that are no numbers."""
+    """Check that a distribution has a density and numeric parameters.
+
+    Raises:
+        ModelError: it is a Delta, or a parameter is a list, text or None.
+    """
     if isinstance(peel(fn)[0], dist.Delta):
         raise ModelError(
             f"{where} (Delta): a value that is computed from others is not a random variable: "
             f"write numpyro.deterministic(\"{name}\", value)"
         )
-    if (loose := _loose(peel(fn)[0])) is not None:
+    if (loose := _find_invalid_parameter(peel(fn)[0])) is not None:
         kind, parameter, value = loose
-        how = WRITE * isinstance(value, list | tuple)
+        how = ARRAY_HINT * isinstance(value, list | tuple)
         raise ModelError(f"{where} ({kind}): {parameter} is {value!r:.60}, expected a number or an "
                          f"array, as in NumPyro{how}")
 
 
-WRITE = ": write jnp.array([...])"
+ARRAY_HINT = ": write jnp.array([...])"
 
 
-def _loose(fn: dist.Distribution) -> tuple[str, str, Any] | None:
-    """A parameter of a distribution, or of one that it is made of, that is no number and no array:
-    the kind, the parameter, its value. NumPyro keeps such as they are, and fails later, at a draw
-    or a density."""
-    held = vars(fn)
+def _find_invalid_parameter(fn: dist.Distribution) -> tuple[str, str, Any] | None:
+    """Returns the first parameter of a distribution, or of one that it contains, that is neither a
+    number nor an array: (distribution, parameter, value); None if all are valid. NumPyro fails at
+    such parameters only later, when it samples or computes a density."""
+    attributes = vars(fn)
     for name in fn.arg_constraints:
-        if name in held and (held[name] is None or isinstance(held[name], list | tuple | str)):
-            return type(fn).__name__, name, held[name]
-    inner = (value for value in held.values() if isinstance(value, dist.Distribution))
-    return next((found for each in inner if (found := _loose(each)) is not None), None)
+        if name in attributes and (attributes[name] is None
+                                   or isinstance(attributes[name], list | tuple | str)):
+            return type(fn).__name__, name, attributes[name]
+    inner = (value for value in attributes.values() if isinstance(value, dist.Distribution))
+    return next((found for each in inner
+                 if (found := _find_invalid_parameter(each)) is not None), None)
 
 
 def listless(error: Exception) -> str:
-    """What to do about an error of JAX's that speaks of a list; "" of others."""
+    """Returns the remedy for a JAX error about a list; "" for other errors."""
     said = isinstance(error, TypeError) and ("'list'" in str(error) or "'tuple'" in str(error))
-    return f" JAX and NumPyro take arrays, not lists{WRITE}." * said
+    return f" JAX and NumPyro take arrays, not lists{ARRAY_HINT}." * said
 
 
 SEVERAL = (
@@ -216,7 +227,7 @@ SEVERAL = (
 )
 
 
-# what fails where numbers are not known while a function is read → what to write instead
+# JAX error about a traced value → what to write instead
 TRACED = {
     jax.errors.TracerBoolConversionError:
         "Python's if, while, and, or, not and assert do not work on traced values of sites and "
@@ -238,7 +249,12 @@ TRACED = {
 
 
 def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> ModelError:
-    """The user's own function failed under the trace: say where, and with which inputs."""
+    """Returns the error to raise when the user's function fails under the trace, with the line and
+    the inputs.
+
+    Args:
+        more: further text; {rows} in it becomes the number of rows of the trace.
+    """
     frames = [f for f in traceback.extract_tb(error.__traceback__)
               if f.name == model.generative.__name__]
     where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
@@ -252,7 +268,7 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
     hint = listless(error) + hint
     rows = next((spec.shape[0] for spec in inputs.values()), "several")
     said = next((words for kind, words in TRACED.items() if isinstance(error, kind)), None)
-    if said is not None:  # JAX's own words speak of tracers, which the user has never met
+    if said is not None:  # JAX's message is about tracers, which users do not know
         return ModelError(f"model '{model.name}' failed{where}\n{said}")
     return ModelError(f"model '{model.name}' failed{where}\n{type(error).__name__}: "
                       f"{error}\n{more.format(rows=rows)}{hint}")
@@ -262,7 +278,11 @@ def run_of(
     model: Bound, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None,
     rows: int = 1, steps: int = 1, lows=None
 ) -> tuple[dict[str, dict], dict[str, dict]]:
-    """The messages of the sites, and those of the deterministics."""
+    """Runs a model; returns the messages of its sites and of its deterministics, by name.
+
+    Args:
+        values: site → value; zeros for other sites. lows: as in `_Recorder`.
+    """
     recorder = _Recorder(model, values, index, lows)
     # NumPyro's validation runs eagerly: dozens of small compilations
     with accurate(), validation_enabled(False), recorder, chains_of(steps, True), as_sites():
@@ -271,9 +291,10 @@ def run_of(
 
 
 def arrays_of(model: Bound) -> dict[str, np.ndarray]:
-    """The arrays of numbers that a model holds: those around its function, and its settings."""
-    held = {name: thaw(value) for name, value in (*model.context, *model.settings)}
-    lists = {name: value for name, value in held.items()
+    """Returns the numeric arrays among a model's settings and the variables that its function
+    closes over, by name."""
+    values = {name: thaw(value) for name, value in (*model.context, *model.settings)}
+    lists = {name: value for name, value in values.items()
              if isinstance(value, list | tuple | np.ndarray | jax.Array)}
     arrays = {}
     for name, value in lists.items():
@@ -284,7 +305,7 @@ def arrays_of(model: Bound) -> dict[str, np.ndarray]:
 
 
 def as_input(model: Bound, name: str) -> str:
-    """What to do with an array that has rows and is no input."""
+    """Returns the remedy for an array with one entry per row that is not an input."""
     kind = "setting" if name in dict(model.settings) else "value from around the function"
     return (
         f"The {kind} '{name}' has the shape {arrays_of(model)[name].shape}: if it has one entry "

@@ -1,5 +1,5 @@
-"""One sample statement: its distribution, its place in the plates, and its layout in NumPyro's axes
-and in the user's."""
+"""One sample statement: its distribution, its plates, and its layout in NumPyro's axes and in the
+user's."""
 
 import math
 from collections.abc import Mapping
@@ -19,20 +19,20 @@ from probml.language.measured import Measure
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One `sample` statement: its distribution, its place in the plates, and its layout.
+    """One `sample` statement: its distribution, its plates, and its layout.
 
-    `shape` is NumPyro's (batch dims, then event dims) for one row; `cells` is the user's: plates
-    inside rows with the outermost first, then event axes. `independent` of the event axes are batch
-    axes of the base distribution.
+    `shape` is NumPyro's layout (batch axes, then event axes) for one row. `cells` is the user's
+    layout: plates inside rows, outermost first, then event axes. The axes `independent` are event
+    axes of the site and batch axes of the base distribution.
     """
 
     name: str
-    rows: bool
+    rows: bool  # inside rows()
     discrete: bool
-    entry: Entry  # what families knows of it
+    entry: Entry  # of the registry of families
     kind: str  # the distribution's name
     arguments: tuple[str, ...]
-    treedef: Any  # rebuilds the base distribution from its leaves, where there is no family
+    treedef: Any  # of the base distribution, if it has no family
     batch: tuple[int, ...]
     independent: tuple[int, ...]
     event: tuple[int, ...]
@@ -45,43 +45,43 @@ class Site:
     inputs: tuple[str, ...] = ()
     # argument -> parameter -> Use
     uses: Mapping[str, Mapping[str, levels.Use]] = field(default_factory=dict)
-    locations: tuple[str, ...] = ()  # the arguments that only say where the density lies
-    # of its states, where the model declares them: sample(..., infer={"labels": (...)})
+    locations: tuple[str, ...] = ()  # arguments that are location parameters
+    # of the states, if the model declares them: sample(..., infer={"labels": (...)})
     labels: tuple | None = None
-    measure: Measure | None = None  # it is known, by a measurement of the rows
+    measure: Measure | None = None  # statistic of the rows that determines the site's value
     chain: bool = False  # a distribution along time: MarkovChain, GaussianChain
-    # the number of its values: its states, or of a count of known total, 0 … total
+    # number of values: of the states, or total + 1 for a count with a known total
     finite: int | None = None
-    low: int = 0  # the least of them; within this package a value is its code, value − low
-    # it counts among a total: answered by a mean, and not by the most probable value
+    low: int = 0  # smallest value; this package uses codes, value − low
+    # a count out of a total: predicted by its mean, not by its most probable value
     count: bool = False
-    seen: int | None = None  # of a factor that observes something: how many numbers
-    # the axis of `cells` that runs along a chain; such a site is traced for one step
+    seen: int | None = None  # number of observed values of a factor with obs
+    # the axis of `cells` that is the time axis; such a site is traced for one step
     time: int | None = None
 
     def along(self, steps: Any) -> tuple:
-        """`cells` of a sequence of so many steps."""
+        """Returns `cells` for a sequence of so many steps."""
         return self.cells if self.time is None else (*self.cells[: self.time], steps,
                                                      *self.cells[self.time + 1 :])
 
     @property
     def family(self) -> Likelihood | None:
-        """Its likelihood; None: no kernel, NumPyro's own log_prob is used."""
+        """The likelihood; None if there is no kernel and NumPyro's log_prob is used."""
         return self.entry.likelihood
 
     @property
     def traits(self) -> Likelihood:
-        """What its likelihood knows of itself; nothing, where there is none."""
+        """The likelihood, or UNKNOWN, which declares no properties."""
         return self.entry.likelihood or UNKNOWN
 
     def distribution(self, arguments: list) -> dist.Distribution:
-        """The base distribution of a site without a family."""
+        """Returns the base distribution of a site without a family, from its leaves."""
         found = jax.tree.unflatten(self.treedef, arguments)
         return found if self.entry.sharp is None else self.entry.sharp(found)
 
     @property
     def factor(self) -> bool:
-        """A numpyro.factor: a log weight, no random variable."""
+        """Whether the site is a numpyro.factor: a log weight, not a random variable."""
         return self.kind == "factor"
 
     @property
@@ -94,15 +94,15 @@ class Site:
 
     @property
     def lattice(self) -> tuple[int, ...]:
-        """The cells that are separate values of the base distribution: plates inside rows, then
-        independent event axes."""
+        """Shape of the cells that are separate draws of the base distribution: plates inside rows,
+        then independent event axes."""
         if not self.rows:
             return self.batch + self.independent
         return tuple(self.batch[axis] for axis in self.axes) + self.independent
 
     def layout(self, array: jax.Array, tail: int) -> jax.Array:
-        """One row of NumPyro's layout, broadcast, with `tail` trailing axes → (lattice cells
-        flattened, tail axes)."""
+        """Converts an array from NumPyro's layout for one row, with `tail` trailing axes, to
+        (lattice cells, *tail axes), with broadcasting."""
         rank = len(self.batch) + len(self.independent)
         inner = array.shape[array.ndim - tail :]
         array = jnp.broadcast_to(array, self.batch + self.independent + inner)
@@ -113,11 +113,11 @@ class Site:
         return array.reshape((math.prod(self.lattice), *inner))
 
     def valued(self, codes: jax.Array) -> jax.Array:
-        """Codes as the values that the distribution and the user's function know."""
+        """Converts codes to values of the distribution."""
         return codes + self.low if self.low else codes
 
     def place(self, cells: jax.Array) -> jax.Array:
-        """One row in the user's layout (cells) → NumPyro's layout for a single row."""
+        """Converts one row from the user's layout, (*cells), to NumPyro's layout."""
         if not self.rows:
             return jnp.reshape(cells, self.shape)
         plates = len(self.axes)
@@ -127,7 +127,7 @@ class Site:
         return cells.reshape(self.shape)
 
     def collect(self, value: jax.Array, rows: int) -> jax.Array:
-        """NumPyro's layout with `rows` rows → (rows, cells)."""
+        """Converts NumPyro's layout with `rows` rows to (rows, *cells)."""
         if not self.rows:
             return value
         batch = list(self.batch)
@@ -139,6 +139,6 @@ class Site:
         return value.reshape((rows, *self.cells))
 
     def spread(self, cells: jax.Array) -> jax.Array:
-        """(rows, cells) → NumPyro's layout with that many rows."""
+        """Converts (rows, *cells) to NumPyro's layout."""
         value = jax.vmap(self.place)(cells)
         return jnp.moveaxis(jnp.squeeze(value, self.row_axis + 1), 0, self.row_axis)

@@ -1,4 +1,5 @@
-"""Messages → sites: shapes, plates, time, inputs and labels of every sample statement."""
+"""Sites from the messages of NumPyro's trace: shapes, plates, time axes and labels of all sample
+statements."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,21 +21,26 @@ from probml.structure.leaves import leaves_of_distribution
 from probml.structure.recorder import arrays_of, as_input, failed, peel, rows_frame, run_of
 from probml.structure.site import Site
 
-COUNTS = ("total_count",)  # arguments that are whole numbers
+COUNTS = ("total_count",)  # arguments that stay integers
 
 
-def _real(value: Any) -> Any:
-    """What a user wrote as whole numbers, Gamma(3, 2), as the numbers that arithmetic needs: data
-    are cast to the type of what they are compared with."""
+def _as_float(value: Any) -> Any:
+    """Converts integer arguments, as in Gamma(3, 2), to floats: data are cast to the type of the
+    arguments."""
     integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
     return jnp.asarray(value, jnp.result_type(float)) if integer else value
 
 
 def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Array]]:
+    """Returns a site and the arguments of its base distribution, from its message.
+
+    Raises:
+        ModelError: a batch axis is neither rows() nor a plate.
+    """
     fn = msg["fn"]
     base, independent = peel(fn)
     batch = tuple(fn.batch_shape)
-    factor = isinstance(base, dist.Unit)  # numpyro.factor: a log weight, whose value holds nothing
+    factor = isinstance(base, dist.Unit)  # numpyro.factor has no value
     own = () if factor else tuple(fn.event_shape)
     event = len(own) - independent
     frames = list(reversed(msg["cond_indep_stack"]))
@@ -53,7 +59,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
                 f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for "
                 f"a single row, so an axis of it is "
                 f"neither rows() nor a plate. "
-                f"{_loose(model, name, batch[wide], wide == row_axis, frames, factor)}"
+                f"{_explain_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
             )
     domain = domains.of(fn.support if factor else domains.of_values(fn))
     entry = registry.entry(base)
@@ -78,10 +84,10 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
 
 def _arguments(base: dist.Distribution,
                family: Any) -> tuple[dict[str, jax.Array], Any, tuple[str, ...]]:
-    """The arguments of a distribution by name, what rebuilds it where it has no family, and which
-    of them only say where the density lies."""
+    """Returns the arguments of a distribution by name, its treedef if it has no family, and the
+    names of the location parameters."""
     if family is not None:
-        arguments = {name: value if name in COUNTS else _real(value)
+        arguments = {name: value if name in COUNTS else _as_float(value)
                      for name, value in family.arguments(base).items()}
         return arguments, None, ("loc",) if "loc" in arguments else ()
     leaves, treedef = leaves_of_distribution(base)
@@ -91,8 +97,13 @@ def _arguments(base: dist.Distribution,
             tuple(f"argument{i}" for i, leaf in enumerate(leaves) if leaf is loc))
 
 
-def _loose(model: Bound, name: str, size: int, in_rows: bool, frames: list, factor: bool) -> str:
-    """What to do about an axis of that size in a single row that is neither rows() nor a plate."""
+def _explain_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frames: list,
+                        factor: bool) -> str:
+    """Returns the remedy for a batch axis of that size that is neither rows() nor a plate.
+
+    Args:
+        in_rows: the axis is the one of rows(). frames: of the plates, innermost first.
+    """
     long = next((name for name, value in arrays_of(model).items() if len(value) == size), None)
     plate = next((frame for frame in frames if in_rows and frame.name != "rows"
                   and frame.size == size), None)
@@ -115,8 +126,12 @@ def _loose(model: Bound, name: str, size: int, in_rows: bool, frames: list, fact
 
 
 def labels_of(model: Bound, site: Site) -> tuple | None:
-    """The labels of the states: those that the model declares in NumPyro's slot for such things, or
-    the values themselves."""
+    """Returns the labels of the states: those declared by infer={"labels": ...}, or the values if
+    these do not start at 0; None otherwise.
+
+    Raises:
+        ModelError: the number of labels differs from that of the states.
+    """
     if site.labels is not None and len(site.labels) != site.states:
         where = f"model '{model.name}', site '{site.name}'"
         raise ModelError(f"{where}: infer={{'labels': ...}} has {len(site.labels)} labels for "
@@ -125,10 +140,11 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
             else site.labels)
 
 
-SOME = 3  # steps of the trace that tells which axis is time
+TRACED_STEPS = 3  # steps of the second trace; the axis of this size is the time axis
 
 
 def input_specs(specs: tuple, steps: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns name → shape and type of each input, for so many rows and steps."""
     kinds = {"f": float, "b": bool}
     return {
         name: jax.ShapeDtypeStruct((rows, *(steps if s is None else s for s in shape)),
@@ -140,8 +156,15 @@ def input_specs(specs: tuple, steps: int, rows: int = 1) -> dict[str, jax.ShapeD
 @memo(256)
 def sites_of(model: Bound, specs: tuple, x64: bool,
              steps: int) -> tuple[dict[str, Site], list[int | None], dict[str, Site]]:
-    """The sites of one row whose chains have so many steps, the lengths that the chains state, and
-    the deterministics."""
+    """Returns the sites of one row with chains of so many steps, the lengths that the chains
+    declare, and the deterministics.
+
+    Args:
+        x64: whether JAX computes in double precision; part of the cache key.
+
+    Raises:
+        ModelError: the function fails, or its chains declare different lengths.
+    """
     found, declared, inputs, made = {}, [], input_specs(specs, steps), {}
 
     def shapes(inputs):
@@ -154,15 +177,15 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
         return 0
 
     def many(inputs):
-        computed = run_of(model, inputs, {}, None, deterministics.MANY, steps)[1]
+        computed = run_of(model, inputs, {}, None, deterministics.TRACED_ROWS, steps)[1]
         sizes.update({name: np.shape(msg["value"]) for name, msg in computed.items()})
         return 0
 
     sizes: dict[str, tuple[int, ...]] = {}
     try:
         jax.eval_shape(shapes, inputs)
-        if made:  # whether one has rows, and where, tells a trace of more rows than one
-            jax.eval_shape(many, input_specs(specs, steps, deterministics.MANY))
+        if made:  # a trace with several rows shows which axis is the row axis
+            jax.eval_shape(many, input_specs(specs, steps, deterministics.TRACED_ROWS))
     except ModelError:
         raise
     except Exception as error:
@@ -176,8 +199,15 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
 
 
 def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> dict[str, Site]:
-    """The sites of a single step, told where time runs: along the axis that has grown with the
-    chains."""
+    """Returns the sites of a single step with their time axis, the axis whose size depends on the
+    number of steps.
+
+    Args:
+        one, some: the sites traced with one step and with TRACED_STEPS steps.
+
+    Raises:
+        ModelError: time is not the first event axis, or a chain is in a plate or outside rows.
+    """
     out = {}
     for name, site in one.items():
         where, grown = f"model '{model.name}', site '{name}'", some[name].shape
@@ -191,7 +221,7 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
         ):
             raise ModelError(
                 f"{where}: its shape is {site.shape} for chains of one step and {grown} for "
-                f"{SOME}: time must be its first event axis, as in dist.Normal(mean[z], "
+                f"{TRACED_STEPS}: time must be its first event axis, as in dist.Normal(mean[z], "
                 f"scale[z]).to_event(1); a value of the row that is used with a chain needs a time "
                 f"axis, s[..., None]"
             )
@@ -207,8 +237,12 @@ def leaves_of(
     model: Bound, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1,
     steps: int = 1, events: dict[str, tuple[int, ...]] | None = None
 ) -> list[jax.Array]:
-    """The arrays of all sites' distributions and the computed values, in order; `owners` is told
-    whose they are, `events` the event axes of every site that is a random variable."""
+    """Returns the arrays of all distributions and the values of deterministics, in order.
+
+    Args:
+        owners: filled with the name of the site of each array.
+        events: filled with the event axes of each site that is not a factor.
+    """
     flat = []
     owners.clear()
     messages, made = run_of(model, inputs, values, index, rows, steps)

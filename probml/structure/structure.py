@@ -1,14 +1,14 @@
-"""A model → its structure: one abstract trace gives the sites, their plates and parents, and the
-program of every argument.
+"""The structure of a model: its sites with their plates and parents, and the traced program that
+computes the arguments of each site.
 
-The function is traced once, for a single row, with every site's value as an input. All else is read
-off that jaxpr: who depends on whom, how arguments depend on parameters (levels.py), and the small
-program that computes one site's arguments, to be vmapped over rows and over the states of discrete
-parents.
+The user's function is traced once, for a single row, with the value of every site as an input. The
+jaxpr shows which site depends on which, how arguments depend on parameters (levels.py), and
+contains for each site a small program of its arguments, to be vmapped over rows and over the states
+of discrete parents.
 
 A model with chains is traced for chains of one step: the program of a site along time is that of
-one step, to be run for every step. Two more traces find the axis of time and prove that a step
-looks at no other.
+one step, to be run for every step. Two more traces find the time axis and verify that a step
+depends on no other step.
 """
 
 import dataclasses
@@ -42,24 +42,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """The sites of a model in order, and the traced programs of their arguments."""
+    """The sites of a model, and the traced programs of their arguments.
+
+    Attributes:
+        sites: by name, in the order of the function.
+        programs: site or deterministic → (closed jaxpr of its arguments or its value, names of the
+            jaxpr's inputs).
+        specs: of the model's inputs, (name, shape of a row, NumPy dtype kind).
+        declared: number of steps of the chains, if the model states it.
+        deterministics: by name.
+    """
 
     model: Bound
     sites: dict[str, Site]
-    # site -> (closed jaxpr of its arguments, names of what it takes)
     programs: dict[str, tuple[Any, tuple[str, ...]]]
-    specs: tuple = ()  # of the inputs, as traced
-    declared: int | None = None  # the length that its chains state
-    # what is computed; `programs` has that of each value
+    specs: tuple = ()
+    declared: int | None = None
     deterministics: dict[str, Site] = dataclasses.field(default_factory=dict)
 
     def arguments(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """The arguments of a site's base distribution for one row, in NumPyro's layout.
+        """Returns the arguments of a site's base distribution for one row, in NumPyro's layout.
 
         Args:
-            env: what the site depends on: parameters and sites in NumPyro's single-row layout,
-                inputs with one row. Under SETTING it may hold a setting of the site's switches, in
-                the place of the states that are seen through them.
+            env: parents of the site: parameters and sites in NumPyro's layout for one row, inputs
+                with one row. A function under SETTING, env → values of the arguments, replaces the
+                program, for example with one setting of its switches.
         """
         program, takes = self.programs[name]
         if SETTING in env:
@@ -74,23 +81,24 @@ class Structure:
                 for key, value in zip(self.sites[name].arguments, outputs, strict=True)}
 
     def computed(self, name: str, env: Mapping[str, jax.Array]) -> jax.Array:
-        """The value of a deterministic; of one inside rows for one row, in NumPyro's layout."""
+        """Returns the value of a deterministic, for one row if it is inside rows, in NumPyro's
+        layout; env as in `arguments`."""
         program, takes = self.programs[name]
-        held = (jnp.asarray(env[key], aval.dtype)
+        inputs = (jnp.asarray(env[key], aval.dtype)
                 for key, aval in zip(takes, program.in_avals, strict=True))
-        return evaluate(program, *held)[0]
+        return evaluate(program, *inputs)[0]
 
     @functools.cached_property
     def portable(self) -> str:
-        """The digest of what a structure is made of: the model and its inputs; and, of what a
-        structure may be told beside these, how parameters enter and what families know.
+        """A digest of the model, its inputs, and what may be replaced in a structure after tracing:
+        uses of parameters, labels, domains and families.
 
         Raises:
-            Nameless: see Bound.portable; a family is the user's own.
+            Nameless: the model has no digest (see Bound.portable), or a family is user-defined.
         """
         sites = []
         for site in self.named.values():
-            # arguments without a family have names by number, in an order that NumPyro leaves open
+            # without a family arguments are numbered in an order that NumPyro does not fix
             uses = sorted((argument if site.family else "", sorted(of.items()))
                           for argument, of in site.uses.items())
             kinds = (type(of) for of in (site.entry.likelihood, site.entry.prior) if of is not None)
@@ -99,25 +107,25 @@ class Structure:
 
     @functools.cached_property
     def one_way(self) -> bool:
-        """Whether some argument cannot be pushed forwards, and so has no Hessian."""
+        """Whether some argument has no forward-mode derivative, and so no Hessian."""
         return any(one_way(program) for program, _ in self.programs.values())
 
     @functools.cached_property
     def derived(self) -> tuple[str, ...]:
-        """The deterministics outside rows."""
+        """Names of the deterministics outside rows."""
         return tuple(site.name for site in self.deterministics.values() if not site.rows)
 
     @functools.cached_property
     def named(self) -> dict[str, Site]:
-        """All that has a name: the sites, then the deterministics."""
+        """The sites, then the deterministics, by name."""
         return {**self.sites, **self.deterministics}
 
     def likeness(self, name: str) -> tuple | None:
-        """What two sites share whose arguments are the same program of different parameters and
-        discrete parents; None: like no other.
+        """Returns a key that is equal for two sites whose arguments are the same program, applied
+        to different parameters and discrete parents; None if a site cannot share its program.
 
-        Sites alike are evaluated as one, stacked: a network of 400 nodes is then no longer to
-        compile than one of a few kinds.
+        Sites with equal keys are stacked and evaluated together, so that a network of 400 nodes
+        compiles as fast as one with a few nodes of different kinds.
         """
         if name not in self._likeness:
             (program, takes), site = self.programs[name], self.sites[name]
@@ -142,8 +150,8 @@ class Structure:
         return {}
 
     def row_uses(self, name: str) -> dict[str, dict[str, levels.Use]]:
-        """How the arguments of a site depend on continuous sites inside rows: argument → site →
-        use; of a deterministic its value."""
+        """Returns how the arguments of a site, or the value of a deterministic, depend on
+        continuous sites inside rows: argument → site → use."""
         if name not in self._row_uses:
             program, takes = self.programs[name]
             tracked = {i: t for i, t in enumerate(takes) if t in self.sites and self.sites[t].rows
@@ -158,25 +166,30 @@ class Structure:
         return {}
 
     def constant(self, name: str, argument: str | None) -> np.ndarray | None:
-        """The value of an argument that the model states, where it depends on nothing; else None.
+        """Returns the value of an argument that is a constant of the program; otherwise None.
         Nothing is computed."""
         if argument not in self.sites[name].arguments:
             return None
         program, _ = self.programs[name]
         atom = program.jaxpr.outvars[self.sites[name].arguments.index(argument)]
-        held = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
-        value = atom.val if isinstance(atom, Literal) else held.get(atom)
+        constants = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+        value = atom.val if isinstance(atom, Literal) else constants.get(atom)
         return None if value is None else np.asarray(value)
 
     def cells(self, name: str, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """The same for a site with a family, in the user's layout: argument → (lattice cells
-        flattened, its own event axes)."""
+        """Returns the arguments of a site with a family, in the user's layout: argument → (lattice
+        cells, event axes of the argument); env as in `arguments`."""
         site = self.sites[name]
         return {key: site.layout(value, site.family.argument_event[key])
                 for key, value in self.arguments(name, env).items()}
 
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
-        """The site's base distribution for one row, in NumPyro's layout."""
+        """Returns the site's base distribution for one row, in NumPyro's layout; env as in
+        `arguments`.
+
+        Raises:
+            ModelError: an argument, such as a total count, is not estimated from the rows.
+        """
         site, arguments = self.sites[name], self.arguments(name, env)
         if site.traits.ancillary is not None:
             raise ModelError(
@@ -190,8 +203,8 @@ class Structure:
             return site.distribution(list(arguments.values()))
 
     def bounds(self, name: str) -> dict[str, tuple[Any, tuple[str, ...]]]:
-        """The ends of a site's support that are computed: attribute of the support → (program,
-        names of what it takes)."""
+        """Returns the bounds of a site's support that depend on other sites or inputs: attribute of
+        the support → (program, names of its inputs)."""
         if name not in self._bounds:
             program, takes = self.programs[name]
             layout: list[str] = []
@@ -216,17 +229,17 @@ class Structure:
         return {}
 
     def has_mean(self, name: str) -> bool:
-        """Whether the distribution of a site knows its mean; true of what `distribution` refuses in
-        words of its own."""
+        """Whether NumPyro implements the mean of a site's distribution; True also where
+        `distribution` raises, so that the user gets its message."""
         if self.sites[name].traits.ancillary is not None:
             return True
         if name not in self._means:
             site, (program, _) = self.sites[name], self.programs[name]
 
             def mean(*arguments):
-                held = dict(zip(site.arguments, arguments, strict=True))
+                named = dict(zip(site.arguments, arguments, strict=True))
                 fn = (site.distribution(list(arguments)) if site.family is None
-                      else site.family.distribution(held))
+                      else site.family.distribution(named))
                 return fn.mean
 
             try:
@@ -244,13 +257,14 @@ class Structure:
 
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
+        """Names of the continuous sites outside rows."""
         return tuple(site.name for site in self.sites.values() if not site.rows
                      and not site.discrete and not site.factor)
 
     @functools.cached_property
     def reaching(self) -> tuple[str, ...]:
-        """The parameters that questions about rows need: those on which rows depend, by themselves
-        or through discrete sites, whose probabilities may look at the priors of others."""
+        """Names of the parameters that predictions for rows need: those on which rows depend,
+        directly or through discrete sites, whose probabilities may depend on other priors."""
         stack = [p for site in self.named.values() if site.rows for p in site.parents]
         mixed = [n for n in self.parameters
                  if any(self.sites[p].discrete for p in self.sites[n].parents)]
@@ -268,12 +282,12 @@ class Structure:
 
     @functools.cached_property
     def losses(self) -> tuple[str, ...]:
-        """The factors inside rows, numpyro.factor: log weights of rows, of which nobody says that
-        they sum to one."""
+        """Names of the factors (numpyro.factor) inside rows: log weights of rows, which need not be
+        normalised."""
         return tuple(site.name for site in self.sites.values() if site.rows and site.factor)
 
     def without(self, names: tuple[str, ...]) -> "Structure":
-        """The same without some of its factors."""
+        """Returns the structure without some of its factors."""
         if names not in self._lacking:
             self._lacking[names] = dataclasses.replace(self, sites={
                 name: site for name, site in self.sites.items() if name not in names})
@@ -285,19 +299,19 @@ class Structure:
 
     @functools.cached_property
     def penalties(self) -> tuple[str, ...]:
-        """The factors outside rows: what they add to the log prior."""
+        """Names of the factors outside rows, which are added to the log prior."""
         return tuple(site.name for site in self.sites.values() if not site.rows and site.factor)
 
     @functools.cached_property
     def labels(self) -> dict[str, tuple]:
-        """Site → the labels of its states, where the model declares them."""
+        """Site → labels of its states, for sites with declared labels."""
         return {name: site.labels for name, site in self.sites.items() if site.labels is not None}
 
     def need_rows(self, verb: str) -> None:
-        """Refuse a question about rows where there are none.
+        """Check that the model has rows.
 
         Raises:
-            Refusal: the model is one density of everything.
+            Refusal: it has none.
         """
         if self.model.whole:
             raise Refusal(
@@ -308,10 +322,10 @@ class Structure:
             )
 
     def need_likelihood(self, verb: str) -> None:
-        """Refuse what factors in rows may lack: a probability that sums to one.
+        """Check that the density of a row is normalised.
 
         Raises:
-            Refusal: some factor stands inside rows(), or there are no rows.
+            Refusal: there is a factor inside rows(), or the model has no rows.
         """
         self.need_rows(verb)
         if self.losses:
@@ -330,23 +344,23 @@ class Structure:
 
     @functools.cached_property
     def markov(self) -> tuple[str, ...]:
-        """Those of them that have states."""
+        """Names of the chains with discrete states."""
         return tuple(name for name in self.chains if self.sites[name].discrete)
 
     @functools.cached_property
     def timed(self) -> tuple[str, ...]:
-        """The inputs with an axis of time, which comes first in a row."""
+        """Names of the inputs with a time axis, which is the first axis of a row."""
         return tuple(name for name, shape, _ in self.specs if shape[:1] == (None,))
 
     @property
     def indexed(self) -> dict[str, indices.Index]:
-        """The inputs, or their cells, that are indices: which axes of which parameters they pick
-        from, and the codes that are allowed."""
+        """The inputs, or cells of inputs, that are used as indices, with the indexed axes of
+        parameters and the range of valid codes."""
         return self._indices.indexed
 
     @property
     def formulas(self) -> tuple[indices.Formula, ...]:
-        """The indices that are computed from inputs by more than a shift, to be evaluated on
+        """Indices that are computed from inputs by more than a shift; their range is checked on
         data."""
         return self._indices.formulas
 
@@ -355,7 +369,8 @@ class Structure:
         return indices.facts(self.programs, self.sites, self.specs)
 
     def unfolded(self, steps: int | None) -> dict[str, Site]:
-        """The sites of rows with so many steps, for running the function itself."""
+        """Returns sites and deterministics with chains of so many steps, for running the user's
+        function."""
         if not self.chains:
             return self.named
         found, _, computed = sites_of(self.model, self.specs, bool(jax.config.jax_enable_x64),
@@ -364,11 +379,11 @@ class Structure:
 
     @functools.cached_property
     def network(self) -> tuple[str, ...]:
-        """The scalar sites inside rows with finitely many states, if two or more of them have
-        children; else none.
+        """Names of the scalar discrete sites inside rows, if at least two of them have children;
+        otherwise none.
 
-        What is seen of them may differ from row to row in more ways than could each have a program
-        of its own.
+        Their missing cells differ from row to row in too many patterns to compile a program for
+        each.
         """
         found = () if self.chains else tuple(s.name for s in self.sites.values() if s.rows
                                              and s.states and math.prod(s.cells) == 1)
@@ -376,6 +391,7 @@ class Structure:
 
     @functools.cached_property
     def children(self) -> dict[str, tuple[str, ...]]:
+        """Site → names of the sites that depend on it."""
         below: dict[str, list[str]] = {name: [] for name in self.sites}
         for site in self.sites.values():
             for parent in site.parents:
@@ -383,7 +399,7 @@ class Structure:
         return {name: tuple(children) for name, children in below.items()}
 
     def graph(self) -> "networkx.DiGraph":
-        import networkx  # late: 0.2 s that `import probml` need not take
+        import networkx  # takes 0.2 s, which `import probml` does not need
 
         graph = networkx.DiGraph()
         for site in self.sites.values():

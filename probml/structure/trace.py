@@ -1,4 +1,4 @@
-"""A model traced: its structure, one entry a set of input shapes."""
+"""Traces models; a cache has one structure for each set of input shapes."""
 
 import copyreg
 import dataclasses
@@ -23,23 +23,31 @@ from probml.structure.checks import by_use, check_rows, check_steps
 from probml.structure.possible import check_chains, check_covariances
 from probml.structure.recorder import peel, run_of
 from probml.structure.site import Site
-from probml.structure.sites import SOME, dtype_of, input_specs, labels_of, site_of, sites_of, timed
+from probml.structure.sites import (
+    TRACED_STEPS,
+    dtype_of,
+    input_specs,
+    labels_of,
+    site_of,
+    sites_of,
+    timed,
+)
 from probml.structure.structure import Structure
 
-LARGEST = 2**40  # numbers of one value: a terabyte in bytes
+MAX_VALUE_SIZE = 2**40  # numbers in a value of one site: 4 or 8 terabytes
 
 
 def trace(model: Bound,
           inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
-    """Trace a model once; cached.
+    """Returns the structure of a model; cached.
 
     Args:
-        inputs: name -> (trailing shape without the rows axis, NumPy dtype kind), None standing for
-            the steps of chains; None guesses scalars.
+        inputs: name → (shape without the rows axis, NumPy dtype kind), where a size None is the
+            number of steps of chains. By default common shapes are tried.
 
     Raises:
-        ModelError: obs= inside, a duplicate name, a batch axis that is no plate, a subsampled
-            plate; a site that looks at other rows or steps.
+        ModelError: obs= inside the function, a duplicate name, a batch axis that is not a plate, a
+            subsampled plate, or a site that depends on other rows or steps.
     """
     if inputs is None:
         for guess in (((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f")):
@@ -54,8 +62,15 @@ def trace(model: Bound,
 
 
 def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
-    """The model traced for its inputs: some of them, in a model with chains, have an axis of time,
-    which is found by trying."""
+    """Returns the structure for given inputs. In a model with chains some inputs have a time axis;
+    all combinations are tried.
+
+    Args:
+        specs: name → (shape without the rows axis, NumPy dtype kind).
+
+    Raises:
+        ModelError: the model cannot be traced with these inputs.
+    """
     failures: list[ModelError] = []
     plain = None
     try:
@@ -77,7 +92,7 @@ def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
                 continue
             if found.chains:
                 return found
-    if plain is None:  # what is refused in words, before what the function said of other shapes
+    if plain is None:  # our own errors explain more than those of the user's function
         raise next((error for error in failures if error.__cause__ is None), failures[0])
     return plain
 
@@ -88,13 +103,13 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
     _check_sizes(model, found)
     inputs = input_specs(specs, 1)
     if any(site.chain for site in found.values()):
-        some, _, longer = sites_of(model, specs, x64, SOME)
+        some, _, longer = sites_of(model, specs, x64, TRACED_STEPS)
         found, computed = timed(model, found, some), timed(model, computed, longer)
-    traced = _traced(model, found, inputs, {})
-    found = _listed(model, found, traced)
+    traced = _trace_arguments(model, found, inputs, {})
+    found = _enumerate_supports(model, found, traced)
     lows = {name: site.low for name, site in found.items() if site.low}
-    if lows:  # once more: from here on the function is given codes
-        traced = _traced(model, found, inputs, lows)
+    if lows:  # traced again, now with codes instead of values
+        traced = _trace_arguments(model, found, inputs, lows)
     sites, programs = _connect_sites(traced, found, computed)
     computed = {name: sites.pop(name) for name in computed}
     _check_parents(model, sites)
@@ -110,34 +125,35 @@ def _trace(model: Bound, specs: tuple, x64: bool) -> Structure:
 
 
 class _Traced(NamedTuple):
-    """One program of all arguments of all sites.
+    """One program that computes all arguments of all sites.
 
     Attributes:
-        closed: values of the sites and inputs → the results, and behind them the bounds of `ended`.
-        names: of its inputs: sites, then inputs, each sorted, as a pytree of dicts has them.
+        closed: values of sites and inputs → arguments, then lower and upper bound of each site in
+            `bounded`.
+        names: of its inputs: sites, then inputs of the model, each sorted, as in a pytree of dicts.
         layout: (site, argument) of each result.
-        ended: the discrete sites without states whose supports have bounds.
-        depends: of each result the inputs on which it depends.
+        bounded: discrete sites without states whose supports are bounded.
+        depends: for each result, the inputs on which it depends.
     """
 
     closed: Any
     names: list[str]
     layout: list[tuple[str, str]]
-    ended: list[str]
+    bounded: list[str]
     depends: list
 
 
-def _traced(model: Bound, found: Mapping[str, Site], inputs: Mapping[str, Any],
-            lows: Mapping[str, int]) -> _Traced:
+def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: Mapping[str, Any],
+                     lows: Mapping[str, int]) -> _Traced:
     values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
               for name, site in found.items()}
     layout: list[tuple[str, str]] = []
-    ended: list[str] = []
+    bounded: list[str] = []
 
     def outputs(values, inputs):
         layout.clear()
-        ended.clear()
-        flat, tail = [], []
+        bounded.clear()
+        flat, bounds = [], []
         messages, made = run_of(model, inputs, values, lows=lows)
         for name, msg in messages.items():
             for key, value in site_of(model, name, msg)[1].items():
@@ -146,23 +162,24 @@ def _traced(model: Bound, found: Mapping[str, Site], inputs: Mapping[str, Any],
             ends = (finite.integer_range(peel(msg["fn"])[0]) if found[name].discrete
                     and found[name].states is None else None)
             if ends is not None:
-                ended.append(name)
-                tail += map(jnp.asarray, ends)
+                bounded.append(name)
+                bounds += map(jnp.asarray, ends)
         for name, msg in made.items():
             layout.append((name, "value"))
             flat.append(jnp.asarray(msg["value"]))
-        return flat + tail
+        return flat + bounds
 
     closed = jaxpr_of(outputs)(values, inputs)
-    return _Traced(closed, [*sorted(values), *sorted(inputs)], layout, ended,
+    return _Traced(closed, [*sorted(values), *sorted(inputs)], layout, bounded,
                    levels.dependencies(closed))
 
 
 def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping[str, Site]
             ) -> tuple[dict[str, Site], dict[str, tuple]]:
-    """The sites with their parents, inputs and the uses of parameters, and each site's program."""
+    """Returns the sites with their parents, inputs and uses of parameters, and the program of each
+    site."""
     closed, names, layout, _, depends = traced
-    # what is measured of the rows is known to every engine, as an input is
+    # statistics of the rows are known to every engine, like inputs
     tracked = {i: name for i, name in enumerate(names) if name in found and not found[name].rows
                and not found[name].discrete and found[name].measure is None}
     uses = levels.classify(closed, tracked)
@@ -175,7 +192,7 @@ def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping
         programs[name] = (program, tuple(names[i] for i in takes))
         sites[name] = dataclasses.replace(
             site,
-            # a walk's own steps, one looking at the one before, are no parents of it
+            # a random walk, whose steps depend on the previous ones, is not its own parent
             parents=tuple(names[i] for i in needs if names[i] in found and names[i] != name),
             inputs=tuple(names[i] for i in needs if names[i] not in found),
             uses={layout[i][1]: uses[i] for i in positions},
@@ -187,9 +204,9 @@ def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:
     if not found:
         raise ModelError(f"model '{model.name}' has no sample sites")
     for name, site in found.items():
-        if math.prod(site.shape) > LARGEST:
+        if math.prod(site.shape) > MAX_VALUE_SIZE:
             raise ModelError(f"model '{model.name}': a value of '{name}' has shape {site.shape}, "
-                             f"more than {LARGEST:,} numbers: bind smaller sizes")
+                             f"more than {MAX_VALUE_SIZE:,} numbers: bind smaller sizes")
 
 
 def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
@@ -202,22 +219,24 @@ def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
                 )
 
 
-# a structure travels as what it is traced from: its programs hold functions
-copyreg.pickle(Structure, lambda found: (_again, (found.model, found.specs)))
+# a structure is pickled as its model and specs, since its programs contain functions
+copyreg.pickle(Structure, lambda found: (_retrace, (found.model, found.specs)))
 
 
-def _again(model: Bound, specs: tuple) -> Structure:
+def _retrace(model: Bound, specs: tuple) -> Structure:
     return _trace(model, specs, bool(jax.config.jax_enable_x64))
 
 
-def _listed(model: Bound, found: Mapping[str, Site], traced: _Traced) -> dict[str, Site]:
-    """The sites, with the finite lists of values of those whose bounds are constants."""
-    out, first = dict(found), len(traced.closed.out_avals) - 2 * len(traced.ended)
-    for i, name in enumerate(traced.ended):
+def _enumerate_supports(model: Bound, found: Mapping[str, Site],
+                        traced: _Traced) -> dict[str, Site]:
+    """Returns the sites with labels, and with states where the bounds of a support are constants.
+    """
+    out, first = dict(found), len(traced.closed.out_avals) - 2 * len(traced.bounded)
+    for i, name in enumerate(traced.bounded):
         at = [first + 2 * i, first + 2 * i + 1]
         if any(traced.depends[k] for k in at):
             continue
-        with evaluated():  # numbers, also within somebody's trace
+        with evaluated():  # concrete values, also within a trace
             low, high = evaluate(levels.restrict(traced.closed, at)[0])
         values = finite.listed(np.asarray(low), np.asarray(high))
         if values is not None:
@@ -230,11 +249,16 @@ def _listed(model: Bound, found: Mapping[str, Site], traced: _Traced) -> dict[st
 
 def intervened(model: Bound, values: Mapping[str, Any],
                specs: Mapping[str, tuple] | None = None) -> tuple:
-    """What a model holds of an intervention: (site, frozen value in NumPyro's layout for a row),
-    checked.
+    """Returns the interventions of a model with further values: (site, value in NumPyro's layout
+    for a row, frozen), sorted.
 
     Args:
-        specs: of its inputs, as of `trace`.
+        values: site → value for every row.
+        specs: of the inputs, as in `trace`.
+
+    Raises:
+        ModelError: a site is unknown, outside rows or has time steps, or a value is not in its
+            support.
     """
     sites, out = trace(model.plain, specs or None).sites, dict(model.interventions)
     for name, value in values.items():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from probml.engines import nuts
-from probml.numerics.curvature import SQUARE, Frame, Starts
+from probml.numerics.curvature import MAX_DENSE_COORDINATES, Frame, Starts
 
 
 def _begun(correlation, unlike, d=2):
@@ -31,14 +31,14 @@ def _crossed(frame):
     (0.8, 3.0, 2, False),  # far from normal: what couples here may not couple elsewhere
     (0.95, 3.0, 2, True),  # but it is narrow
     (0.95, 30.0, 2, False),  # nothing like a normal
-    (0.1, 0.1, SQUARE + 1, False),  # a matrix of many costs more than it gives
+    (0.1, 0.1, MAX_DENSE_COORDINATES + 1, False),  # a matrix of many costs more than it gives
 ])
 def test_coordinates_cross_where_that_serves_everywhere_or_must_be(correlation, unlike, d, crossed):
     begun = _begun(correlation, unlike, d)
     assert nuts.unlikeness(begun) == pytest.approx(unlike, rel=0.3)
     frame = nuts.rounded(begun)
     assert _crossed(frame) == crossed
-    assert frame.root.ndim == (2 if d <= SQUARE else 1)  # by shapes alone: one program
+    assert frame.root.ndim == (2 if d <= MAX_DENSE_COORDINATES else 1)  # by shapes alone: one program
 
 
 def test_what_is_no_mode_has_a_unit_a_coordinate():

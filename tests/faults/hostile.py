@@ -135,7 +135,7 @@ def _programs(folder: Path) -> Reader:
         content = path.read_bytes()
         (folder / "key").write_bytes(content)
         held = own.get("key")
-        assert held is None or hashlib.sha256(held).digest() == content[: disk.DIGEST], "another program than was kept"
+        assert held is None or hashlib.sha256(held).digest() == content[: disk.DIGEST_BYTES], "another program than was kept"
 
     return Reader([(folder / "key").read_bytes()], read, change=guided.inside_digest, files=("kept/disk",))
 

@@ -73,7 +73,7 @@ def test_a_folder_returns_what_was_put_and_nothing_broken(tmp_path):
 
 
 def test_the_files_used_longest_ago_go_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "MOST", 1000)
+    monkeypatch.setattr(disk, "MAX_BYTES", 1000)
     folder = disk.Folder(tmp_path / "cache")
     for i, name in enumerate("abcd"):
         folder.put(name, bytes(300))

@@ -13,7 +13,7 @@ from probml.engines.engine import Problem
 from probml.engines.start import begin
 from probml.engines.start.prior import UNDRAWABLE, noise_of, prior_draws
 from probml.evidence import density
-from probml.numerics.curvature import SQUARE, Starts
+from probml.numerics.curvature import MAX_DENSE_COORDINATES, Starts
 
 LOWER = 7.0  # nats below the largest mass at which a mode's is left out: 0.1%
 
@@ -45,7 +45,7 @@ def with_optima(problem: Problem, known: Known, begun: begin.Begin,
     Nothing is added where variables are latent (EM has had restarts), where effects are not
     centred, or where so many coordinates make their curvature expensive."""
     if (not problem.plan.complete or known.centring or not bool(begun.climbed)
-            or begun.frame.centre.size > SQUARE):
+            or begun.frame.centre.size > MAX_DENSE_COORDINATES):
         return begun
     found = [jax.device_get(measure(u, begin.STEPS)) for seed in (problem.seed, problem.seed + 1)
              for u in _prior_places(replace(problem, seed=seed), known, begun.frame.centre.size)]

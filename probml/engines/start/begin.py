@@ -267,7 +267,8 @@ def refine_mode(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.n
     """
     left = np.inf
     for turn in range(ROUNDS):
-        if begun.frame.root.ndim == 1 or not bool(jnp.min(begun.frame.curvature) > curvature.FLAT):
+        if begun.frame.root.ndim == 1 or not bool(
+                jnp.min(begun.frame.curvature) > curvature.FLAT_CURVATURE):
             return begun, left
         top, value, left, way = _to_mode(plan, begun.frame, known, rows)
         left = float(left)

@@ -35,8 +35,8 @@ def refine_flat_directions(problem: Problem, begun: Begin, left: float,
     """
     plan, known, rows = problem.plan, problem.known, problem.rows
     frame, low = begun.frame, np.asarray(begun.frame.curvature).min(initial=np.inf)
-    sound = low > curvature.FLAT and np.isfinite(left) and bool(begun.climbed)
-    runs_away = low < -curvature.FLAT and hyper(plan)
+    sound = low > curvature.FLAT_CURVATURE and np.isfinite(left) and bool(begun.climbed)
+    runs_away = low < -curvature.FLAT_CURVATURE and hyper(plan)
     if (sound or runs_away or plan.carried or frame.root.ndim == 1 or problem.in_parts
         or problem.size * frame.centre.size > WORK):
         return begun, left

@@ -11,7 +11,7 @@ from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Likelihood
 from probml.families.location_scale import univariate
-from probml.numerics.logs import LITTLE, log1p_of_little
+from probml.numerics.logs import MAX_SERIES_ARGUMENT, log1p_of_little
 
 MANY = 2**14  # cells × states from which the sum of a row's logs is worth a longer program
 
@@ -112,7 +112,7 @@ class Normal(Likelihood):
             return (flat @ jnp.ones(cells, x.dtype)).reshape(len(x), -1)
 
         most = ((jnp.abs(x).max(0) + jnp.abs(loc)) * near) ** 2
-        return lax.cond(jnp.max(most) <= LITTLE, quick,
+        return lax.cond(jnp.max(most) <= MAX_SERIES_ARGUMENT, quick,
                         lambda: Normal.predictive(self, arguments, x[:, None], among).sum(-1))
 
     def _normaliser(self, arguments):

@@ -1,13 +1,13 @@
-"""Compiled programs on disk: what one process compiled, another reads.
+"""A cache of compiled programs on disk, shared by processes.
 
-JAX has such a cache, off by default, of all programs that take longer than a second. Where the user
-has set none, ours are kept in a folder: `PROBML_CACHE=0` turns that off, `PROBML_CACHE=/a/folder`
-names another than the user's cache folder.
+JAX has such a cache, off by default, of programs that compile for more than a second. If the user
+has not set it, our programs are stored in a folder of the user's cache: `PROBML_CACHE=0` turns this
+off, `PROBML_CACHE=/a/folder` sets another folder.
 
-A compiled program is code that will run. So the folder is the user's own and closed to others
-(0700), else it is not used; a file is written whole under another name before it gets its own, and
-is read only if its digest is right; what was compiled by another JAX or for another processor lies
-elsewhere. The files used longest ago go when there are more than MOST bytes.
+Compiled programs are executed. The folder is therefore used only if it belongs to the user and is
+closed to others (0700). A file is written under a temporary name and renamed, and is read only if
+its digest matches. Each version of JAX and each processor has its own folder. Above MAX_BYTES
+the least recently used files are removed.
 """
 
 import contextlib
@@ -24,13 +24,14 @@ import jaxlib
 
 SWITCH = "PROBML_CACHE"
 OFF = ("0", "off", "no", "false")
-MOST = 2**29  # bytes of all files
-LEFT = 0.8  # share of them that is left after a clearance
-DIGEST = 32  # bytes
+MAX_BYTES = 2**29  # bytes of all files
+RETAINED_SHARE = 0.8  # of MAX_BYTES, after files were removed
+DIGEST_BYTES = 32  # bytes
 
 
 def place() -> Path | None:
-    """The folder, as the environment and the system say; None: turned off."""
+    """Returns the path of the cache folder, by environment variables and platform; None if it is
+    turned off."""
     said = os.environ.get(SWITCH, "").strip()
     if said.lower() in OFF:
         return None
@@ -46,7 +47,7 @@ def place() -> Path | None:
 
 
 def _machine() -> str:
-    """A digest of what compiled code is good for."""
+    """Returns a digest of versions, platform and processor, for which compiled code is valid."""
     parts = [jax.__version__, jaxlib.__version__, sys.platform, platform.machine(),
              platform.processor(), os.environ.get("XLA_FLAGS", "")]
     with contextlib.suppress(OSError):
@@ -57,10 +58,10 @@ def _machine() -> str:
 
 
 class Folder:
-    """A cache as JAX uses it: key → bytes.
+    """A cache of files, key → bytes.
 
     Raises:
-        OSError: it cannot be made, or others may write into it.
+        OSError: the folder cannot be created, or other users can access it.
     """
 
     def __init__(self, path: Path):
@@ -72,21 +73,21 @@ class Folder:
         self._path, self._cleared = path, False
 
     def get(self, key: str) -> bytes | None:
-        """What was put there; None where it is not, or not whole."""
+        """Returns the value of a key; None if it is missing or damaged."""
         file = self._path / key
         try:
             held = file.read_bytes()
         except OSError:
             return None
-        with contextlib.suppress(OSError):  # a disk that is only read
+        with contextlib.suppress(OSError):  # a read-only disk
             os.utime(file)
-        digest, value = held[:DIGEST], held[DIGEST:]
+        digest, value = held[:DIGEST_BYTES], held[DIGEST_BYTES:]
         return value if hashlib.sha256(value).digest() == digest else None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps it, if the disk lets us."""
+        """Stores a value, if the disk allows it."""
         with contextlib.suppress(OSError):
-            self._clear()
+            self._evict()
             handle, name = tempfile.mkstemp(dir=self._path)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -96,15 +97,15 @@ class Folder:
                 os.unlink(name)
                 raise
 
-    def _clear(self) -> None:
-        """Once a process, the files used longest ago, where all are too many."""
+    def _evict(self) -> None:
+        """Removes the least recently used files if the folder is too large, once a process."""
         if self._cleared:
             return
         self._cleared = True
         files = sorted(((f.stat().st_mtime, f.stat().st_size, f) for f in self._path.iterdir()),
                        key=lambda found: found[:2])
-        excess = sum(size for _, size, _ in files) - MOST
-        goal = excess + (1 - LEFT) * MOST if excess > 0 else 0
+        excess = sum(size for _, size, _ in files) - MAX_BYTES
+        goal = excess + (1 - RETAINED_SHARE) * MAX_BYTES if excess > 0 else 0
         for _, size, file in files:
             if goal <= 0:
                 return
@@ -113,7 +114,8 @@ class Folder:
 
 
 def folder() -> Folder | None:
-    """The folder, made where it was not; None: turned off, or the user has a cache of JAX's own."""
+    """Returns the cache folder, created if needed; None if it is turned off or the user has
+    configured JAX's own cache."""
     if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
         return None
     return _folder()

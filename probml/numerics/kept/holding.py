@@ -43,7 +43,7 @@ _SINCE = [0]  # and, at the last look, since some were let go
 
 
 class Held(NamedTuple):
-    """What the process holds."""
+    """Memory use of the process: memory mappings and resident bytes."""
 
     mappings: int
     resident: int  # bytes in memory
@@ -53,24 +53,24 @@ _RESTED: list[Held] = []  # when programs were last let go; at first, when first
 
 
 class Forgetful(Protocol):
-    """Who keeps programs and can let go of some."""
+    """A cache of programs that can release some of them."""
 
     def forget(self) -> None:
         """Let go of the half that was used longest ago."""
 
 
 def kept_by(shelf: Forgetful) -> None:
-    """From now on it is asked to forget."""
+    """Registers a cache, whose `forget` is called when memory is to be released."""
     _SHELVES.add(shelf)
 
 
 def made() -> None:
-    """A program has been made, or found on disk."""
+    """Counts a program that was compiled or loaded from disk."""
     _MADE[0] += 1
 
 
 def mappings() -> int:
-    """The mappings of this process; 0 where the system does not tell."""
+    """Returns the number of memory mappings of this process; 0 if unknown."""
     try:
         return _MAPS.read_bytes().count(b"\n")
     except OSError:
@@ -78,7 +78,7 @@ def mappings() -> int:
 
 
 def resident() -> int:
-    """The bytes of this process that are in memory; 0 where the system does not tell."""
+    """Returns the resident bytes of this process; 0 if unknown."""
     try:
         return int(_PAGES.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
@@ -86,15 +86,15 @@ def resident() -> int:
 
 
 def trim() -> None:
-    """Give back to the system what C's allocator holds and nobody uses."""
+    """Returns the free memory of C's allocator to the system."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # of another C library
             ctypes.CDLL(None).malloc_trim(0)
 
 
 def let_go() -> bool:
-    """Let go of programs where they are many, or fill memory: whether some went. Called between
-    programs."""
+    """Releases cached programs if they are many or fill memory; returns whether it did. Called
+    between programs."""
     if "holding" in OFF or _MADE[0] < OFTEN or not _LOCK.acquire(blocking=False):
         return False
     try:

@@ -1,13 +1,11 @@
-"""Functions of jax.numpy as what they do, not as calls of compiled functions, while a program of
-ours is traced.
+"""Inlines calls of compiled functions while a program of ours is traced.
 
-Nearly all of them are compiled by themselves, and so is `x + y`. Within a trace each call is then
-looked up by its arguments, traced where it is new, made an equation, and opened again; a map or a
-derivative around it does all of that once more. JAX's own switch for it, `jax.disable_jit`, turns
-loops into Python's too, so that a scan would be as many copies of its body as it has steps. Here
-calls alone are meant: their compiled dispatcher is told of a switch of ours. That is not public:
-where it is not found nothing is changed (jaxpr/compat.py;
-tests/numerics/test_inline_calls.py fails then).
+Nearly all functions of jax.numpy are jitted, and so is `x + y`. In a trace each such call is looked
+up by its arguments, traced if it is new, recorded as an equation and later inlined; vmap and grad
+repeat all of this. `jax.disable_jit` would also unroll loops, so that a scan becomes one copy of
+its body per step. This module inlines calls alone, by a switch of their compiled dispatcher. That
+is not a public interface: if it is not found nothing is changed, and
+tests/numerics/test_inline_calls.py fails (jaxpr/compat.py).
 """
 
 import contextlib
@@ -26,18 +24,18 @@ _INSIDE = [0]
 
 @contextlib.contextmanager
 def evaluated() -> Iterator[None]:
-    """As jax.ensure_compile_time_eval, also within `inline_calls`: numbers are computed at once, by
-    compiled functions."""
+    """Like jax.ensure_compile_time_eval, also within `inline_calls`: values are computed at once,
+    by compiled functions."""
     with inline_calls(False), jax.ensure_compile_time_eval():
         yield
 
 
 @contextlib.contextmanager
 def inline_calls(on: bool = True) -> Iterator[None]:
-    """Inside, calls of compiled functions in this thread are calls of the functions; or, within
-    such, calls of compiled ones again. Only to be entered where all is traced."""
+    """Within this context calls of compiled functions in this thread are inlined; with on=False
+    they are compiled calls again. Use it only where everything is traced."""
     found = None if "inline" in OFF else call_switch()
-    if found is None or on and found.folding.value:  # what computes numbers at once needs its calls
+    if found is None or on and found.folding.value:  # concrete evaluation needs calls
         yield
         return
     own, others, follow, _ = found
@@ -56,8 +54,8 @@ def inline_calls(on: bool = True) -> Iterator[None]:
 
 
 def traced_once(function: Callable) -> Callable:
-    """The function, traced once for each shape of its arguments, though it is called more often in
-    a program."""
+    """Returns a function that is traced once for each shape of its arguments, however often a
+    program calls it."""
 
     @functools.wraps(function)
     def inlined(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Changes of the whole process that last while somebody of ours is inside, and no longer."""
+"""Process-wide changes that last while some thread is inside a context."""
 
 import contextlib
 import gc
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 
 class SharedChange:
-    """A change that the first of several threads makes and the last to leave takes back:
+    """A change that the first thread to enter makes and the last thread to leave reverts:
     `with change(): ...`.
 
     Args:
-        make: makes it; returns what takes it back.
+        make: makes the change; returns a function that reverts it.
     """
 
     def __init__(self, make: Callable[[], Callable[[], object]]):
@@ -38,7 +38,7 @@ class SharedChange:
 
 
 def no_change() -> None:
-    """Takes back nothing, where nothing was changed."""
+    """Reverts nothing; for a change that was not made."""
 
 
 def _without_collector() -> Callable[[], object]:
@@ -49,6 +49,5 @@ def _without_collector() -> Callable[[], object]:
 
 
 uncollected = SharedChange(_without_collector)
-"""Python's garbage collector is off within. A trace, and an import, make hundreds of thousands of
-small objects that live on: the collector would look at every object that there is, again and again,
-and find next to nothing."""
+"""A context without Python's garbage collector. Traces and imports create hundreds of thousands of
+small objects that stay alive: repeated collections would visit all objects and free almost none."""

@@ -1,19 +1,16 @@
-"""One thread at a time where a NumPyro function runs: the stack of its handlers is one for all
-threads, and two that run at once would meet each other's."""
+"""A lock for running NumPyro functions: NumPyro's stack of handlers is shared by all threads, so
+that functions that run at the same time would see each other's handlers."""
 
 import contextlib
 import threading
 from collections.abc import Iterator
 
-_ONE = threading.RLock()
+_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
 def single_thread() -> Iterator[None]:
-    """Inside, no other thread runs a function of ours that NumPyro's handlers look at; one may
-    enter it again. What is compiled or computed meanwhile is not held up.
-
-    Nothing inside waits for another thread.
-    """
-    with _ONE:
+    """Within this context no other thread runs a model; it is reentrant. Compilation and
+    computation in other threads go on. Code inside must not wait for another thread."""
+    with _LOCK:
         yield

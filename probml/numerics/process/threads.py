@@ -1,8 +1,8 @@
-"""One thread for small matrices.
+"""Limits BLAS to one thread for small matrices.
 
-OpenBLAS wakes its threads for matrices of 4 × 4 too, and whoever waits for them spins. XLA calls it
-from threads of its own, so that on two busy cores 20 iterations of a mixture of 150 rows, with
-32 starts, took 12 s instead of 0.4 s (4 s and 0.2 s of processor).
+OpenBLAS uses all of its threads even for 4 × 4 matrices, and waits for them in a busy loop. XLA
+calls it from several threads, so that on two busy cores 20 iterations of a mixture (150 rows,
+32 starts) took 12 s instead of 0.4 s (CPU time 4 s and 0.2 s).
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from threadpoolctl import ThreadpoolController
 from probml.jaxpr.compat import OFF
 from probml.numerics.process.shared_changes import SharedChange
 
-# columns of a matrix above which all threads are used: of 564 columns two save a thousandth of a
-# second, and take 45 times as long as one where another process computes
+# Columns of a matrix above which all threads are used: for 564 columns two threads save 1 ms, but
+# take 45 times as long as one while another process computes.
 LARGE = 1024
 
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    """Those that are loaded; jaxlib has loaded SciPy's."""
+    """Returns the controller of the loaded BLAS libraries; jaxlib has loaded SciPy's."""
     return ThreadpoolController()
 
 
@@ -32,21 +32,21 @@ def _limit() -> Callable[[], object]:
     return back.close
 
 
-_LIMITED = SharedChange(_limit)
+_SINGLE_BLAS_THREAD = SharedChange(_limit)
 
 
 @contextlib.contextmanager
 def one_thread(size: int) -> Iterator[None]:
-    """Inside, the linear algebra of the process has one thread, unless matrices of `size` columns
-    are large; after it as many as before.
+    """Within this context BLAS has one thread in the whole process, unless `size` (columns of a
+    matrix) exceeds LARGE.
 
-    All that is computed inside must have ended there, since JAX computes while Python goes on.
-    Several threads of Python may be inside at once. Cost: 0.1 ms.
+    JAX computes asynchronously: results must be waited for inside. Several Python threads may be
+    inside at once. Cost: 0.1 ms.
     """
     if size > LARGE or "blas" in OFF:
         yield
         return
-    with _LIMITED():
+    with _SINGLE_BLAS_THREAD():
         yield
 
 
@@ -59,7 +59,7 @@ def computed(program: Callable, dynamic: Iterable, static: Iterable) -> object:
         dynamic: the arguments of the program. static: what it was made for, a plan among it.
     """
     size = max((getattr(each, "largest_matrix", 0) for each in static), default=0)
-    if not 0 < size <= LARGE or _LIMITED.active:
+    if not 0 < size <= LARGE or _SINGLE_BLAS_THREAD.active:
         return program(*dynamic)
     with one_thread(size):
         return jax.block_until_ready(program(*dynamic))
