@@ -20,6 +20,7 @@ from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.pages.terminal import ended, rich_report
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
+from probml.dataset.dataset import Data
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
@@ -287,8 +288,8 @@ def _levels(
     return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
 
 
-def _certificate(model, engine, how, held, levels, effective, failures, predictive, exchange,
-                 simulator) -> Certificate:
+def _certificate(model: Bound, engine: Engine, how: Any, held: Data, levels: Any, effective: Any,
+                 failures: Any, predictive: Any, exchange: Any, simulator: Any) -> Certificate:
     import pandas as pd
     from scipy.stats import chisquare
 

@@ -88,10 +88,10 @@ def _env(structure: Structure, child: str) -> tuple[Any, tuple[str, ...], dict[s
 def _by_input(structure: Structure, parameter: str, child: str, name: str) -> list[jax.Array]:
     program, takes, env = _env(structure, child)
 
-    def at(column):
+    def at(column: Any):
         shown = jnp.where(jnp.arange(env[name].shape[-1]) == column, env[name], 0.0)
 
-        def arguments(value):
+        def arguments(value: jax.Array):
             out = evaluate(program, *({**env, name: shown, parameter: value}[n] for n in takes))
             return jnp.concatenate([jnp.ravel(leaf) for leaf in out
                                     if jnp.issubdtype(leaf.dtype, jnp.floating)])
@@ -106,7 +106,7 @@ def _by_cell(structure: Structure, parameter: str, child: str) -> list[jax.Array
     program, takes, env = _env(structure, child)
     site = structure.sites[child]
 
-    def arguments(value):
+    def arguments(value: jax.Array):
         out = evaluate(program, *({**env, parameter: value}[n] for n in takes))
         tail = site.traits.argument_event
         cells = (site.layout(leaf, tail[key]) for key, leaf in zip(site.arguments, out, strict=True)

@@ -267,8 +267,8 @@ def _touching(structure: Structure, parameter: str, site: str, child: str) -> ja
     program, takes = structure.programs[child]
     specs = dict(zip(takes, program.in_avals, strict=True))
 
-    def at(state):
-        def arguments(value):
+    def at(state: int):
+        def arguments(value: jax.Array):
             env = {}
             for name, spec in specs.items():
                 real = jnp.issubdtype(spec.dtype, jnp.floating)

@@ -14,7 +14,7 @@ import numpy as np
 from probml.dataset import dataset
 from probml.dataset.checks import digits
 from probml.device import load
-from probml.device.rows import Known
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, planned
 from probml.engines.progress import Progress, in_threads
 from probml.errors import DataError, ModelError, Refusal
@@ -72,7 +72,7 @@ def all_of(
     double, host = jax.config.jax_enable_x64, jax.default_backend() == "cpu"
     judged, failures, workers = {}, {}, min(2, os.cpu_count() or 1) if host else 1
 
-    def refit_one(i):
+    def refit_one(i: int):
         try:
             with jax.enable_x64(double):  # this thread's, as the one's that asks
                 judged[i] = _fitted(engine, replace(problems[i], seed=seed + i), at[i], draws)
@@ -92,7 +92,7 @@ def _of_many(engine: Engine, problems: Sequence[Problem], found: Many, truth: Se
              draws: int) -> tuple[dict[int, Drawn], dict[int, str]]:
     """Of posteriors that were found together; those that are missing once more in double."""
 
-    def with_likelihoods(problems, values):
+    def with_likelihoods(problems: Sequence[Problem], values: Mapping[str, Any]):
         return {i: _with_log_likelihoods(problems[i].plan, each, truth[i], problems[i].rows,
                                          problems[i].known,
                                          found.chain) for i, each in values.items()}
@@ -159,7 +159,7 @@ def _values(engine: Engine, ran: _Ran, seed: int, draws: int) -> tuple[dict[str,
     return jax.device_get(found.draw(plan, known, draws, seed)), False
 
 
-def _with_log_likelihoods(plan: Plan, values: Mapping, truth: Mapping, rows, known: Known,
+def _with_log_likelihoods(plan: Plan, values: Mapping, truth: Mapping, rows: Rows, known: Known,
                           chain: bool) -> Drawn:
     """Draws with the log-likelihood of each, and of the true parameters where all are known."""
     own = {name: values[name] for name in plan.free}
@@ -177,5 +177,5 @@ def _with_log_likelihoods(plan: Plan, values: Mapping, truth: Mapping, rows, kno
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows) -> jax.Array:
+def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows: Rows) -> jax.Array:
     return jax.lax.map(lambda params: log_evidence(plan, params, known, rows), draws)

@@ -1,8 +1,9 @@
 """What lies inside rows at draws of what lies outside: unseen numbers, and what is computed."""
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ def row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarr
     draw: site → (chains, draws, n, *cells)."""
     lead = next(iter(draws.values())).shape[:2]
 
-    def flat(values):
+    def flat(values: Mapping[str, Any]):
         return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
                 for name, value in values.items()}
 

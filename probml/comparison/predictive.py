@@ -101,7 +101,7 @@ class _Estimator:
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
         from sklearn.base import clone
 
-        def at(index):
+        def at(index: np.ndarray):
             return self.rows.iloc[index] if hasattr(self.rows, "iloc") else self.rows[index]
 
         what = type(self.estimator).__name__

@@ -122,7 +122,7 @@ class Data(NamedTuple):
     def pattern(self) -> dict[str, str]:
         """Site → seen, part, torn (some vector of it is seen in part), likelihood or carried."""
 
-        def state(column):
+        def state(column: tables.Column):
             if column.likelihood is not None:
                 return "likelihood"
             if column.carried is not None:
@@ -222,15 +222,15 @@ class Data(NamedTuple):
         table, sites = self.table, self.structure.sites
         at = begins[:, None] + np.arange(steps)
 
-        def cut(name, array, axis):
+        def cut(name: str, array: np.ndarray, axis: int | None):
             return array[rows] if axis is None else np.moveaxis(
                 np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis
             )
 
-        def column(name, c):
-            parts = (leaf if leaf is None else cut(name, leaf, sites[name].time)
-                     for leaf in (c.values, c.seen, c.likelihood))
-            return tables.Column(*parts, c.torn)
+        def column(name: str, c: tables.Column):
+            seen, likely = (leaf if leaf is None else cut(name, leaf, sites[name].time)
+                            for leaf in (c.seen, c.likelihood))
+            return tables.Column(cut(name, c.values, sites[name].time), seen, likely, c.torn)
 
         inputs = {name: cut(name, array, 0 if name in self.structure.timed else None)
                   for name, array in table.inputs.items()}
@@ -244,7 +244,7 @@ class Data(NamedTuple):
         """Some of the rows, in this order, as often as they stand there; of a slice, nothing is
         copied."""
 
-        def at(array):
+        def at(array: np.ndarray | None) -> np.ndarray | None:
             return None if array is None else array[index]
 
         columns = {

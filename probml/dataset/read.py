@@ -170,7 +170,7 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
                 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
         words = f"an integer in 0 … {most}, its {site.traits.limit}"
 
-        def valid(values):
+        def valid(values: np.ndarray):
             return values <= most
 
     elif domain.checkable and (site.states is None or domain.ragged) and site.event == ():
@@ -179,7 +179,7 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
             lambda end: np.asarray(site.layout(jnp.asarray(end), 0)).reshape(site.cells)
         ) if site.rows else domain
 
-        def valid(values):
+        def valid(values: np.ndarray):
             return held.contains(site.valued(values))
 
     zero = ZERO.format(kind=site.kind) if site.rows and words == "positive" else arrays.UNSEEN

@@ -144,7 +144,7 @@ def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Cal
 def scattered(plan: Plan, name: str) -> bool:
     """Whether a row-wise site's spread is asked for: what a collapsed scale is judged against."""
     site = plan.structure.sites[name]
-    return (name in plan.rowwise and bool(site.traits.scatter) and site.family.event == 0
+    return (name in plan.rowwise and bool(site.traits.scatter) and site.traits.event == 0
             and name not in plan.carried)
 
 
@@ -173,7 +173,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
 
-    def cut(array, kind=None, shift=None):
+    def cut(array: np.ndarray, kind: np.dtype | None = None, shift: np.ndarray | None = None):
         array = array if index is None else array[index]
         out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
         _write(array, out[at : at + rows], shift)

@@ -455,7 +455,7 @@ def _volume(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray,
 def _volumes(plan: Plan, u: jax.Array, known: Known):
     """log |∂ parameters / ∂ u|, and of priors that are maximised in other coordinates (a Gamma of
     shape below 1) what is in them already."""
-    def total(u):
+    def total(u: jax.Array):
         params, volume = density.unflat(plan, u, known)
         more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
         return jnp.asarray(volume + more, u.dtype)

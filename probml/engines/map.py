@@ -225,13 +225,13 @@ class MAP(Engine):
         """The optimum, before diagnostics."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
-        def maximize_by_lbfgs(params):
+        def maximize_by_lbfgs(params: Mapping[str, jax.Array]):
             return by_lbfgs(self, problem, params)
 
         if self.optimizer is None and newton_pays(plan, known):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
 
-            def newton(params):
+            def newton(params: Mapping[str, jax.Array]):
                 found = by_newton(self, problem, params)
                 if found.status is not Status.MAX_ITERATIONS or self.steps is not None:
                     return found
@@ -259,7 +259,7 @@ class MAP(Engine):
                                          self.patience, self.prior, self.progress)
             return training.run(settings, problem, moved_from_start(problem, params, stuck))
 
-        def maximize_by_blocks(params):
+        def maximize_by_blocks(params: Mapping[str, jax.Array]):
             return by_blocks(self, problem,
                              params) if has_blocks(problem) else maximize_by_lbfgs(params)
 

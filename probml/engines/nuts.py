@@ -392,6 +392,6 @@ def unlikeness(begun: begin.Begin) -> float:
     return float(np.std(starts.value + 0.5 * (z**2).sum(0)))
 
 
-def _finite(trail) -> np.ndarray:
+def _finite(trail: np.ndarray) -> np.ndarray:
     trail = np.asarray(trail)
     return trail[np.isfinite(trail)]

@@ -182,7 +182,7 @@ class Progress:
         if self.bar is not None:
             self._show()
 
-    def __exit__(self, failed, *_):
+    def __exit__(self, failed: type[BaseException] | None, *_: object):
         with self._lock:
             self._ended.set()
             if self.bar is not None:

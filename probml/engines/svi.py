@@ -2,9 +2,9 @@
 gradients bring it."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,9 @@ from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
 from probml.posteriors.posterior import OWN
+
+if TYPE_CHECKING:
+    from numpyro.infer.svi import SVIState
 
 BLOCK = 500  # steps a device call
 KEPT = 2000  # draws of a guide that is the user's own
@@ -272,12 +275,12 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
     from numpyro.infer import SVI, Trace_ELBO, autoguide
     from numpyro.infer.initialization import init_to_value
 
-    def flat(rows, scale, known):
+    def flat(rows: Rows, scale: float, known: Known):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), frame.centre.shape))
         both = frame.transform(density.posterior(plan, known, rows, scale))
         numpyro.factor("density", density.differentiable(both)(z))
 
-    def named(rows, scale, known):
+    def named(rows: Rows, scale: float, known: Known):
         env = dict(known.given)
         for name in plan.free:
             site = plan.structure.sites[name]
@@ -285,7 +288,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
                 name, dist.ImproperUniform(density.domain(plan, name, env).support, (), site.shape)
             )
 
-        def both(params):
+        def both(params: Mapping[str, jax.Array]):
             return density.value_and_gradient(plan, lambda p: (p, 0.0), params, known, rows,
                                               scale=scale)
 
@@ -304,7 +307,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
     else:
         model, own = named, static.guide
 
-        def guide(rows, scale, known):
+        def guide(rows: Rows, scale: float, known: Known):
             return own()
 
     optimizer = numpyro.optim.optax_to_numpyro(static.optimizer)
@@ -312,22 +315,22 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows, key):
+def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows, key: jax.Array):
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
 
-def _prototype(svi: SVI, state, rows: Rows, known: Known) -> None:
+def _prototype(svi: SVI, state: "SVIState", rows: Rows, known: Known) -> None:
     """Let the guide learn its sites; what it draws is thrown away."""
     svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, done,
-             count):
+def _descend(plan: Plan, static: _Static, frame: Frame, state: "SVIState", known: Known,
+             rows: Rows, done: jax.Array, count: jax.Array):
     svi, _ = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
 
-    def once(i, carry):
+    def once(i: jax.Array, carry: tuple):
         state, losses = carry
         part, scale = rows, 1.0
         if static.batch:
@@ -341,7 +344,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _normal(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows):
+def _normal(plan: Plan, static: _Static, frame: Frame, state: "SVIState", known: Known, rows: Rows):
     """The guide's normal in unbounded coordinates: location, independent scales, factor."""
     svi, guide = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
@@ -371,13 +374,14 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, key):
+def _guided(plan: Plan, static: _Static, frame: Frame, state: "SVIState", known: Known, rows: Rows,
+            key: jax.Array):
     """Draws of the user's own guide."""
     svi, guide = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
     params = svi.get_params(state)
 
-    def draw_from_guide(key):
+    def draw_from_guide(key: jax.Array):
         handler = numpyro.handlers.trace(
             numpyro.handlers.substitute(numpyro.handlers.seed(guide, key), params)
         )

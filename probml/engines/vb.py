@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Summary
+from probml.device.rows import Known, Summary
 from probml.engines.conjugate import stochastic
 from probml.engines.conjugate.runs import Run, finished, initial_posteriors, runs
 from probml.engines.conjugate.sizes import concentrations, of_size
@@ -237,7 +237,7 @@ def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
     return out
 
 
-def _best(plan: Plan, run: Run, trail: np.ndarray, known, close: float) -> Outcome:
+def _best(plan: Plan, run: Run, trail: np.ndarray, known: Known, close: float) -> Outcome:
     """The restart of the highest bound, and what became of the others."""
     status, value = np.asarray(run.status), np.asarray(run.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)

@@ -81,7 +81,7 @@ class Estimator(Portable, BaseEstimator):
         state = super().__getstate__()
         return {name: state[name] for name in state if name not in ROWS}  # rows are in no file
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]):
         super().__setstate__(state)
         if "fit_" in vars(self):
             self.fit_ = self.fit_  # which knows its estimator again
@@ -91,27 +91,27 @@ class Estimator(Portable, BaseEstimator):
     def _model(self, k: int) -> Model:
         raise NotImplementedError
 
-    def _data(self, X) -> dict[str, Any]:
+    def _data(self, X: Any) -> dict[str, Any]:
         return {"x": X}
 
-    def _take(self, X, reset: bool):
+    def _take(self, X: Any, reset: bool):
         return self._numbers(X, reset)
 
-    def _start(self, X, labels) -> dict[str, Any]:
+    def _start(self, X: Any, labels: Any) -> dict[str, Any]:
         """Starting values of parameters for iterative engines."""
         return {}
 
-    def _hyper(self, data: Mapping, weights, further: bool = False) -> dict[str, Any]:
+    def _hyper(self, data: Mapping, weights: Any, further: bool = False) -> dict[str, Any]:
         """Values of the prior's own sites, measured on the rows; `further`: these come beside those
         before."""
         return {}
 
-    def _doubt(self, X) -> list[str]:
+    def _doubt(self, X: Any) -> list[str]:
         """What a user should know of these rows: notes for `status`; what is wrong more likely than
         not is a warning as well."""
         return []
 
-    def _together(self, others) -> dict[str, Any]:
+    def _together(self, others: Any) -> dict[str, Any]:
         """As `_hyper`, of the rows of this estimator and of others."""
         return {}
 
@@ -125,7 +125,7 @@ class Estimator(Portable, BaseEstimator):
             return int(given or 0)
         return whole_seed(given, verb or type(self).__name__)
 
-    def _numbers(self, X, reset: bool) -> np.ndarray:
+    def _numbers(self, X: Any, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
         try:
             out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
@@ -156,7 +156,7 @@ class Estimator(Portable, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         return f"column {index}" if names is None else f"column '{names[index]}'"
 
-    def _weigh(self, X, sample_weight):
+    def _weigh(self, X: Any, sample_weight: Any):
         """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were
         not there."""
         if sample_weight is None:
@@ -182,7 +182,8 @@ class Estimator(Portable, BaseEstimator):
         em = EM(prior=bool(self.prior), **given)
         return (Exact(), em) if self.prior and complete else (em,)
 
-    def _infer(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+    def _infer(self, model: Model, data: Mapping, weights: Any, start: Mapping,
+               complete: bool) -> Fit:
         """The Fit by the first engine that does not refuse."""
         ladder, seed = self._ladder(complete), self._seed()
         if start and {name for name, site in model.structure.nodes(data=True)
@@ -317,11 +318,11 @@ class Estimator(Portable, BaseEstimator):
 
     # Answers
 
-    def _asked(self, X) -> dict[str, Any]:
+    def _asked(self, X: Any) -> dict[str, Any]:
         check_is_fitted(self, "fit_")
         return self._data(self._take(X, reset=False))
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any):
         """p(class or component | row), shape (n, k); a row with nothing observed gets the prior."""
         data = self._asked(X)
         return self.fit_.predict_proba(data, self._target, plug_in=self._averages())
@@ -350,14 +351,14 @@ def absent(verb: str, instead: str) -> property:
     return property(none, doc=f"There is none: {instead}.")
 
 
-def rows(X, kept):
+def rows(X: Any, kept: Any):
     """Some rows of an array or a DataFrame."""
     if kept is None:
         return X
     return X.iloc[kept] if hasattr(X, "iloc") else X[kept]
 
 
-def _first_text(X) -> str | None:
+def _first_text(X: Any) -> str | None:
     """Where X first holds text, in words."""
     array = X.to_numpy(dtype=object) if hasattr(X, "to_numpy") else np.asarray(X, dtype=object)
     if array.ndim != 2:
@@ -400,7 +401,7 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
-def remember(estimator: Any, fit: Fit, data: Mapping, weights) -> None:
+def remember(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
     """Hold on to few rows that were fitted, until further ones come, or the estimator is pickled or
     saved: where what they show depends on the point, further rows go on from what these are
     expected to show, which is asked for then."""
@@ -410,7 +411,7 @@ def remember(estimator: Any, fit: Fit, data: Mapping, weights) -> None:
     estimator._first = (fit, data, weights) if few and steps else None
 
 
-def goes_on(estimator: Estimator, first: Callable[[], tuple] | None = None) -> Fit:
+def goes_on(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
     """The fit of an estimator, from which further rows go on by steps.
 
     Args:

@@ -78,7 +78,7 @@ def sizes(low: int) -> Rule:
     """A whole number from `low` on, or several of them to choose among."""
     words, valid = integer(low)
 
-    def all_valid(value):
+    def all_valid(value: Any):
         several = isinstance(value, range | list | tuple) or (isinstance(value, np.ndarray)
                                                               and value.ndim == 1)
         return several and len(value) > 0 and all(map(valid, value))
@@ -109,7 +109,7 @@ def several(words: str = "names") -> Rule:
 def numbers(low: float) -> Rule:
     """A number above `low`, or an array of such."""
 
-    def valid(value):
+    def valid(value: Any):
         try:
             array = np.asarray(value)
             if array.dtype.kind not in "biufO":  # dates have numbers too

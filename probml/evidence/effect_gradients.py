@@ -16,14 +16,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.evidence import effect_modes
 from probml.evidence import effects as exact
 from probml.evidence.passes import returned
 from probml.factors.effects import curved as curved_effects
 from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
-from probml.factors.effects.messages import Two
+from probml.factors.effects.messages import Information, Two
 from probml.plan.plan import Plan
 
 
@@ -49,8 +49,8 @@ def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
     at = eliminated_effects.eliminated(effects.prior(plan, point(u)[0], known), told, noise, own)
     places, share = effect_modes.spread(at, plan.groupings[0].nodes)
 
-    def chunk(rows):
-        def logs(u):
+    def chunk(rows: Chunk):
+        def logs(u: jax.Array):
             params = point(u)[0]
             found = effects.prior(plan, params, known)
             return curved_effects.member_logs(plan, params, known, rows,
@@ -58,7 +58,7 @@ def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
 
         return jax.vjp(logs, u)
 
-    def after(logs):
+    def after(logs: jax.Array):
         return jax.value_and_grad(lambda logs: effect_modes.summed(logs, share))(logs)
 
     value, gradient, _ = returned(chunk, rows, after)
@@ -70,22 +70,22 @@ def _laplace(plan: Plan, point: Callable, u: Any, known: Known,
     own = effects.proper(plan)
     noise, told = effect_modes.mode(plan, point(u)[0], known, rows.total)
 
-    def prior(u):
+    def prior(u: jax.Array):
         return effects.prior(plan, point(u)[0], known)
 
-    def chunk(rows):
-        def information(both):
+    def chunk(rows: Chunk):
+        def information(both: tuple[jax.Array, Two]):
             u, noise = both
             return curved_effects.information(plan, point(u)[0], known, rows,
                                               effects.point_at(plan, prior(u), noise))
 
         return jax.vjp(information, (u, noise))
 
-    def laplace_log(both, told):
+    def laplace_log(both: tuple[jax.Array, Two], told: Information):
         u, noise = both
         return eliminated_effects.at_mode(prior(u), told, noise, own).log
 
-    def after(told):
+    def after(told: Information):
         value, (outer, share) = jax.value_and_grad(laplace_log, (0, 1))((u, noise), told)
         return (value, outer), share
 
@@ -100,15 +100,15 @@ def _along(plan: Plan, point: Callable, u: Any, known: Known, rows: Rows, noise:
            way: Two) -> Any:
     """∂ ⟨way, b⟩ / ∂u at ε held still."""
 
-    def prior(u):
+    def prior(u: jax.Array):
         return effects.prior(plan, point(u)[0], known)
 
-    def chunk(rows):
+    def chunk(rows: Chunk):
         return jax.vjp(lambda u: curved_effects.slopes(
             plan, point(u)[0], known, rows, effects.point_at(plan, prior(u), noise)), u)
 
-    def after(slope):
-        def inner(u, slope):
+    def after(slope: dict[str, jax.Array]):
+        def inner(u: jax.Array, slope: dict[str, jax.Array]):
             here, there = (effects.point_at(plan, prior(u), step)
                            for step in (jax.tree.map(jnp.zeros_like, way), way))
             return sum(jnp.vdot(slope[name], there[name] - here[name]) for name in slope)

@@ -80,11 +80,11 @@ def both_ways(plan: Plan, point: Callable, u: Any, known: Known,
     point(u)), its gradient in u without what goes through rows), and that."""
     noise = reference(plan, point(u)[0], known, total)
 
-    def chunk(rows):
+    def chunk(rows: Chunk):
         return jax.vjp(lambda u: _effects_information(plan, point(u)[0], known, rows, noise), u)
 
-    def outside(told):
-        def marginal_log(u, told):
+    def outside(told: Information):
+        def marginal_log(u: jax.Array, told: Information):
             found = effects.prior(plan, point(u)[0], known)
             return eliminated_effects.eliminated(found, told, noise, effects.proper(plan)).log
 

@@ -71,12 +71,12 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         value, back = function(chunk)
         return value, lambda share: back(share)[:1]
 
-    def evidence_of(logs, total):
+    def evidence_of(logs: list[jax.Array], total: jax.Array):
         return total_evidence(
             plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
         )
 
-    def rest(total):
+    def rest(total: jax.Array):
         value, (posteriors, share) = jax.value_and_grad(evidence_of, (0, 1))(logs, total)
         return (value, posteriors, share), share
 
@@ -120,7 +120,7 @@ def gathered(plan: Plan, params: Mapping, known: Known, total: jax.Array, statis
     natural = naturals(plan, params, known) if natural is None else natural
     outer = global_factors(plan, params, known)
 
-    def evidence_of(logs):
+    def evidence_of(logs: list[jax.Array]):
         return total_evidence(
             plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
         )
@@ -134,7 +134,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
     """chunk → (Σ log evidence, its cotangent → (statistics, responsibilities of the states))."""
 
     def chunk(rows: Chunk):
-        def logs(params):
+        def logs(params: Mapping[str, jax.Array]):
             return {name: rowwise_logs(plan, params, known, rows, name) for name in plan.rowwise}
 
         taps = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
@@ -144,7 +144,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
             taps = jax.tree.map(lambda mean, at: jnp.where(mean == at, 0.0, mean - at),
                                 settings.mean(logs), logs(params))
 
-        def total(natural, taps):
+        def total(natural: Mapping[str, Any], taps: Mapping[str, jax.Array]):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
         if not plan.latents:
@@ -154,7 +154,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
         value, back = with_vjp(total)(natural, taps | messages)
 
-        def pull_back(share):
+        def pull_back(share: jax.Array):
             statistics, taps = back(share)
             weights = {name: taps.pop(name) for name in messages}
             found = integrated.statistics(plan, params, known, rows, middle, weights)
@@ -172,7 +172,7 @@ def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Calla
     if expected.effects is not None:
         alone, held = function, {plan.effects[0]: expected.effects}
 
-        def function(chunk, taps):
+        def function(chunk: Chunk, taps: Mapping[str, jax.Array]):
             return alone(chunk, {**taps, **held})
 
     if anchor is None:
@@ -200,10 +200,10 @@ def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
     if squares:
         plan = dataclasses.replace(plan, rowwise=())
     sites = plan.structure.sites
-    blank = {name: sites[name].family.zero(leaf)
+    blank = {name: sites[name].traits.zero(leaf)
              for name, leaf in naturals(plan, params, known).items()}
 
-    def chunk(rows):
+    def chunk(rows: Chunk):
         if not plan.pooled:
             return (jnp.zeros(()), blank), rows.weights.sum()
         found = value_and_gradient(
@@ -322,7 +322,7 @@ def returned(function: Callable, rows: Rows, outer: Callable,
         summed, *own = back(share)
         return found, summed, jax.tree.map(lambda leaf: leaf[None], own)
 
-    def both(chunk, share=None):
+    def both(chunk: Chunk, share: jax.Array | None = None):
         value, back = function(chunk)
         summed, *own = back(jnp.ones_like(value) if share is None else share)
         return (value, summed) if share is None else summed, own

@@ -22,6 +22,7 @@ from probml.latents import coordinates
 from probml.latents.coordinates import LOG_TWO_PI
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
+from probml.structure.site import Site
 
 
 def shapes(plan: Plan, rows: Resident) -> dict[str, tuple[int, ...]]:
@@ -70,7 +71,8 @@ def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         plain = site.domain.fixed and any(p in plan.variables or p in plan.hidden
                                           for p in site.parents)
 
-        def enter_row(varying, u, x, seen, name=name, site=site, plain=plain):
+        def enter_row(varying: Mapping[str, jax.Array], u: jax.Array, x: jax.Array,
+                      seen: jax.Array, name: str = name, site: Site = site, plain: bool = plain):
             value, volume = coordinates.enter(plan.structure, name, {**fixed, **varying}, u, x,
                                               seen, plain)
             return site.collect(value, 1)[0], volume
@@ -96,7 +98,7 @@ def values(plan: Plan, params: Mapping, known: Known, rows: Resident,
            u: jax.Array) -> dict[str, jax.Array]:
     """The values of the carried sites at a vector of their coordinates, (chunks, b, *cells)."""
 
-    def chunk_values(chunk):
+    def chunk_values(chunk: Chunk):
         found, _ = enter(plan, params, known, chunk, own(chunk))
         return {name: found.values[name] for name in plan.carried}
 

@@ -44,10 +44,11 @@ def derivatives(plan: Plan, point: Callable, c: jax.Array, known: Known, rows: C
 
 def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows: Chunk,
         scale: float | jax.Array) -> Derivatives:
-    def row_derivatives(varying, x, seen, weight):
+    def row_derivatives(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+                        weight: jax.Array):
         entering, log = _through(plan, name, point, c, known, varying, x, seen)
 
-        def value(eta):
+        def value(eta: jax.Array):
             return jnp.where(weight > 0, scale * weight * jnp.where(weight > 0, log(eta), 0.0), 0.0)
 
         eta, slope = value_and_gradient(lambda c: entering(c).reshape(()))(c)
@@ -69,12 +70,12 @@ def _through(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known,
     line → the log density, all else as at c."""
     site, (argument,) = plan.structure.sites[name], entered(plan, name)
 
-    def env(c):
+    def env(c: jax.Array):
         return {**environment(plan, point(c), known), **varying}
 
     fixed = plan.structure.arguments(name, env(c))
 
-    def log(eta):
+    def log(eta: jax.Array):
         held = {**fixed, argument: eta.reshape(fixed[argument].shape)}
         return log_density(plan.structure, site, {
             **env(c), SETTING: lambda _: [held[a] for a in site.arguments]}, x, seen)
@@ -94,7 +95,8 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
     """
     (name,) = plan.rowwise
 
-    def row_curvature(varying, x, seen, weight):
+    def row_curvature(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+                      weight: jax.Array):
         entering, log = _through(plan, name, point, c, known, varying, x, seen)
         bent = -weight * jnp.diagonal(jax.jacfwd(gradient(
             lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(entering(c).reshape(-1)))
@@ -124,16 +126,17 @@ def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c
     site, argument = plan.structure.sites[name], entering.argument
     numbers, places = np.array(entering.numbers), np.array(entering.places)
 
-    def row_hessian(varying, x, seen, q):
-        def env(c):
+    def row_hessian(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+                    q: jax.Array):
+        def env(c: jax.Array):
             return {**environment(plan, point(c), known), **varying}
 
-        def of(c):
+        def of(c: jax.Array):
             return plan.structure.arguments(name, env(c))[argument]
 
         fixed, here = plan.structure.arguments(name, env(c)), of(c)
 
-        def value(eta):
+        def value(eta: jax.Array):
             held = {**fixed, argument: here.reshape(-1).at[numbers].set(eta).reshape(here.shape)}
             log = row_log(plan, name, {**env(c), SETTING: lambda _: [held[a] for a in
                                                                      site.arguments]}, x, seen)

@@ -77,7 +77,7 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     found = jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
                          over(plan, params, known, group, at))
     found = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
-    steps = rows.steps
+    steps = rows.along
     spread = jnp.repeat(weight, steps.blocks, 0)
     spread = jnp.broadcast_to(spread, (steps.length, *spread.shape)).reshape(-1, *weight.shape[1:])
     if steps.rows.weights is not None:
@@ -104,8 +104,8 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
     """The second moments of a group that takes nothing of rows, over steps and rows: leaves
     (*states, ...)."""
 
-    def totals_of(middle, path):
-        steps = rows.steps
+    def totals_of(middle: Middle, path: Path):
+        steps = rows.along
         first = starts(steps, len(path.weight))
         before = shifted(previous, steps, path.mean - middle.state)
         return Totals(
@@ -169,7 +169,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Midd
     statistics."""
     structure = plan.structure
 
-    def expected_gain(env, middle, found):
+    def expected_gain(env: Mapping[str, jax.Array], middle: Middle, found: Totals):
         total = sum((_gain_below(structure, group, name, env, middle.state, old, found.below[name])
                      for name, old in middle.below.items()), start=jnp.zeros(()))
         total += chain_gains.moves_gain(linear_chain.moves(structure, group, env), middle.moves,
@@ -192,15 +192,16 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
              path: Path, origin: Mapping) -> jax.Array:
     """The same over the point `origin` from the beliefs of a chunk of rows, of a group that takes
     something of rows or steps: what takes nothing is added up first."""
-    structure, steps = plan.structure, rows.steps
+    structure, steps = plan.structure, rows.along
     moving = varying(plan, known, steps, group.names)
 
-    def expected_gain(env, past, path):
+    def expected_gain(env: Mapping[str, jax.Array], past: Mapping[str, jax.Array], path: Path):
         total, count = jnp.zeros(()), len(path.weight)
         for name in linear_chain.emission_sites(group):
             own = varying(plan, known, steps, (name,))
 
-            def seen(along, x, mask, *found, name=name):
+            def seen(along: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
+                     *found: Any, name: str = name):
                 some = steps.rows._replace(values={name: x},
                                            seen={} if mask is None else {name: mask})
                 state = found[1][0]
@@ -211,7 +212,9 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
             total += _sum_over_steps(seen, own, steps.rows.values[name], steps.rows.seen.get(name),
                                      path.weight, path.mean, path.covariance)
 
-        def transition_gain(along, weight, before, later, spread_before, spread_later, across):
+        def transition_gain(along: Mapping[str, jax.Array], weight: jax.Array, before: jax.Array,
+                            later: jax.Array, spread_before: jax.Array, spread_later: jax.Array,
+                            across: jax.Array):
             old = linear_chain.moves(structure, group, {**past, **along})
             new = linear_chain.moves(structure, group, {**env, **along})
             noise = _noise(old, before, later, spread_before, spread_later, across)
@@ -219,7 +222,8 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
                 weight, before - before[0], noise.mean, spread_before, noise.covariance,
                 noise.across))
 
-        def initial_gain(along, weight, mean, spread):
+        def initial_gain(along: Mapping[str, jax.Array], weight: jax.Array, mean: jax.Array,
+                         spread: jax.Array):
             old = linear_chain.first(structure, group, {**past, **along})
             new = linear_chain.first(structure, group, {**env, **along})
             return chain_gains.moves_gain(new, old, old.offset,
@@ -265,7 +269,7 @@ def _walked(plan: Plan, fixed: tuple[dict, ...], group: Group, function: Callabl
     `axis` on."""
     reach = plan.reach(group)
 
-    def at(states, more):
+    def at(states: tuple, more: tuple):
         own = dict(zip(reach, states, strict=True))
         return function(*({**env, **own} for env in fixed), *more)
 

@@ -15,6 +15,7 @@ from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.jaxpr.levels import Level
 from probml.latents.chains import linear_chain
+from probml.latents.latent import Group
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
@@ -33,7 +34,7 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in known.spread:
         site = plan.structure.sites[name]
-        if not any(site.uses.get(a) for a in site.family.scatter):
+        if not any(site.uses.get(a) for a in site.traits.scatter):
             continue
         if name in plan.rowwise:
             first = jax.tree.map(lambda leaf: leaf[:1], rows.first._replace(steps=None))
@@ -50,7 +51,7 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
             arguments, floor = argument_table(plan, params, known, name), jnp.sqrt(eps)
         # a constant column has no spread of its own
         away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)
-        found |= ~jnp.all(site.family.smallest(arguments) > floor
+        found |= ~jnp.all(site.traits.smallest(arguments) > floor
                           * jnp.where(known.spread[name] > 0, known.spread[name], away))
     return found
 
@@ -152,10 +153,11 @@ def has_diffuse_start(plan: Plan, params: Mapping, known: Known, rows: Rows) -> 
     structure = plan.structure
     for group in (group for group in plan.latents if plan.timed(group)):
         names = (*group.names, *linear_chain.emission_sites(group))
-        own = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.steps,
+        own = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.along,
                                                        names).items()}
 
-        def share(env, group=group, own=own):
+        def share(env: Mapping[str, jax.Array], group: Group = group,
+                  own: Mapping[str, jax.Array] = own):
             spread = linear_chain.first(structure, group, {**env, **own}).covariance
             sight = linear_chain.sight(structure, group, {**env, **own})
             if not 0 < len(sight.variance) < len(spread):

@@ -21,7 +21,7 @@ from probml.factors.naturals import environment, group_environment, over_states,
 from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
 from probml.latents.chains import linear_chain
-from probml.latents.latent import Group, Moments
+from probml.latents.latent import Group, Moments, Seen
 from probml.latents.quadrature import again
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -72,7 +72,8 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     fixed, reach = environment(plan, params, known), plan.reach(group)
     size = len(rows.weights)
 
-    def draw_row(varying, seen, chosen, key):
+    def draw_row(varying: Mapping[str, jax.Array], seen: Seen, chosen: Mapping[str, jax.Array],
+                 key: jax.Array):
         env = {**fixed, **varying}
         for name, state in chosen.items():
             site = plan.structure.sites[name]
@@ -157,7 +158,8 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
             continue
         found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
 
-        def group_statistics(middle, weight, found, seen=seen, group=group):
+        def group_statistics(middle: Any, weight: jax.Array, found: Any, seen: Seen = seen,
+                             group: Group = group):
             return group.kind.statistics(plan.structure, group, middle, weight, seen, found)
 
         for _ in plan.reach(group):
@@ -178,7 +180,8 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
             continue
         reach = plan.reach(group)
 
-        def at(states, middle, found, group=group, reach=reach):
+        def at(states: tuple, middle: Any, found: Any, group: Group = group,
+               reach: tuple[str, ...] = reach):
             env = {**fixed, **dict(zip(reach, states, strict=True))}
             return group.kind.pooled(plan.structure, group, middle, env, found)
 
@@ -227,7 +230,8 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
     varying = {g.name: _varying(plan, known, rows, g) for g in groups}
     seen = {g.name: _seen(plan, rows, g) for g in groups}
 
-    def average_row(own, varying, seen, means):
+    def average_row(own: Mapping[str, jax.Array], varying: Mapping[str, Mapping[str, jax.Array]],
+                    seen: Mapping[str, Seen], means: Mapping[str, jax.Array]):
         def over(env: dict, left: tuple[Group, ...]) -> jax.Array:
             if not left:
                 return function(env)
@@ -235,7 +239,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
             found = group.kind.conditional(plan.structure, group, {**env, **varying[group.name]},
                                            seen[group.name])
 
-            def at(flat):
+            def at(flat: jax.Array):
                 return over({**env, **{latent: sites[latent].place(value) for latent, value
                                        in split(plan, group, flat).items()}}, left[1:])
 
@@ -246,7 +250,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
             # far out, where nothing is, what is computed may have no end
             return jnp.tensordot(found.weights, jnp.where(live, values, 0.0), 1)
 
-        def at(states, means):
+        def at(states: tuple, means: Mapping[str, jax.Array]):
             env = {**fixed, **own, **dict(zip(scope, states, strict=True))}
             for group in timed:
                 env |= linear_chain.placed(plan.structure, group, means[group.name])
@@ -278,8 +282,8 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                       f"latent and independent, and its mean can be computed over one of them at a "
                       f"time. {how}")
 
-    def row_expectation(own, varying, seen):
-        def at(*states):
+    def row_expectation(own: Mapping[str, jax.Array], varying: Mapping[str, jax.Array], seen: Seen):
+        def at(*states: tuple):
             env = {**fixed, **own, **varying, **dict(zip(scope, states, strict=True))}
             return hidden_cells.expectation(plan.structure, group, env, seen, function, hidden)
 
@@ -310,10 +314,10 @@ def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
     """function(env, seen[, found]) of every row and state: leaves (b, *states, ...)."""
     fixed, reach = group_environment(plan, params, known), plan.reach(group)
 
-    def row_values(varying, seen, found):
+    def row_values(varying: Mapping[str, jax.Array], seen: Seen, found: Any):
         more = () if found is None else (found,)
 
-        def at(states, more):
+        def at(states: tuple, more: tuple):
             return function({**fixed, **varying, **dict(zip(reach, states, strict=True))}, seen,
                             *more)
 

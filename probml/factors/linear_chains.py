@@ -83,9 +83,9 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     paths = over(plan, params, known, group, at)  # (*states, T, D, M)
     for i in range(len(reach)):
         index = jnp.repeat(jnp.broadcast_to(states[reach[i]], rows.weights.shape),
-                           rows.steps.blocks)
+                           rows.along.blocks)
         paths = jnp.take_along_axis(paths, index.reshape(*(1,) * (paths.ndim - 1), -1), 0)[0]
-    flat = rows.steps.folded(steps_first(paths))  # (rows, time, D)
+    flat = rows.along.folded(steps_first(paths))  # (rows, time, D)
     return {name: _cells(plan, name, value) for name,
             value in split_latents(plan, group, flat).items()}
 
@@ -165,7 +165,7 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     """What the filter takes at one state of the discrete sites beside a group; log volumes of what
     is seen, (rows,); and the states that are its 0, (D, lanes or 1): where each row is expected to
     begin, so that a level far from 0 keeps its digits."""
-    steps, size = rows.steps, len(rows.weights)
+    steps, size = rows.along, len(rows.weights)
     begin, moves, sight, tilts = _programs(plan, env, known, rows, group)
     value, masks = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
     which, given, shown = _given(plan, steps, size, group)
@@ -229,7 +229,7 @@ def _joined(one: Numbers, other: Numbers) -> Numbers:
 def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group) -> tuple:
     """The first states, moves, and what is seen of a step, of every step; averaged over settings of
     `env`, with what the mean has beside them, else None."""
-    structure, steps = plan.structure, rows.steps
+    structure, steps = plan.structure, rows.along
     own = varying(plan, known, steps, group.names)
     begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
     below = varying(plan, known, steps, linear_chain.emission_sites(group))
@@ -263,7 +263,8 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
     moved = jnp.repeat(led[:, None], size, 1)
     zero = jnp.zeros((len(log), size), log.dtype)
 
-    def numbers(slope, offset, log, seen) -> Numbers:
+    def numbers(slope: jax.Array, offset: jax.Array, log: jax.Array,
+                seen: jax.Array | None) -> Numbers:
         value = jnp.broadcast_to(-offset, (count, offset.shape[1]))
         return Numbers(value, slope, jnp.ones_like(log), log, seen)
 
@@ -291,8 +292,8 @@ def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,
         there = averaged.moves(plan.structure, group, at).moves
         return there.slope - here.slope, there.offset - here.offset
 
-    found = _led(gap, env, varying(plan, known, rows.steps, group.names))
-    return _to_lanes(rows.steps, found[0]), _to_lanes(rows.steps, found[1])
+    found = _led(gap, env, varying(plan, known, rows.along, group.names))
+    return _to_lanes(rows.along, found[0]), _to_lanes(rows.along, found[1])
 
 
 def _seen(plan: Plan, steps: Steps, count: int, group: Group,

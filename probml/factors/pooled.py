@@ -12,6 +12,7 @@ from probml.elimination.factor import Factor
 from probml.families.marginal_normal import Unseen
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
+from probml.structure.site import Site
 
 SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
 
@@ -22,14 +23,14 @@ def _seen(plan: Plan, rows: Chunk, name: str) -> jax.Array | None:
 
 def at_level(plan: Plan, rows: Chunk, name: str) -> Chunk:
     """The rows that a site's own factor has: those of the data, or their steps."""
-    return rows.steps.rows if name in plan.steps else rows
+    return rows.along.rows if name in plan.steps else rows
 
 
-def _log_densities(site, natural: Any, x: jax.Array, seen: jax.Array | None,
+def _log_densities(site: Site, natural: Any, x: jax.Array, seen: jax.Array | None,
                    unseen: Unseen | None) -> jax.Array:
     """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates
     out."""
-    return site.family.log_density(natural, x, seen) if unseen is None else site.family.log_density(
+    return site.traits.log_density(natural, x, seen) if unseen is None else site.traits.log_density(
         natural, x, seen, unseen
     )
 
@@ -75,7 +76,7 @@ def _picked(plan: Plan, natural: Any, rows: Chunk, name: str, sliced: list[str])
              for p in parents]
     shape = [sizes[i] for i in order]
 
-    def flat(leaf):
+    def flat(leaf: jax.Array):
         leaf = jnp.transpose(leaf, (*order, *range(len(parents), leaf.ndim)))
         return leaf.reshape(math.prod(shape), *leaf.shape[len(parents) :])
 
@@ -105,11 +106,11 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
         arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes]
                      for a, v in arguments.items()}
     x = x.astype(jnp.result_type(float))
-    if not sliced and site.family.predictive_sum is not None and x.ndim == 2:
+    if not sliced and site.traits.predictive_sum is not None and x.ndim == 2:
         flat = {a: v.reshape(-1, v.shape[-1]) for a, v in arguments.items()}
-        value = site.family.predictive_sum(flat, x, seen)
+        value = site.traits.predictive_sum(flat, x, seen)
         if value is not None:
             return Factor(value.reshape(len(x), *(plan.variables[p].states for p in scope)), scope)
     x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
                for v in (x, seen))
-    return Factor(site.family.predictive(arguments, x, seen).sum(-1), scope)
+    return Factor(site.traits.predictive(arguments, x, seen).sum(-1), scope)

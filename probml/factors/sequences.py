@@ -127,7 +127,7 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
     outer, k = [sizes[n] for n in scope], [sizes[n] for n in names]
     lanes, length = rows * steps.blocks, steps.length
 
-    def placed(array, per_row):
+    def placed(array: jax.Array, per_row: bool):
         """(lead, ...) → (L or 1, M or 1, ...)."""
         if len(array) == 1 and lanes * length > 1:
             return array[None]
@@ -259,12 +259,12 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
     lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
     left = None if less is None else _left(steps, rows)
 
-    def emit(shared, told, own, fixed):
+    def emit(shared: list, told: list, own: Any, fixed: Any):
         (shared, less), (fixed, left) = shared, fixed
         log = emissions(plan, emitted(shared, told, own, fixed), size, lanes)
         return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)
 
-    def cut(leaf):
+    def cut(leaf: jax.Array):
         return leaf.reshape(count, -1, *leaf.shape[1:])
 
     initial, transition = tables(plan, moves, steps, rows)
@@ -280,7 +280,7 @@ def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], st
     """`factor` of steps whose own factors are there."""
     alone = [len(f.log) == 1 for f in factors]
 
-    def emitted(shared, told, own, fixed):
+    def emitted(shared: list, told: list, own: Any, fixed: Any):
         held = {True: iter(shared), False: iter(own[0])}
         return [Factor(next(held[all_]), f.names) for all_, f in zip(alone, factors, strict=True)]
 

@@ -53,7 +53,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
         def natural(value: jax.Array) -> dict:
             here = {**env, group.name: sites[group.name].place(value)}
-            return {name: sites[name].family.natural(structure.cells(name, here), 0.0)
+            return {name: sites[name].traits.natural(structure.cells(name, here), 0.0)
                     for name in below}
 
         return found[1], jax.vmap(natural)(found[0])
@@ -70,7 +70,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     for name in below:
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[lead:]), natural[name])
         x, seen = cells(sites[name], rows.values[name]), rows.seen.get(name)
-        total = total + sites[name].family.log_density(
+        total = total + sites[name].traits.log_density(
             flat, x, None if seen is None else cells(sites[name], seen))
     total = jnp.broadcast_to(total, (len(rows.weights), total.shape[1]))
     return _summed(total.reshape(len(total), *logs.shape[:-1], nodes), rows.weights)

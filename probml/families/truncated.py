@@ -74,7 +74,7 @@ class Truncated(dist.Distribution):
     def variance(self):
         return self.of.variance
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         dtype = jnp.result_type(self.loc, float)
         q = jax.random.uniform(key, (*sample_shape, *self.batch_shape), dtype,
                                minval=jnp.finfo(dtype).tiny)
@@ -92,7 +92,7 @@ class TruncatedNormal(Truncated):
     Cost: 40 exponentials a density, as often for each of STEPS steps of Newton a draw.
     """
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         tail, sides = self._tail(), self._sides()
         u = jnp.where(tail.use, tail.sign * (value - tail.end) / self.scale, 0.0)
         z = jnp.where(tail.use, 0.0, (value - self.loc) / self.scale)
@@ -113,7 +113,7 @@ class TruncatedNormal(Truncated):
         return self.scale**2 * jnp.where(tail.use, _moments(tail.near, tail.width)[2],
                                          sides.variance)
 
-    def icdf(self, q):
+    def icdf(self, q: jax.Array):
         """The value below which a share q lies."""
         tail, sides = self._tail(), self._sides()
         counted = jnp.where(tail.sign > 0, q, 1.0 - q)  # from the nearest end
@@ -154,7 +154,7 @@ class Symmetric(Truncated):
     lengths count from it.
     """
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         turned = self._turned()
         u = turned.sign * (value - turned.end) / self.scale
         z = turned.sign * (value - self.loc) / self.scale
@@ -162,7 +162,7 @@ class Symmetric(Truncated):
         inside = self._log_density_at(turned.first, turned.last, jnp.where(turned.use, 0.0, z))
         return jnp.where(turned.use, beyond, inside) - jnp.log(self.scale)
 
-    def icdf(self, q):
+    def icdf(self, q: jax.Array):
         """The value below which a share q lies."""
         turned = self._turned()
         counted = jnp.where(turned.sign > 0, q, 1.0 - q)  # from the first end
@@ -202,16 +202,16 @@ class Symmetric(Truncated):
 class TruncatedLaplace(Symmetric):
     """exp(−|x − loc| / scale) between ends; beyond its middle exponential."""
 
-    def _beyond(self, near, width, u):
+    def _beyond(self, near: jax.Array, width: jax.Array, u: jax.Array):
         return -u - _log_left(width)
 
-    def _log_density_at(self, first, last, z):
+    def _log_density_at(self, first: jax.Array, last: jax.Array, z: jax.Array):
         return -jnp.abs(z) - jnp.log(-jnp.expm1(first) - jnp.expm1(-last))
 
-    def _length(self, near, width, q):
+    def _length(self, near: jax.Array, width: jax.Array, q: jax.Array):
         return -jnp.log1p(q * jnp.expm1(-width))
 
-    def _place(self, first, last, q):
+    def _place(self, first: jax.Array, last: jax.Array, q: jax.Array):
         below = (1.0 - q) * jnp.exp(first) + q * (2.0 - jnp.exp(-last))
         above = (1.0 - q) * (2.0 - jnp.exp(first)) + q * jnp.exp(-last)
         return jnp.where(below < above, jnp.log(below), -jnp.log(above))
@@ -220,20 +220,20 @@ class TruncatedLaplace(Symmetric):
 class TruncatedLogistic(Symmetric):
     """1 / cosh²((x − loc) / 2 scale) between ends."""
 
-    def _beyond(self, near, width, u):
+    def _beyond(self, near: jax.Array, width: jax.Array, u: jax.Array):
         return (-u + 2.0 * log_sigmoid(near + u) - log_sigmoid(near) - log_sigmoid(near + width)
                 - _log_left(width))
 
-    def _log_density_at(self, first, last, z):
+    def _log_density_at(self, first: jax.Array, last: jax.Array, z: jax.Array):
         return (log_sigmoid(z) + log_sigmoid(-z) - log_sigmoid(-first) - log_sigmoid(last)
                 - _log_left(last - first))
 
-    def _length(self, near, width, q):
+    def _length(self, near: jax.Array, width: jax.Array, q: jax.Array):
         # chances above, times exp(near)
         above = (1.0 - q) * expit(near) + q * jnp.exp(-width) * expit(near + width)
         return jnp.log1p(-jnp.exp(-near) * above) - jnp.log(above)
 
-    def _place(self, first, last, q):
+    def _place(self, first: jax.Array, last: jax.Array, q: jax.Array):
         below = (1.0 - q) * expit(first) + q * expit(last)
         above = (1.0 - q) * expit(-first) + q * expit(-last)
         return jnp.log(below) - jnp.log(above)
@@ -242,21 +242,21 @@ class TruncatedLogistic(Symmetric):
 class TruncatedCauchy(Symmetric):
     """1 / (1 + (x − loc)² / scale²) between ends: of equal angles, arctan of lengths."""
 
-    def _beyond(self, near, width, u):
+    def _beyond(self, near: jax.Array, width: jax.Array, u: jax.Array):
         return -2.0 * jnp.log(jnp.hypot(1.0, near + u)) - jnp.log(self._angle(near, width))
 
-    def _log_density_at(self, first, last, z):
+    def _log_density_at(self, first: jax.Array, last: jax.Array, z: jax.Array):
         return -2.0 * jnp.log(jnp.hypot(1.0, z)) - jnp.log(jnp.arctan(last) - jnp.arctan(first))
 
-    def _length(self, near, width, q):
+    def _length(self, near: jax.Array, width: jax.Array, q: jax.Array):
         slope = jnp.tan(q * self._angle(near, width))
         return slope * (1.0 / near + near) / jnp.maximum(1.0 / near - slope, 0.0)
 
-    def _place(self, first, last, q):
+    def _place(self, first: jax.Array, last: jax.Array, q: jax.Array):
         return jnp.tan((1.0 - q) * jnp.arctan(first) + q * jnp.arctan(last))
 
     @staticmethod
-    def _angle(near, width):
+    def _angle(near: jax.Array, width: jax.Array):
         """arctan(near + width) − arctan(near), of which no two numbers cancel."""
         longer = near + _finite(width)
         share = jnp.where(jnp.isfinite(width), _finite(width) / longer, 1.0)
@@ -317,7 +317,7 @@ def _quantile(near: jax.Array, width: jax.Array, q: jax.Array) -> jax.Array:
     fall = -jnp.log1p(q * jnp.expm1(-_fall(near, width)))
     u = 2.0 * fall / (near + jnp.sqrt(near**2 + 2.0 * fall))
 
-    def step(_, u):
+    def step(_: jax.Array, u: jax.Array):
         return jnp.clip(u - (_moments(near, u)[0] - wanted) * jnp.exp(_fall(near, u)), 0.0, width)
 
     return jax.lax.fori_loop(0, STEPS, step, u)

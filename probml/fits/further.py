@@ -14,7 +14,7 @@ from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
 from probml.device.few import Moments, counted, rows_with_moments
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import Outcome, Problem
+from probml.engines.engine import LATER, Outcome, Problem
 from probml.engines.progress import Progress
 from probml.errors import DataError, Refusal
 from probml.fits import boundary, stepping
@@ -122,7 +122,7 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
     def attempt() -> Outcome:  # in either precision: statistics are kept in double
         plan = decide.make(fit.structure, pattern, tuple(fit.given))
         rows, known, start = _rows(plan, fit, kept)
-        outcome = kept.engine.run(Problem(None, plan, rows, known, start=start))
+        outcome = kept.engine.run(Problem(LATER, plan, rows, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
         return boundary.noted(plan, outcome, known, rows) if plan.latents else outcome
 

@@ -24,7 +24,7 @@ from probml.interface.functions.marginal_weights import describe_summed_sites
 from probml.interface.functions.meeting import read_function
 from probml.language.language import Bound
 from probml.plan import hierarchy, integrals
-from probml.plan.blocks import blocks
+from probml.plan.blocks import Block, blocks
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
@@ -66,7 +66,7 @@ class Explanation:
         return rich_report([(f"model {self.model}", "bold"), *reading], self._parts())
 
 
-def _text(title: str, records) -> str:
+def _text(title: str, records: Sequence[Mapping[str, Any]]) -> str:
     columns = list(records[0])
     widths = {c: max(len(c), *(len(r[c]) for r in records)) for c in columns}
     widths[columns[-1]] = 0
@@ -329,7 +329,7 @@ PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
 }
 
 
-def _coordinate(plan: Plan, block) -> str:
+def _coordinate(plan: Plan, block: Block) -> str:
     """Says where a prior with a concentration below 1 is maximised in another coordinate;
     concentrations that are constants are read."""
     site = plan.structure.sites[block.names[0]]

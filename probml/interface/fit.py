@@ -16,6 +16,7 @@ from probml.dataset.frames import aligned, shortest
 from probml.dataset.measures import with_measures
 from probml.dataset.tables import read_weights
 from probml.device import load
+from probml.device.rows import Known
 from probml.engines.engine import Status
 from probml.engines.ladder import written
 from probml.errors import ModelError, Refusal
@@ -27,6 +28,7 @@ from probml.fits.standard_errors import Again, Widths
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import read_function
 from probml.interface.functions.steps import answers
+from probml.interface.functions.steps.outside import Rows
 from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
@@ -41,6 +43,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
+from probml.plan.plan import Plan
 
 
 @in_its_own
@@ -436,7 +439,7 @@ class Fit(Questions):
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _log_joint(plan, params, known_, rows):
+def _log_joint(plan: Plan, params: Mapping[str, jax.Array], known_: Known, rows: Rows):
     return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
 
 
@@ -444,7 +447,7 @@ def _flatten(fit: Fit):
     return (fit.point, fit.belief), fit._shell
 
 
-def _unflatten(shell: Shell, arrays) -> Fit:
+def _unflatten(shell: Shell, arrays: tuple) -> Fit:
     point, belief = arrays
     return replace(shell.fit, point=point, belief=belief)
 

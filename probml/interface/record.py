@@ -318,7 +318,7 @@ class Shell:
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 
-    def __eq__(self, other):
+    def __eq__(self, other: object):
         return isinstance(other, Shell) and self.key == other.key
 
     def __hash__(self):

@@ -158,7 +158,7 @@ class Serving(Answers):
         timed = {s.name: s for s in structure.named.values() if s.time is not None
                  and s.name in filled}
 
-        def ahead(name, array):
+        def ahead(name: str, array: np.ndarray):
             axis = 1 + timed[name].time
             array = np.moveaxis(array, axis, 1)[np.arange(len(at))[:, None], at]
             return np.moveaxis(array, 1, axis)
@@ -169,7 +169,7 @@ class Serving(Answers):
         given = ragged.labelled(structure, data)
         first = next(iter(given.values()), None)
 
-        def back(name, array):
+        def back(name: str, array: np.ndarray):
             if first is None:
                 return array
             own = given.get(name)

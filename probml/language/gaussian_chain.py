@@ -108,7 +108,7 @@ class GaussianChain(Chain):
         array = jnp.broadcast_to(array, (*self.batch_shape, *array.shape[len(lead) :]))
         return jnp.moveaxis(array, len(self.batch_shape), 0)[1:]
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         assert is_prng_key(key)
         shape = (*sample_shape, *self.batch_shape)
         noise = jax.random.normal(key, (self.steps, *shape, self.event_shape[1]))
@@ -116,7 +116,7 @@ class GaussianChain(Chain):
         first = jnp.broadcast_to(first, noise.shape[1:])
         pushes = self._along(root(self.moves("covariance")), 2)
 
-        def step(state, now):
+        def step(state: tuple, now: tuple):
             push, transition, offset, noise = now
             state = _times(transition, state) + offset + _times(push, noise)
             return state, state
@@ -125,7 +125,7 @@ class GaussianChain(Chain):
                                          self._along(self.moves("offset"), 1), noise[1:]))
         return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, -2)
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         if self._validate_args:
             self._validate_sample(value)
         value = jnp.asarray(value)
@@ -137,7 +137,7 @@ class GaussianChain(Chain):
             return first
         before, after = value[..., :-1, :], value[..., 1:, :]
 
-        def later(name):
+        def later(name: str):
             array = self.moves(name)
             return array if array.shape[array.ndim - 2 - (name != "offset")] == 1 else (
                 array[..., 1:, :] if name == "offset" else array[..., 1:, :, :])
@@ -158,7 +158,7 @@ class GaussianChain(Chain):
     def _moments(self) -> tuple[jax.Array, jax.Array]:
         d = self.event_shape[1]
 
-        def step(carry, now):
+        def step(carry: tuple, now: tuple):
             mean, covariance = carry
             noise, transition, offset = now
             mean = _times(transition, mean) + offset

@@ -254,7 +254,7 @@ class Bound:
     def __hash__(self):
         return self._hash
 
-    def __eq__(self, other):
+    def __eq__(self, other: object):
         if not isinstance(other, Bound) or self._hash != other._hash:
             return False
         mine, theirs = ((m.code, m.settings, m.interventions, m.context) for m in (self, other))

@@ -11,6 +11,7 @@ import contextvars
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import sample
@@ -41,7 +42,7 @@ class Measured(dist.ImproperUniform):
         self.stated = stated
         super().__init__(support, (), shape)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         return jnp.full((*sample_shape, *self.event_shape), self.stated)
 
 

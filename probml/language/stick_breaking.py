@@ -42,7 +42,8 @@ class StickBreaking(dist.Distribution):
     support = constraints.simplex
     reparametrized_params = ["concentration1", "concentration0"]
 
-    def __init__(self, concentration1: Any, concentration0: Any, *, validate_args=None):
+    def __init__(self, concentration1: Any, concentration0: Any, *,
+                 validate_args: bool | None = None):
         flag(validate_args, "StickBreaking(validate_args)", unsaid=True)
         one, other = (_numbers("concentration1", concentration1),
                       _numbers("concentration0", concentration0))
@@ -57,12 +58,12 @@ class StickBreaking(dist.Distribution):
         self.concentration0 = jnp.broadcast_to(rest, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         beta = dist.Beta(self.concentration1, self.concentration0)
         v = beta.sample(key, sample_shape)
         return weights(v, 1.0 - v)
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         """Log density in the weights, by which fractions of what is left they are."""
         left = remainders(value)
         before = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], -1)

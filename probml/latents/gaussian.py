@@ -144,7 +144,7 @@ class Gaussian:
         flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
         sizes = np.cumsum([middle[name].size for name in group.names])[:-1]
 
-        def place(values):
+        def place(values: jax.Array):
             return {name: structure.sites[name].place(part) for name, part in zip(
                 group.names, jnp.split(values, sizes), strict=True)}
 

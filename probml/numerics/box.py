@@ -8,6 +8,7 @@ tails, and answer for several points in one call.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 GRID = 19  # looks along an axis, and along all together
@@ -78,7 +79,7 @@ def _maximize_from(at: Callable, start: np.ndarray, low: np.ndarray, high: np.nd
                             -STEP * np.eye(len(start))])
     values = [float(at(start[None])[0])]
 
-    def loss(u):
+    def loss(u: jax.Array):
         """The evidence and its central differences, also a step beyond the box."""
         found = at(u + steps)
         up, down = found[1 : 1 + len(u)], found[1 + len(u) :]

@@ -7,6 +7,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -35,7 +36,7 @@ def _marked(function: Callable) -> Callable:
     call returns, which does not wait for results."""
 
     @functools.wraps(function)
-    def traced(*args):
+    def traced(*args: Any):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
         with single_thread():
@@ -56,7 +57,8 @@ def underway(thread: int) -> float:
 
 
 def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
-        steps: bool = False, often: bool = False, on_host: bool = False, **keywords) -> Callable:
+        steps: bool = False, often: bool = False, on_host: bool = False,
+        **keywords: Any) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
@@ -86,7 +88,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         return options
 
     @functools.wraps(function)
-    def call(*args):
+    def call(*args: Any):
         leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in shelf.static])
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # part of somebody's program, whose options are theirs

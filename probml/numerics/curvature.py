@@ -66,7 +66,7 @@ class Frame(NamedTuple):
     def transform(self, both: Callable) -> Callable:
         """A function of u that returns (value, gradient), as such a function of z."""
 
-        def transformed(z):
+        def transformed(z: jax.Array):
             value, gradient = both(self.point(z))
             return value, self.pull(gradient)
 
@@ -134,7 +134,7 @@ def measure(
 
     least = 1e-3 * eps ** (2 / 3) * jnp.abs(u)
 
-    def points(last, hessian, h):
+    def points(last: jax.Array, hessian: jax.Array, h: jax.Array):
         frame = _frame(u, hessian, apart, widest) if measured else _unit_frame(u)
         sure = jnp.where(jnp.all(frame.curvature > FLAT), 1.0, 0.1)
         starts = jax.vmap(frame.point)(sure * spread)
@@ -142,7 +142,7 @@ def measure(
         pad = jnp.broadcast_to(u, (count, d))
         return jnp.where(last, pad.at[:k].set(starts), pad.at[: len(at)].set(at))
 
-    def turn(carry):
+    def turn(carry: tuple):
         i, last, _, hessian, h, _, _ = carry
         values, gradients = jax.lax.map(both, points(last, hessian, h))
         told = last
@@ -190,15 +190,15 @@ def _unit_frame(u: jax.Array) -> Frame:
     return Frame(u, jnp.ones_like(u), jnp.ones_like(u), jnp.zeros((0, 0), u.dtype))
 
 
-def second_order(function):
+def second_order(function: Callable):
     """u → (value, gradient, Hessian) of a function of a vector: all directions of its gradient at
     once."""
 
-    def slope(u):
+    def slope(u: jax.Array):
         value, gradient = backward.value_and_gradient(function)(u)
         return gradient, (value, gradient)
 
-    def at(u):
+    def at(u: jax.Array):
         hessian, (value, gradient) = jax.jacfwd(slope, has_aux=True)(u)
         return value, gradient, hessian
 

@@ -81,7 +81,7 @@ def dense_step(point: jax.Array, gradient: jax.Array, hessian: jax.Array,
 def clipped_step(point: Any, gradient: Any, curvature: Any, damping: jax.Array) -> tuple[Any, Any]:
     """The same for a sum of functions of one number each, of which `curvature` is the second
     derivative: bounded, and uphill where that is positive."""
-    def move(x, g, h):
+    def move(x: Any, g: Any, h: Any):
         h = h * (1 + damping)
         step = jnp.where(h < 0, -g / jnp.where(h < 0, h, -1.0),
                          jnp.sign(g) * jnp.minimum(jnp.abs(g), 0.5) / (1 + damping))
@@ -122,7 +122,7 @@ class Newton:
     def run(self, objective: Callable, start: Any) -> Result:
         evaluate, steps = traced_once(objective), self.steps  # for the start and the loop
 
-        def ahead(point, value, gradient, hessian, damping):
+        def ahead(point: Any, value: jax.Array, gradient: Any, hessian: Any, damping: jax.Array):
             step, promise = self.step(point, gradient, hessian, damping)
             sound = jnp.isfinite(promise) & (promise >= 0) & functools.reduce(
                 jnp.logical_and, [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(step)])
@@ -130,10 +130,10 @@ class Newton:
             last = small & (promise <= negligible(value)) if self.blind else jnp.zeros((), bool)
             return step, sound, small, last
 
-        def enough(value):
+        def enough(value: jax.Array):
             return jnp.maximum(tolerance * (1 + jnp.abs(value)), self.enough)
 
-        def turn(carry):
+        def turn(carry: tuple):
             (point, value, gradient, hessian, damping, count, values, refused,
              (step, sound, small, _, _)) = carry
             there = jax.tree.map(lambda p, s: jnp.where(sound, p + s, p), point, step)
@@ -154,7 +154,7 @@ class Newton:
             return (point, value, gradient, hessian, damping, count, values, ~taken,
                     (*ahead(point, value, gradient, hessian, damping), ended))
 
-        def more(carry):
+        def more(carry: tuple):
             _, value, _, _, damping, count, _, _, (*_, last, ended) = carry
             going = ~ended & ~last & (damping < STIFF)
             return going & (count < steps) & jnp.isfinite(value)
@@ -192,7 +192,7 @@ def separable(function: Callable) -> Callable:
     `clipped_step`."""
     gradient = backward.gradient(function)
 
-    def at(u):
+    def at(u: Any):
         slope, curvature = jax.jvp(gradient, (u,), (jax.tree.map(jnp.ones_like, u),))
         return function(u), slope, curvature
 
@@ -240,7 +240,7 @@ class LBFGS:
         further = tolerance < rounding if slopes else False
         tolerance = jnp.maximum(tolerance, jnp.where(tolerance > 0, rounding, 0.0))
 
-        def step(at):
+        def step(at: Any):
             """One evaluation, at `point + size · direction`: taken, if the value falls by enough,
             else tried again nearer by."""
             first = at.count < 0
@@ -256,7 +256,7 @@ class LBFGS:
             return _redirected(at._replace(least=least.astype(dtype)), curvature,
                                full.astype(dtype))
 
-        def more(at):
+        def more(at: Any):
             left = further & (at.calm < LONG) & (-0.5 * at.slope > LEFT * (1 + jnp.abs(at.value)))
             # each search ends by its length; that all do is made sure of
             return (at.turns < TURNS * (steps + 2)) & (~at.ended | (at.count < 0) | (
@@ -358,14 +358,14 @@ def maximize(objective: Callable, start: Any, method: Any) -> Result:
     return method.run(objective, start)
 
 
-def is_flat(value, gradient):
+def is_flat(value: jax.Array, gradient: Any):
     """Whether a gradient is zero as far as the arithmetic can tell."""
     norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
     eps = jnp.finfo(value.dtype).eps
     return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
 
 
-def newton_converged(value, gradient, hessian):
+def newton_converged(value: jax.Array, gradient: Any, hessian: Any):
     """Whether Newton's step near a minimum promises nothing any more: whatever the units, as
     `is_flat` is not."""
     own = jnp.abs(jnp.diagonal(hessian))  # small ones are not to count as none
@@ -376,7 +376,7 @@ def newton_converged(value, gradient, hessian):
     return (promise >= 0) & (promise <= negligible(value))
 
 
-def negligible(value):
+def negligible(value: jax.Array):
     """A gain that is none, at a value of this size; of a NumPy number no program is made."""
     return max(1e-10, 10 * float(jnp.finfo(value.dtype).eps)) * (1 + abs(value))
 

@@ -4,7 +4,7 @@ product with a scale may reach the rows."""
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -120,8 +120,10 @@ def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
         own = size <= EACH
         plain = structure.sites[scale].domain.from_zero
 
-        def sides(i, z, t, near=near, fill=fill, name=name, scale=scale, own=own, plain=plain):
-            def all_of(z, t):
+        def sides(i: int, z: jax.Array, t: jax.Array, near: jax.Array = near,
+                  fill: jax.Array = fill, name: str = name, scale: jax.Array = scale,
+                  own: jax.Array = own, plain: bool = plain):
+            def all_of(z: jax.Array, t: jax.Array):
                 at = {key: (1 + 0.6 * i) * value if key not in structure.sites
                       and jnp.issubdtype(value.dtype, jnp.floating)
                       else value if own or key not in plan.free
@@ -142,7 +144,8 @@ def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
         turn = jnp.cos(jnp.arange(1.0, points * size + 1) ** 2).reshape(points, *fill[name].shape)
         z = ((1 + 0.5 * turn) * jnp.sign(turn) * fill[name]).astype(fill[name].dtype)
 
-        def shares(t, sides=sides, points=points, z=z):
+        def shares(t: jax.Array, sides: Callable = sides, points: jax.Array = points,
+                   z: jax.Array = z):
             places = jnp.arange(points) / points * 3
             along, across = jax.vmap(lambda i, z: sides(i, z, t))(places, z)
             along, across = along.reshape(-1), across.reshape(len(along.reshape(-1)), -1)

@@ -100,7 +100,8 @@ class Draws(NamedTuple):
         return {name: (value - value.mean(0, dtype=float)) / np.sqrt(self.size)
                 for name, value in flat.items()}
 
-    def averaged(self, params, fitted, plan, known, n):
+    def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
+                 n: int):
         values, tables = self.spread(fitted, known, n)
         return Averaged({name: values[name] for name in params}, tables, {}, True)
 
@@ -114,7 +115,7 @@ class Draws(NamedTuple):
                 {f"drawn/{name}": value for name, value in arrays.items()})
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         arrays = part(arrays, "drawn/")
         found = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"),
                     part(arrays, "inside/"), part(arrays, "worth/"))
@@ -152,7 +153,8 @@ class Normal(NamedTuple):
     def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], None]:
         return self.draw(plan, known, n, 0), None
 
-    def averaged(self, params, fitted, plan, known, n):
+    def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
+                 n: int):
         values = self.draw(fitted, known, n, 0)
         return Averaged({name: values[name] for name in params}, None, {}, True)
 
@@ -161,7 +163,7 @@ class Normal(NamedTuple):
                 {f"drawn/{name}": value for name, value in self._asdict().items()})
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         known = Known(placed_all(part(arrays, "given/")), {}, {})
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):
@@ -221,8 +223,8 @@ class Normal(NamedTuple):
 
 
 @functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
-def _draw(plan: Plan, normal: Normal, known: Known, n: int, key) -> dict[str, jax.Array]:
-    def draw_params(key):
+def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> dict[str, jax.Array]:
+    def draw_params(key: jax.Array):
         first, second = jax.random.split(key)
         loc = jnp.asarray(normal.loc)
         u = loc + normal.scale * jax.random.normal(first, loc.shape, loc.dtype)

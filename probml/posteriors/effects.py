@@ -79,13 +79,13 @@ class Effects(NamedTuple):
         """The plan in which the effects are integrated out."""
         return decide.make(plan.structure, plan.pattern, plan.given, effects=self.names)
 
-    def draw(self, plan, known, n, seed):
+    def draw(self, plan: Plan, known: Known, n: int, seed: int):
         return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
 
-    def rows(self, n, seed):
+    def rows(self, n: int, seed: int):
         return {}
 
-    def spread(self, plan, known, n):
+    def spread(self, plan: Plan, known: Known, n: int):
         """In pairs about the mean, so that the average of what is affine is what it is there; of
         nodes at n even quantiles of each member, in an order of its own."""
         if self.at.found.nodes is not None:
@@ -98,7 +98,7 @@ class Effects(NamedTuple):
                  for name, value in self.point.items()}
         return {**fixed, **drawn}
 
-    def marginal(self, plan, known, name):
+    def marginal(self, plan: Plan, known: Known, name: str):
         """Of an effect a normal, of several numbers a member one for each member, or what is known
         at nodes; None of a parameter."""
         if name not in self.names:
@@ -119,12 +119,13 @@ class Effects(NamedTuple):
             return dist.MultivariateNormal(mean, covariance + least * jnp.eye(mean.shape[1]))
         return dist.Normal(mean, eliminated_effects.deviations(plan, self.moments, name))
 
-    def root(self, plan, known, names):
+    def root(self, plan: Plan, known: Known, names: tuple[str, ...]):
         """Of effects of one member, as coefficients that are integrated out too; those of several
         members lie in no sum with others."""
         return eliminated_effects.ways(self._plan(plan), self.moments, names)
 
-    def averaged(self, params, fitted, plan, known, n):
+    def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
+                 n: int):
         values, _ = self.spread(fitted, known, n)
         return Averaged({name: values[name] for name in params}, None, {}, True)
 
@@ -135,7 +136,7 @@ class Effects(NamedTuple):
                 "others": len(self.at.prior.rest), "nodes": self.at.found.nodes is not None}, arrays
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
         sites, two = plan.structure.sites, Two(0.0, 0.0)
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
@@ -180,7 +181,7 @@ def _quantiles(plan: Plan, at: Given, key: jax.Array, n: int) -> dict[str, jax.A
 
 @functools.partial(jit, static_argnums=(0, 3, 4), seldom=ASKED)
 def _draws(plan: Plan, at: Given, key: jax.Array, n: int, pairs: bool) -> dict[str, jax.Array]:
-    def draw_effects(key):
+    def draw_effects(key: jax.Array):
         noise = eliminated_effects.drawn(at.found, key)
         ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_effects_at(plan, at, way)

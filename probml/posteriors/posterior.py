@@ -128,8 +128,12 @@ def part(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
 
 
+class _Table(NamedTuple):  # fields of their own, beside which a class may have attributes
+    table: Any = None
+
+
 @register
-class Point(NamedTuple):
+class Point(_Table):
     """Parameters at one point, which the fit holds, and nothing known of how far they may be off.
 
     Args:
@@ -137,36 +141,35 @@ class Point(NamedTuple):
             such.
     """
 
-    table: Any = None
-
     varies = exact = False
     partly = ()
     tables = chains = None
     stats = worth = MappingProxyType({})
 
-    def draw(self, plan, known, n, seed):
+    def draw(self, plan: Plan, known: Known, n: int, seed: int):
         return _drawn(plan, n, self.table, random_key(seed))
 
-    def rows(self, n, seed):
+    def rows(self, n: int, seed: int):
         return {}
 
-    def marginal(self, plan, known, name):
+    def marginal(self, plan: Plan, known: Known, name: str):
         return None
 
-    def root(self, plan, known, names):
+    def root(self, plan: Plan, known: Known, names: tuple[str, ...]):
         return {}
 
-    def spread(self, plan, known, n):
+    def spread(self, plan: Plan, known: Known, n: int):
         return self.draw(plan, known, n, 0), None
 
-    def averaged(self, params, fitted, plan, known, n):
+    def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
+                 n: int):
         return Averaged(params, self.table, {}, False)
 
     def saved(self):
         return {}, {} if self.table is None else {"states": self.table}
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         return cls(arrays.get("states"))
 
 

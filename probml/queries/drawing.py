@@ -1,11 +1,12 @@
 """Joint draws of all that is unseen in each row: forwards filtered, backwards sampled."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import elimination
 from probml.elimination.chains import paths as chain_paths
 from probml.elimination.factor import Factor
@@ -17,7 +18,8 @@ from probml.queries.parts import Belief, parts_of
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
-def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.Array, key):
+def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.Array,
+              key: jax.Array):
     """As `draw`, row groups each with parameters of their own.
 
     Args:
@@ -30,7 +32,7 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
     """
     each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
 
-    def group(parts):
+    def group(parts: Any):
         params, table, index, key = parts
         own = belief._replace(params=params, table=table if each_table else belief.table)
         return jax.tree.map(lambda leaf: leaf[0],
@@ -41,16 +43,16 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
-def draw(plan: Plan, belief: Belief, known: Known, rows: Rows, key):
+def draw(plan: Plan, belief: Belief, known: Known, rows: Rows, key: jax.Array):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
     joint states."""
     return drawn_once(plan, belief, known, rows, key)
 
 
-def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
+def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key: jax.Array):
     """As `draw`, to be traced."""
 
-    def chunk(rows, key):
+    def chunk(rows: Chunk, key: jax.Array):
         parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
         if plan.chains:
             chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)

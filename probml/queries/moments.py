@@ -31,7 +31,7 @@ def means_along(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     for group in (group for group in plan.groups(name) if plan.timed(group)):
         found = linear_chains.means(plan, params, known, rows, group, view)
         timed = plan.structure.named[name].time is not None
-        out[group.name] = found if timed else rows.steps.folded(found)[:, 0]
+        out[group.name] = found if timed else rows.along.folded(found)[:, 0]
     return out
 
 
@@ -51,8 +51,8 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
         parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
                  rows.seen[name])
 
-    def mean_given_states(varying, parts):
-        def at(*states):
+    def mean_given_states(varying: Mapping[str, jax.Array], parts: tuple):
+        def at(*states: jax.Array):
             env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
             return _mean(plan, name, env, what, parts)
 

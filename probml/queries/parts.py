@@ -75,7 +75,7 @@ class Parts:
             return [*rows, steps_factor(plan, self._inside, self._given, self.moves, chunk,
                                         more=more)]
         beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
-        return [*rows, sequences.factor(plan, [*self.steps, *beside], self.moves, chunk.steps,
+        return [*rows, sequences.factor(plan, [*self.steps, *beside], self.moves, chunk.along,
                                         len(chunk.weights), pairs=pairs)]
 
 
@@ -100,5 +100,5 @@ def rows_of_site(plan: Plan, rows: Chunk, name: str) -> tuple[Chunk, int]:
     or their time steps."""
     if plan.structure.named[name].time is None:
         return rows, len(rows.weights)
-    steps = rows.steps
+    steps = rows.along
     return steps.rows, len(rows.weights) * steps.blocks * steps.length

@@ -43,7 +43,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     log, found, inner, pairs = _posteriors(plan, parts, rows, wanted, inside,
                                            any(q == "pairs" for q, _ in ask))
     if view != ALL and inside:
-        inner = {scope: sequences.by_lane(rows.steps, table) for scope, table in _so_far(
+        inner = {scope: sequences.by_lane(rows.along, table) for scope, table in _so_far(
             plan, belief, known, rows, parts, inside, view).items()}
     out = {}
     for question, site in ask:
@@ -57,7 +57,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
         answer = _pairs(plan, site, pairs) if question == "pairs" else _averaged(
             plan, belief, known, rows, view, question, site, table)
         if timed[site]:
-            answer = rows.steps.folded(answer, laned and question != "pairs")
+            answer = rows.along.folded(answer, laned and question != "pairs")
             if question in ("probability", "mean"):
                 answer = sequences.fold(plan, site, answer)
         out[question, site] = answer
@@ -78,14 +78,14 @@ def _posteriors(plan: Plan, parts: Parts, rows: Chunk, wanted: set, inside: list
     taps, untapped = _taps(plan, parts, wanted, size)
     count = rows_of_site(plan, rows, plan.structure.chains[0])[1] if inside else 0
     # lane after lane, as their slopes are wanted
-    length = rows.steps.length if inside else 1
+    length = rows.along.length if inside else 1
     inner = {scope: jnp.zeros((count // length, length, *(plan.variables[v].states for v in scope)))
              for scope in inside}
     states = math.prod(plan.variables[n].states for n in plan.chains)
-    blank = (jnp.zeros((rows.steps.length, 1, states, states, size * rows.steps.blocks))
+    blank = (jnp.zeros((rows.along.length, 1, states, states, size * rows.along.blocks))
              if pairs else None)
 
-    def total(logs, inner, pairs):
+    def total(logs: list[jax.Array], inner: dict[str, jax.Array], pairs: dict[str, jax.Array]):
         tapped = [tap._replace(log=log) for log, tap in zip(logs, taps, strict=True)]
         factors = parts.factor_graph(pairs, [*untapped, *tapped], inner)
         log = jnp.broadcast_to(elimination.evidence(factors, plan.order), (size,))
@@ -151,7 +151,7 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
             view: str) -> dict:
     """The posterior of what each step hides, over `scopes`, given the steps before it, or up to it,
     and what is seen of the row itself."""
-    steps, size = rows.steps, len(rows.weights)
+    steps, size = rows.along, len(rows.weights)
     apart = [n for n in plan.order if n not in plan.along]
     left = elimination.sum_out(parts.rows, apart)
     names = (*plan.along, *plan.chains)
@@ -177,7 +177,7 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
         inside = level_factors(plan, belief.params, known, natural, rows, True,
                                predictive=belief.predictive, evidence=False)
 
-    def total(taps):
+    def total(taps: list[jax.Array]):
         graph = [Factor(prior, names), *inside,
                  *(Factor(log, scope) for scope, log in zip(scopes, taps, strict=True))]
         present = {n for f in graph for n in f.names}
@@ -229,12 +229,12 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are
     weighed by each draw's p(row)."""
 
-    def chunk(rows):
+    def chunk(rows: Chunk):
         if not averaged:
             return _answer(plan, ask, belief, known, rows, view)
         each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
 
-        def at(draw):
+        def at(draw: Any):
             params, table = draw if each_table else (draw, belief.table)
             return _answer(plan, ask, belief._replace(params=params, table=table), known, rows,
                            view)
@@ -253,7 +253,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
     """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
     parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
 
-    def logs_at_draw(draw):
+    def logs_at_draw(draw: dict[str, jax.Array]):
         at = known._replace(
             given={name: draw.get(name, value) for name, value in known.given.items()}
         )
@@ -273,7 +273,7 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
     chunks, b, *cells)."""
     ask = tuple(("mean", name) for name in names)
 
-    def values_at_draw(draw):
+    def values_at_draw(draw: dict[str, jax.Array]):
         at = known._replace(
             given={name: draw.get(name, value) for name, value in known.given.items()}
         )

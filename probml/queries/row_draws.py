@@ -24,6 +24,7 @@ from probml.queries import asking, drawing
 from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
 from probml.queries.simulation import simulate_rows
+from probml.structure.structure import Structure
 
 MOST = 2**26  # numbers of rows that draws may hold
 
@@ -103,10 +104,11 @@ def _loaded(value: np.ndarray, rows: Resident, order: np.ndarray | None) -> jax.
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> dict[str, jax.Array]:
+def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident,
+           keys: jax.Array) -> dict[str, jax.Array]:
     """Joint states and numbers of every row, given each draw: name → (draws, chunks, b, ...)."""
 
-    def draw_rows(pair):
+    def draw_rows(pair: tuple):
         draw, key = pair
         at = known._replace(given={n: draw.get(n, value) for n, value in known.given.items()})
         belief = Belief({name: draw[name] for name in plan.free}, None, {})
@@ -117,11 +119,12 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> di
 
 
 @functools.partial(jit, static_argnums=(0, 1, 8, 9), seldom=ASKED)
-def _computed(structure, names: tuple[str, ...], draws: Mapping, given: Mapping, fixed: Mapping,
-              columns: Mapping, inputs: Mapping, keys, n: int, steps: int | None):
+def _computed(structure: Structure, names: tuple[str, ...], draws: Mapping, given: Mapping,
+              fixed: Mapping, columns: Mapping, inputs: Mapping, keys: jax.Array, n: int,
+              steps: int | None):
     """What the function computes in rows, at every draw: name → (draws, n, *cells)."""
 
-    def compute_at_draw(pair):
+    def compute_at_draw(pair: tuple):
         draw, own, key = pair
         every = {name: jnp.broadcast_to(value, (n, *jnp.shape(value)))
                  for name, value in draw.items()}

@@ -15,7 +15,7 @@ from probml.structure.site import Site
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 
 
-def by_use(program, takes: tuple[int, ...]) -> list[int]:
+def by_use(program: ClosedJaxpr, takes: tuple[int, ...]) -> list[int]:
     """The inputs of a program in the order of their first use: parents stand as the user wrote
     them."""
     number = dict(zip(program.jaxpr.invars, takes, strict=True))

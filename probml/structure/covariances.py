@@ -1,6 +1,7 @@
 """Covariances of normal vectors that inputs alone tell: refused where they are impossible."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray]) -> None:
             continue
         part, at = levels.restrict(program, [i])
 
-        def matrix(*values: jax.Array, part=part) -> jax.Array:
+        def matrix(*values: jax.Array, part: Any = part) -> jax.Array:
             return evaluate(part, *(jnp.reshape(jnp.asarray(v, a.dtype), a.shape)
                                     for v, a in zip(values, part.in_avals, strict=True)))[0]
 

@@ -32,7 +32,7 @@ def site_of(setting: str) -> str:
 class _Lifted:
     """A generative function some of whose settings are sampled from a density of 1, to be given."""
 
-    def __init__(self, generative, shapes: tuple[tuple[str, tuple[int, ...]], ...]):
+    def __init__(self, generative: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]):
         names = dict(shapes)
 
         def run(settings: Mapping, inputs: Mapping, rows: int | None = None) -> Any:

@@ -39,6 +39,6 @@ def _check(structure: Structure, names: Sequence[str], params: Mapping[str, Any]
             known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
                                                  aval.shape)
                                      for k, aval in zip(inputs, part.in_avals, strict=True)))
-        site.family.check(f"model '{structure.model.name}', site '{name}' ({site.kind})",
+        site.traits.check(f"model '{structure.model.name}', site '{name}' ({site.kind})",
                           {site.arguments[i]: np.asarray(value)
                            for i, value in zip(at, known, strict=True)}, steps)

@@ -258,10 +258,9 @@ def failed(model: Bound, inputs: Mapping, error: Exception, more: str = "") -> M
                       f"{error}\n{more.format(rows=rows)}{hint}")
 
 
-def run_of(
-    model: Bound, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array], index=None,
-    rows: int = 1, steps: int = 1, lows=None
-) -> tuple[dict[str, dict], dict[str, dict]]:
+def run_of(model: Bound, inputs: Mapping[str, jax.Array], values: Mapping[str, jax.Array],
+           index: jax.Array | None = None, rows: int = 1, steps: int = 1,
+           lows: Mapping[str, int] | None = None) -> tuple[dict[str, dict], dict[str, dict]]:
     """The messages of the sites, and those of the deterministics."""
     recorder = _Recorder(model, values, index, lows)
     # NumPyro's validation runs eagerly: dozens of small compilations

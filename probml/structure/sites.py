@@ -144,7 +144,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     the deterministics."""
     found, declared, inputs, made = {}, [], input_specs(specs, steps), {}
 
-    def shapes(inputs):
+    def shapes(inputs: Mapping[str, jax.Array]):
         messages, computed = run_of(model, inputs, {}, steps=steps)
         for name, msg in messages.items():
             found[name] = site_of(model, name, msg)[0]
@@ -153,7 +153,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
         made.update({name: (msg, np.shape(msg["value"])) for name, msg in computed.items()})
         return 0
 
-    def many(inputs):
+    def many(inputs: Mapping[str, jax.Array]):
         computed = run_of(model, inputs, {}, None, deterministics.MANY, steps)[1]
         sizes.update({name: np.shape(msg["value"]) for name, msg in computed.items()})
         return 0
@@ -203,10 +203,9 @@ def dtype_of(site: Site) -> np.dtype:
     return jnp.result_type(int) if site.discrete else jnp.result_type(float)
 
 
-def leaves_of(
-    model: Bound, owners: list[str], values: Mapping, inputs: Mapping, index=None, rows: int = 1,
-    steps: int = 1, events: dict[str, tuple[int, ...]] | None = None
-) -> list[jax.Array]:
+def leaves_of(model: Bound, owners: list[str], values: Mapping, inputs: Mapping,
+              index: jax.Array | None = None, rows: int = 1, steps: int = 1,
+              events: dict[str, tuple[int, ...]] | None = None) -> list[jax.Array]:
     """The arrays of all sites' distributions and the computed values, in order; `owners` is told
     whose they are, `events` the event axes of every site that is a random variable."""
     flat = []

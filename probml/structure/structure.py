@@ -172,7 +172,7 @@ class Structure:
         """The same for a site with a family, in the user's layout: argument → (lattice cells
         flattened, its own event axes)."""
         site = self.sites[name]
-        return {key: site.layout(value, site.family.argument_event[key])
+        return {key: site.layout(value, site.traits.argument_event[key])
                 for key, value in self.arguments(name, env).items()}
 
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
@@ -196,7 +196,7 @@ class Structure:
             program, takes = self.programs[name]
             layout: list[str] = []
 
-            def support_bounds(*values):
+            def support_bounds(*values: jax.Array):
                 distribution = self.distribution(name, dict(zip(takes, values, strict=True)))
                 bounds = domains.of(distribution.support).bounds
                 layout[:] = list(bounds)
@@ -223,7 +223,7 @@ class Structure:
         if name not in self._means:
             site, (program, _) = self.sites[name], self.programs[name]
 
-            def mean(*arguments):
+            def mean(*arguments: jax.Array):
                 held = dict(zip(site.arguments, arguments, strict=True))
                 fn = (site.distribution(list(arguments)) if site.family is None
                       else site.family.distribution(held))

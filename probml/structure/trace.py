@@ -134,7 +134,7 @@ def _traced(model: Bound, found: Mapping[str, Site], inputs: Mapping[str, Any],
     layout: list[tuple[str, str]] = []
     ended: list[str] = []
 
-    def outputs(values, inputs):
+    def outputs(values: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array]):
         layout.clear()
         ended.clear()
         flat, tail = [], []

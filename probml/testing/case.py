@@ -96,7 +96,7 @@ class Case:
     @functools.cached_property
     def drawn(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """(parameters, rows): a draw of everything, rows first."""
-        def run(key):
+        def run(key: jax.Array):
             found = handlers.trace(handlers.seed(self.model, key)).get_trace(rows=self.rows,
                                                                              **self.inputs)
             return {name: message["value"] for name, message in found.items()

@@ -48,7 +48,7 @@ def true(case: Case, params: Mapping[str, Any], data: Mapping[str, Any] | None =
              if name not in case.inputs and name not in soft}
     known = {name: value for name, value in params.items() if name not in case.outside}
 
-    def of(values):
+    def of(values: Any):
         return truth(case.model, known | values, shown, case.inputs, case.drawn[1], read(case),
                      soft, without)
 

@@ -138,7 +138,7 @@ def _limited(seconds: int) -> Iterator[None]:
         yield
         return
 
-    def stop(*_):
+    def stop(*_: object):
         raise _Hung
 
     before = [signal.signal(name, stop) for name in (signal.SIGPROF, signal.SIGALRM)]

@@ -87,7 +87,7 @@ def build(recipe: Mapping[str, Any]) -> Model:
 
 
 @model
-def generated(recipe, x, group, t, unit):
+def generated(recipe: Any, x: Any, group: Any, t: Any, unit: Any):
     """What a recipe says."""
     sites = {site["name"]: site for site in recipe["sites"]}
     given = {"x": x, "group": group, "t": t, "unit": unit}

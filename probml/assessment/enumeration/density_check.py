@@ -196,7 +196,7 @@ def _at(plan: Plan, start: Mapping, known: Known, rows: Any, noise: jax.Array,
     u = near * density.flat(plan, start, known) + noise
     params, volume = density.unflat(plan, u, known)
     if own is None:
-        def point(u):
+        def point(u: jax.Array):
             return density.unflat(plan, u, known)[0], 0.0
 
         one = density.value_and_gradient(plan, point, u, known, rows)[0]

@@ -26,7 +26,7 @@ def drawn(scene: Scene, ax: Any = None) -> Any:
     ax.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
     ax.set_axis_off()
 
-    def box(x, y, wide, high, role, name=None):
+    def box(x: float, y: float, wide: float, high: float, role: str, name: str | None = None):
         inside, edge, dashes, _ = ROLES[role]
         style = (0, tuple(map(float, dashes.split()))) if dashes else "-"
         round_ = 0.03 if role in ("computed", "input", "factor") else 0.11

@@ -16,6 +16,7 @@ import bisect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import networkx
 import numpy as np
 
 # inches: gap beside a box, least gap of layers, width kept free for an arrow
@@ -33,7 +34,7 @@ class Layout(NamedTuple):
     hops: list[tuple[Any, Any]]  # from one layer to the next
 
 
-def arrange(dag, size: Mapping[str, tuple[float, float]]) -> Layout:
+def arrange(dag: networkx.DiGraph, size: Mapping[str, tuple[float, float]]) -> Layout:
     """Places for boxes of the given (width, height): no two overlap, and no hop passes a box."""
     layer = _layers(dag)
     hops: dict = {}  # ordered, each once: arrows from one node share their waypoints
@@ -57,7 +58,7 @@ def arrange(dag, size: Mapping[str, tuple[float, float]]) -> Layout:
     return Layout(x, layer, top, height, list(hops))
 
 
-def _layers(dag) -> dict:
+def _layers(dag: networkx.DiGraph) -> dict:
     """Node → layer: the shortest arrows in all, none shorter than one; the constraints are totally
     unimodular, so the optimum is whole."""
     from scipy.optimize import linprog  # scipy comes with jax
@@ -80,7 +81,7 @@ def _layers(dag) -> dict:
     return dict(zip(nodes, np.rint(found.x).astype(int).tolist(), strict=True))
 
 
-def _ordered(layer, above, below) -> list[list]:
+def _ordered(layer: Any, above: Any, below: Any) -> list[list]:
     """Layers in an order of few crossings: by the mean place of the neighbours in the layer above,
     then below, and so on."""
     rows: list[list] = [[] for _ in range(max(layer.values()) + 1)]
@@ -105,7 +106,7 @@ def _ordered(layer, above, below) -> list[list]:
     return best
 
 
-def _crossings(rows, below) -> int:
+def _crossings(rows: Any, below: Any) -> int:
     count = 0
     for row, after in zip(rows, rows[1:], strict=False):
         place, passed = {p: i for i, p in enumerate(after)}, []
@@ -117,7 +118,7 @@ def _crossings(rows, below) -> int:
     return count
 
 
-def _placed(rows, width, above, below, size) -> dict:
+def _placed(rows: Any, width: Any, above: Any, below: Any, size: Any) -> dict:
     """Each near the mean of its neighbours, as the order and the widths allow; arrows through
     waypoints are pulled straight."""
     x = {}
@@ -139,7 +140,7 @@ def _placed(rows, width, above, below, size) -> dict:
     return {p: float(v) for p, v in x.items()}
 
 
-def _rising(values) -> np.ndarray:
+def _rising(values: Any) -> np.ndarray:
     """The nearest sequence that never falls: isotonic regression, by pooling neighbours that
     fall."""
     means, counts = [], []

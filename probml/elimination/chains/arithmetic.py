@@ -49,7 +49,7 @@ def linear_of(chain: Chain) -> Linear:
     return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission)
 
 
-def step_at(chain: Chain | Linear, step) -> tuple:
+def step_at(chain: Chain | Linear, step: int | jax.Array) -> tuple:
     """What a step takes: its transition and log emissions."""
     transition = chain.transition[0] if len(chain.transition) == 1 else lax.dynamic_index_in_dim(
         chain.transition, step, 0, False

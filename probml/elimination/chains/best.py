@@ -64,7 +64,7 @@ def in_pieces(emit: Callable, blocks: int, tables: Tables,
     moves, alive = tables.transition, tables.alive
     every = None if alive is None else alive.reshape(-1, walk.lanes)
 
-    def sweep(piece, ways: Ways) -> Ways:
+    def sweep(piece: jax.Array, ways: Ways) -> Ways:
         own = None if alive is None else walk.at(piece, alive)
         begins = (piece == 0) & (jnp.arange(walk.steps) == 0)
         return lax.scan(lambda ways, now: (swept(ways, now[1], moves, now[0], now[2],
@@ -79,7 +79,7 @@ def in_pieces(emit: Callable, blocks: int, tables: Tables,
             walk.count, blocks, False))
     entering, between = _entering(tables.initial, moves, every, before, blocks, walk.whole)
 
-    def forward(carry, piece):
+    def forward(carry: tuple, piece: jax.Array):
         later = None if alive is None else walk.following(piece)
         carry, (scales, where) = lax.scan(
             lambda carry, now: best_step(carry[0], now[0], moves, now[1]), carry,
@@ -142,7 +142,7 @@ def best_step(ahead: jax.Array, emission: jax.Array, moves: jax.Array,
     return (moved, log), (scale, where)
 
 
-def _at(leaf: Any, step) -> Any:
+def _at(leaf: Any, step: int | jax.Array) -> Any:
     """An array along time at a step; of one that is the same at all, that; None of None."""
     if leaf is None or len(leaf) == 1:
         return None if leaf is None else leaf[0]
@@ -166,7 +166,7 @@ def _entering(initial: jax.Array, moves: jax.Array, alive: jax.Array | None,
 
 
 def _forward(chain: Chain, entering: jax.Array) -> _Path:
-    def step(carry, now):
+    def step(carry: tuple, now: tuple):
         emission, moves, alive = now
         return best_step(carry[0], emission, chain.transition[0] if moves is None else moves, alive)
 
@@ -190,7 +190,7 @@ def _before(chain: Chain, blocks: int, parallel: bool) -> jax.Array:
     block, nothing of use."""
     steps, g, k, m = lead(chain)
 
-    def sweep(at, carry: Ways) -> Ways:
+    def sweep(at: jax.Array, carry: Ways) -> Ways:
         return swept(carry, at == 0, _at(chain.transition, at), _at(chain.emission, at),
                      _at(chain.alive, at), chain.initial, blocks)
 
@@ -230,11 +230,11 @@ def before_blocks(last: Callable, none: Ways, begun: int, steps: int, blocks: in
         last: of a number → the matrices of so many of the last steps (or pieces of them).
         begun: with how many to begin. steps: how many there are.
     """
-    def unlike(carry):
+    def unlike(carry: tuple):
         count, transfer = carry
         return (count < steps) & ~jnp.all(has_equal_rows(transfer))
 
-    def longer(carry):
+    def longer(carry: tuple):
         count = jnp.minimum(2 * carry[0] + 1, steps)
         return count, last(count)
 
@@ -270,7 +270,7 @@ def entering_blocks(transfer: Ways, parallel: bool) -> jax.Array:
         found = lax.associative_scan(both, transfer).end[:, :, 0]
         return jnp.concatenate([found[:1], found[:-1]])
 
-    def step(before, block: Ways):
+    def step(before: jax.Array, block: Ways):
         log = ((before + block.scale)[:, :, None] + block.end).max(1)
         return log - finite(log.max(1, keepdims=True)), before
 

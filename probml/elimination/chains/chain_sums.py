@@ -73,7 +73,7 @@ class _Static(tuple):
     """Shapes that travel beside arrays."""
 
 
-def _evidence_backward(blocks: int, parallel: bool, wide: bool, kept, slope: jax.Array):
+def _evidence_backward(blocks: int, parallel: bool, wide: bool, kept: tuple, slope: jax.Array):
     (initial, transition, alive, before, alphas, after, possible), (of_initial, of_transition,
                                                                     of_emission) = kept
     varying = len(transition) > 1 or transition.shape[-1] > 1

@@ -67,7 +67,7 @@ def _slopes(emit: Callable, blocks: int, kept: tuple, slope: jax.Array) -> tuple
     last = alphas[-1, -1]
     last = last if found.after is None else normalised(last * found.after, 1)[0]
 
-    def piece(carry, at):
+    def piece(carry: tuple, at: jax.Array):
         gamma, count, of_shared, of_blank = carry
         inner = jnp.arange(walk.steps) < walk.steps - (at == walk.count - 1)
         here = inner[:, None] if alive is None else inner[:, None] & walk.following(at)

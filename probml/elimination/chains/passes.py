@@ -30,7 +30,7 @@ def _forward(chain: Linear, blocks: int, before: jax.Array | None) -> tuple[jax.
     M)."""
 
     # every step alike, the first too: nothing has to be put together afterwards
-    def step(ahead, now):
+    def step(ahead: jax.Array, now: tuple):
         emission, transition = now
         transition = chain.transition[0] if transition is None else transition
         new, scale = seen_at(ahead, emission)
@@ -44,7 +44,7 @@ def wide_forward(chain: Chain) -> "Pass":
     """The forward pass in logs."""
     _, g, k, m = lead(chain)
 
-    def step(ahead, now):
+    def step(ahead: jax.Array, now: tuple):
         emission, transition = now
         new = ahead + emission
         scale = log_sum(new, 1)
@@ -113,22 +113,22 @@ def _transfers(chain: Linear, blocks: int, alive: jax.Array | None) -> Transfer:
     transition, emission = step_at(chain, 0)
     entering = entering_rows(transition, chain.initial, m, blocks, g)
 
-    def sweep(at, carry):
+    def sweep(at: jax.Array, carry: tuple):
         p, scale = carry
         transition, emission = step_at(chain, at)
         new, factor = seen_at(step_all_rows(transition, p), emission[:, None], 2)
         return new, scale + factor
 
-    def forgot(at, p, scale):
+    def forgot(at: jax.Array, p: jax.Array, scale: jax.Array):
         """(G, M); where a row has ended, nothing that is told of its steps matters."""
         found = has_equal_rows(p, scale)
         return found if alive is None else found | ~lax.dynamic_index_in_dim(
             alive, jnp.minimum(at, steps - 1), 0, False)
 
-    def unlike(carry):
+    def unlike(carry: tuple):
         return (carry[0] < steps) & ~jnp.all(forgot(*carry))
 
-    def sweeps(carry):
+    def sweeps(carry: tuple):
         at, p, scale = carry
         until = jnp.minimum(at + SWEEP, steps)
         return (until, *lax.fori_loop(at, until, sweep, (p, scale)))
@@ -137,7 +137,7 @@ def _transfers(chain: Linear, blocks: int, alive: jax.Array | None) -> Transfer:
         jnp.asarray(1), *seen_at(entering, emission[:, None], 2)
     ))
 
-    def filter_step(at, carry):
+    def filter_step(at: jax.Array, carry: tuple):
         alpha, scale = carry
         transition, emission = step_at(chain, at)
         new, factor = seen_at(one_step(transition, alpha), emission)
@@ -168,7 +168,7 @@ def before_of(transfer: Transfer, parallel: bool) -> jax.Array:
         # all rows of the first block are equal
         return jnp.concatenate([found[:1], found[:-1]])
 
-    def step(before, block):
+    def step(before: jax.Array, block: Transfer):
         top = finite(block.scale.max(1, keepdims=True))
         weighed = (before * exp(block.scale, top))[:, :, None] * block.end
         return normalised(weighed.sum(1), 1)[0], before
@@ -186,7 +186,7 @@ def after_of(transfer: Transfer, parallel: bool) -> jax.Array:
         top = finite(backwards.scale.max(2, keepdims=True))
         return jnp.concatenate([exp(backwards.scale, top)[1:], ones])
 
-    def step(after, block):
+    def step(after: jax.Array, block: Transfer):
         inner = (block.end * after[:, None]).sum(2)
         log = block.scale + log_of(inner)
         new = exp(log, finite(log.max(1, keepdims=True)))

@@ -69,13 +69,13 @@ def draw(
     steps, g, k, m = found.alphas.shape
     noise = jax.random.uniform(key, (steps + 1, g, m), found.alphas.dtype)
 
-    def chosen(alpha, transition, u):
+    def chosen(alpha: jax.Array, transition: jax.Array, u: jax.Array):
         """For each state of a step, the state before it: (G, K, M)."""
         weight = share_of(alpha[:, :, None] + transition, 1) if wide else transition * alpha[:, :,
                                                                                              None]
         return _pick(weight, 1, u[:, None, None])
 
-    def table(now):
+    def table(now: tuple):
         alpha, own, u = now
         return chosen(alpha, linear.transition[0] if own is None else own, u)
 
@@ -128,7 +128,7 @@ def followed(last: jax.Array, table: Callable, along: Any, between: jax.Array | 
     last, into = (jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
                   for leaf in (last, into))
 
-    def link(state, into):
+    def link(state: jax.Array, into: jax.Array):
         return look(into, state[:, None])[:, 0], state
 
     head, tail = lax.scan(link, last[-1], into[1:], reverse=True)

@@ -121,7 +121,7 @@ class Walk:
         top = finite(log.max(2))
         info = jnp.finfo(log.dtype)
 
-        def quick(ahead, weight):
+        def quick(ahead: jax.Array, weight: jax.Array):
             new = ahead * weight
             scale = new.sum(1)
             new = new * (1 / jnp.where(scale > 0, scale, 1))[:, None]
@@ -131,7 +131,7 @@ class Walk:
         far = (scales < info.tiny**0.5) & (ahead.sum(1) > 0)
         easy = found, (alphas, (log_of(scales) + top).sum(0))
 
-        def step(ahead, emission):
+        def step(ahead: jax.Array, emission: jax.Array):
             new, scale = seen_at(ahead, emission)
             return one_step(self.transition, new), (new, scale)
 
@@ -150,7 +150,7 @@ class Walk:
             here: (S, M or 1), 1 where the step after counts. inner: (S,), whether there is one: the
                 last of all has the marginals that come in.
         """
-        def step(carry, now):
+        def step(carry: tuple, now: tuple):
             gamma, count = carry
             alpha, here, inner = now
             ratio = divide(gamma, one_step(self.transition, alpha))
@@ -165,7 +165,7 @@ class Walk:
         weights of the step before it, the log of their scale) → of the next."""
         piece, p, _, scale = carry
 
-        def step(carry, emission):
+        def step(carry: tuple, emission: jax.Array):
             p, _, scale = carry
             new, factor = seen_at(p, emission[:, None], 2)
             return (step_all_rows(self.transition, new), new, scale + factor), None
@@ -226,13 +226,13 @@ def _filter_blocks(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) 
     g, k, m = walk.whole
     dtype, count = walk.transition.dtype, walk.count
 
-    def ended(piece):
+    def ended(piece: jax.Array):
         """(M,): whose row has ended, so that nothing that is told of its steps matters."""
         if tables.alive is None:
             return jnp.zeros(m, bool)
         return ~walk.at(jnp.minimum(piece, count - 1), tables.alive)[0]
 
-    def forgot(carry):
+    def forgot(carry: tuple):
         piece, p, _, scale = carry
         return has_equal_rows(p, scale) | ended(piece)
 
@@ -241,7 +241,7 @@ def _filter_blocks(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) 
         lambda carry: (carry[0] < count) & ~jnp.all(forgot(carry)), walk.swept,
         (jnp.asarray(0), rows, jnp.zeros_like(rows), jnp.zeros((g, k, m), dtype)))
 
-    def filter_piece(piece, carry):
+    def filter_piece(piece: jax.Array, carry: tuple):
         ahead, alphas, scales, _ = carry
         ahead, (own, scale) = walk.filtered(ahead, piece)
         return (ahead, lax.dynamic_update_index_in_dim(alphas, own, piece, 0),

@@ -168,7 +168,7 @@ def _lifted(plan: Plan, names: tuple[str, ...]) -> Plan:
 
 
 def _doubled(tree: Any) -> Any:
-    def double(leaf):
+    def double(leaf: jax.Array):
         leaf = np.asarray(leaf)
         return jnp.asarray(leaf.astype(float) if leaf.dtype.kind == "f" else leaf)
 
@@ -176,7 +176,7 @@ def _doubled(tree: Any) -> Any:
 
 
 def _format_settings(settings: Mapping[str, Any], names: tuple[str, ...] | None = None) -> str:
-    def format_value(value) -> str:
+    def format_value(value: np.ndarray) -> str:
         value = np.asarray(value)
         if value.size > 6:
             return f"{value.size} numbers"

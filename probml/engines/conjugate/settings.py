@@ -162,7 +162,7 @@ def _replace_element(bound: Mapping[str, np.ndarray], name: str, place: tuple,
 def _evidences(plan: Plan, roots: bool, points: dict[str, jax.Array], known: Known, rows: Rows):
     """(log evidence, mismatch of its closed form) at stacked settings, one after the other."""
 
-    def at(point):
+    def at(point: Mapping[str, jax.Array]):
         there = known._replace(given={**known.given, **point})
         return closed_form(plan, there, rows, roots)[1:]
 
@@ -183,7 +183,7 @@ def _satisfied_constraints(plan: Plan, held: dict[str, jax.Array],
     """Whether each constraint of the distributions' arguments holds, at each point."""
     structure = plan.structure
 
-    def at(point):
+    def at(point: Mapping[str, jax.Array]):
         kept = []
         for name in structure.sites:
             program, takes = structure.programs[name]

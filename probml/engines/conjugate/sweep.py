@@ -15,7 +15,7 @@ for approximate Bayesian inference".
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +99,7 @@ def _confined(block: Block, natural: Mapping, known: Known) -> Mapping:
     return natural if concentration is None else block.form.confined(natural, concentration)
 
 
-def _middles(plan: Plan, some, natural: Mapping) -> dict[str, jax.Array]:
+def _middles(plan: Plan, some: Iterable[Block], natural: Mapping) -> dict[str, jax.Array]:
     """The parameters of some blocks amid what is known of them."""
     out: dict[str, jax.Array] = {}
     for block in some:

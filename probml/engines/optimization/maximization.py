@@ -84,7 +84,7 @@ def by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
     judged = engine.steps is None if judged is None else judged
     plan, known, rows = problem.plan, problem.known, problem.rows
 
-    def block(u, count):
+    def block(u: jax.Array, count: jax.Array):
         u, value, count, trail, flat, _ = _lbfgs(plan, engine.prior, u, known, rows,
                                                  np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
@@ -183,7 +183,7 @@ def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Out
         near = some_rows(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
         scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
-    def block(u, count):
+    def block(u: jax.Array, count: jax.Array):
         u, value, count, trail, flat, ends["last"], first, _ = _newton(
             plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
         )
@@ -197,7 +197,7 @@ def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Out
         rounding, root = float(jnp.finfo(u.dtype).eps), np.asarray(root, float)
         both = in_frame(passes(plan, engine.prior, known, rows), np.asarray(centre, float), root)
 
-        def block(z, count):
+        def block(z: jax.Array, count: jax.Array):
             found = maximize(both, z, HostBFGS(count, engine.tolerance, enough, rounding))
             return found.point, found.value, found.iterations, found.history, found.flat
 
@@ -271,7 +271,8 @@ def in_blocks(engine: OptimizerSettings, block: Callable, u: Any,
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _lbfgs(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, tolerance):
+def _lbfgs(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, steps: jax.Array,
+           tolerance: jax.Array):
     found = maximize(lambda u: log_posterior_and_gradient(plan, prior, u, known, rows), u,
                      LBFGS(steps, tolerance, BLOCK, slopes=True))
     return (found.point, found.value, found.iterations, found.history,
@@ -279,11 +280,11 @@ def _lbfgs(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, toleranc
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
-def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale, steps,
-           tolerance):
+def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale: jax.Array,
+            steps: jax.Array, tolerance: jax.Array):
     """Newton's steps; also the Hessians at the end and at the start."""
 
-    def evaluate(u):
+    def evaluate(u: jax.Array):
         return value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
                                       prior, mode=True, scale=scale)
 
@@ -371,7 +372,7 @@ def _roots(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Know
            scale: jax.Array) -> jax.Array:
     """Of each number's block of the curvature at u, the root of its inverse, (m, q, q); a unit
     where it has none."""
-    def point(u):
+    def point(u: jax.Array):
         return density.unflat(plan, u, known)[0]
 
     found = scale * rows.total(lambda chunk: curvatures(plan, point, u, places, known, chunk))
@@ -394,10 +395,10 @@ def _lbfgs_of_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, pl
                      known: Known, rows: Rows, steps: jax.Array, tolerance: jax.Array):
     back = jnp.argsort(places.reshape(-1))
 
-    def at(z):
+    def at(z: jax.Array):
         return u + (roots @ z.reshape(*places.shape, 1)).reshape(-1)[back]
 
-    def both(z):
+    def both(z: jax.Array):
         return density.value_and_gradient(
             plan, lambda z: (density.unflat(plan, at(z), known)[0], 0.0), z, known, rows, prior,
             mode=True)

@@ -176,20 +176,20 @@ def _objective(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tu
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known: Known,
-            rows: Rows, key, epoch) -> tuple:
+def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count: jax.Array, known: Known,
+            rows: Rows, key: jax.Array, epoch: jax.Array) -> tuple:
     """One pass: the point and statistics after it, batches met in all, the objective, and whether
     all is sound."""
     way, size = static
     every = rows.mass
 
-    def improved(statistics, point, batch):
+    def improved(statistics: Any, point: Any, batch: Rows):
         nothing = jnp.zeros(())
         expected = Expected(statistics, {}, [], nothing, nothing, {}, {})
         found = way.update_point(plan, expected, point, known, batch)
         return jax.tree.map(lambda new, old: new.astype(old.dtype), found, point)
 
-    def step(carry, batch):
+    def step(carry: tuple, batch: Rows):
         point, running, whole, lost, count = carry
         own = way.statistics(plan, point, known, batch)
         weight = batch.total(lambda chunk: chunk.weights.sum())
@@ -209,5 +209,5 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
     return point, whole, count, *way.objective(plan, point, known, rows)
 
 
-def _chosen(flag, a: Any, b: Any) -> Any:
+def _chosen(flag: np.ndarray, a: Any, b: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)

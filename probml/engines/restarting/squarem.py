@@ -163,11 +163,12 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     """
     hard, restarts = static[1], len(pending)
 
-    def expected(point, allowed, natural=None):
+    def expected(point: jax.Array, allowed: Mapping[str, jax.Array],
+                 natural: Mapping[str, jax.Array] | None = None):
         return expect(plan, loose(plan, point), known._replace(allowed=allowed), rows, hard,
                       natural)
 
-    def step(point, starting, labelled, expected):
+    def step(point: jax.Array, starting: jax.Array, labelled: Expected | None, expected: Expected):
         return _step(plan, static, point, starting, labelled, expected, known, rows)
 
     if restarts == 1:

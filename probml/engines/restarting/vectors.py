@@ -141,7 +141,7 @@ def _left(plan: Plan, points: jax.Array, known: Known) -> jax.Array:
 
 @functools.partial(jit, static_argnums=0)
 def _entered(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.Array:
-    def transform_point(u, point):
+    def transform_point(u: jax.Array, point: jax.Array):
         shapes = [part.shape for part in jax.eval_shape(
             functools.partial(_left_one, plan, known=known), point
         )]

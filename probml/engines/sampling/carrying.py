@@ -123,7 +123,7 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Resident, 
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.posterior(plan, known, rows)
 
-    def run_lbfgs(u):
+    def run_lbfgs(u: jax.Array):
         found = maximize(both, u, LBFGS(steps, 1e-9, STEPS))
         return found.point, found.value, found.history, found.gradient
 
@@ -158,7 +158,7 @@ def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, 
 def _drawn(plan: Plan, known: Known, rows: Resident, u: jax.Array) -> dict[str, jax.Array]:
     first = density.size(plan, known)
 
-    def values_at(u):
+    def values_at(u: jax.Array):
         params, _ = density.unflat(plan, u[:first], known)
         return row_coordinates.values(plan, params, known, rows, u[first:])
 

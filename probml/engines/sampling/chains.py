@@ -96,7 +96,7 @@ class Chains:
         lanes = self.count if self.together else 1
         target = np.asarray(target, jnp.result_type(float))
 
-        def walk(chain):
+        def walk(chain: tuple):
             number, state = chain
             # a first iteration may take 2^depth gradients: who knows how long they are?
             out, size, spent = [], 1, 0

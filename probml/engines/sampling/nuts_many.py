@@ -1,13 +1,15 @@
 """Chains of many data sets in one program, advanced together."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.device.rows import Known, Rows
 from probml.engines.conjugate.side_by_side import stack_equal_shapes
 from probml.engines.engine import Problem
 from probml.engines.progress import Progress, Turn, iterate
@@ -16,9 +18,13 @@ from probml.engines.sampling.states import with_states
 from probml.engines.start import begin
 from probml.evidence import density
 from probml.numerics.compiling import jit
+from probml.numerics.curvature import Frame
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws
+
+if TYPE_CHECKING:
+    from numpyro.infer.hmc import HMCState
 
 
 def chain_each(problems: Sequence[Problem], settings: nuts.Settings, target_accept: float,
@@ -36,7 +42,8 @@ def chain_each(problems: Sequence[Problem], settings: nuts.Settings, target_acce
         frames, states = _start_chains(plan, settings, params, known, rows, keys)
         trails: list[np.ndarray] = []
 
-        def turn(done: int, known=known, rows=rows, frames=frames, trails=trails) -> Turn:
+        def turn(done: int, known: Known = known, rows: Rows = rows, frames: Frame = frames,
+                 trails: list[np.ndarray] = trails) -> Turn:
             nonlocal states
             count = min(nuts.HELD, total - done)
             states, trail = _advanced(plan, settings, frames, target, states, known, rows, count)
@@ -55,8 +62,9 @@ def chain_each(problems: Sequence[Problem], settings: nuts.Settings, target_acce
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _start_chains(plan: Plan, settings: nuts.Settings, params, known, rows, keys):
-    def start_chain(params, known, rows, key):
+def _start_chains(plan: Plan, settings: nuts.Settings, params: Mapping[str, jax.Array],
+                  known: Known, rows: Rows, keys: jax.Array):
+    def start_chain(params: Mapping[str, jax.Array], known: Known, rows: Rows, key: jax.Array):
         spread, first = jax.random.split(key)
         size = density.size(plan, known)
         begun = begin.find_mode_and_curvature(plan, begin.hyper(plan), params, known, rows,
@@ -70,14 +78,15 @@ def _start_chains(plan: Plan, settings: nuts.Settings, params, known, rows, keys
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _advanced(plan: Plan, settings: nuts.Settings, frames, target, states, known, rows, count):
+def _advanced(plan: Plan, settings: nuts.Settings, frames: Frame, target: jax.Array,
+              states: "HMCState", known: Known, rows: Rows, count: jax.Array):
     return jax.vmap(lambda f, s, k, r: nuts.advance(plan, settings, f, target, s, k, r, count))(
         frames, states, known, rows
     )
 
 
 @functools.partial(jit, static_argnums=0)
-def _placed(plan: Plan, frames, known, z):
+def _placed(plan: Plan, frames: Frame, known: Known, z: jax.Array):
     return jax.vmap(lambda f, k, z: jax.vmap(lambda z: density.unflat(plan, f.point(z), k)[0])(z))(
         frames, known, z
     )

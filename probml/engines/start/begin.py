@@ -149,18 +149,18 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows, steps: An
     """
     newton = not still and not known.centring and newton_pays(plan, known)
 
-    def point(u):
+    def point(u: jax.Array):
         out, volume = density.from_free(plan, {**u, **still}, known)
         return out, volume
 
-    def both(u):
+    def both(u: jax.Array):
         return density.value_and_gradient(plan, point, u, known, rows)
 
-    def evaluate(v):
+    def evaluate(v: jax.Array):
         return density.value_gradient_hessian(
             plan, lambda v: density.unflat(plan, v, known), v, known, rows)
 
-    def find_mode(free):
+    def find_mode(free: jax.Array):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
             found = maximize(evaluate, start, Newton(steps, 1e-16, history=STEPS))

@@ -89,7 +89,7 @@ def tells_apart(plan: Plan, start: Mapping) -> bool:
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
-def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping, key,
+def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping, key: jax.Array,
               noise: Noise | None) -> tuple[dict, Expected, dict]:
     """Prior means, and an E-step there on the labelled rows of every restart; and other points, one
     for every draw of the prior that `noise` is for: the prior means, near enough, and draws of the
@@ -117,7 +117,7 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
                allowed: Mapping) -> dict[str, jax.Array]:
     """The M-step from labelled rows by itself, for engines that make no other."""
 
-    def first_m_step(rows, allowed):
+    def first_m_step(rows: Rows, allowed: Mapping[str, jax.Array]):
         point = prior_point(plan, known)
         if plan.latents:
             point = _stirred(plan, point, known, multiplied(plan), jax.random.key(0))
@@ -128,7 +128,7 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
-def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
+def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key: jax.Array):
     """The prior means; parameters without a closed form a small random step away, since a prior
     mean is the saddle point of every product of parameters, and of every mixture. Those in which
     all is affine are in no product, and a step in some unit of a column may be far."""
@@ -136,7 +136,7 @@ def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
 
 
 def _starts_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: Known,
-                 key) -> dict[str, jax.Array]:
+                 key: jax.Array) -> dict[str, jax.Array]:
     """The same from the prior means."""
     sites = plan.structure.sites
     formless = [name for block in all_blocks(plan, prior) if block.form is None
@@ -158,7 +158,7 @@ def _starts_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: 
 
 
 def _stirred(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
-             key) -> dict[str, jax.Array]:
+             key: jax.Array) -> dict[str, jax.Array]:
     """A point, some parameters a small random step away in their unbounded coordinates."""
     maps, moved = transforms(plan, point, known, names), dict(point)
     for i, name in enumerate(names):
@@ -169,18 +169,9 @@ def _stirred(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
     return moved
 
 
-def starts(
-    data: Data,
-    plan: Plan,
-    known: Known,
-    weights,
-    restarts: int,
-    seed: int,
-    start: Mapping,
-    prior: bool,
-    whole: bool = False,
-    allowed: Mapping = MappingProxyType({}),
-) -> Start:
+def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, restarts: int,
+           seed: int, start: Mapping, prior: bool, whole: bool = False,
+           allowed: Mapping = MappingProxyType({})) -> Start:
     """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at
     weight 1 and others unlabelled with total weight k; else the prior means. `start` overrides by
     name.
@@ -294,7 +285,7 @@ def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str,
     return out
 
 
-def stack(value, restarts: int) -> np.ndarray:
+def stack(value: np.ndarray, restarts: int) -> np.ndarray:
     """The same value for every restart."""
     return np.broadcast_to(np.asarray(value), (restarts, *np.shape(value)))
 

@@ -67,7 +67,8 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             for name in plan.grouped}
 
     def residuals(point: Mapping):
-        def row_residuals(varying, seen):
+        def row_residuals(varying: Mapping[str, Mapping[str, jax.Array]],
+                          seen: Mapping[str, tuple]):
             out, log = [], jnp.zeros(())
             for name in plan.grouped:
                 arguments = plan.structure.cells(name, {**fixed, **point, **varying[name]})

@@ -1,6 +1,7 @@
 """Negative binomial counts, in all the ways to write them: no kernel, rows are evaluated one by
 one."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
@@ -13,7 +14,7 @@ from probml.families.log_linear import (
 )
 
 
-def of_counts(distribution, value):
+def of_counts(distribution: dist.Distribution, value: jax.Array):
     """log p by mean and concentration, as the user gave them: 1/p − 1 of a p near 1 has lost its
     digits."""
     dtype = jnp.result_type(float)
@@ -31,7 +32,7 @@ def of_counts(distribution, value):
     return jnp.where(x >= 0, log, -jnp.inf)
 
 
-def of_wide_counts(distribution, value):
+def of_wide_counts(distribution: dist.Distribution, value: jax.Array):
     """log p of a BetaNegativeBinomial, Γ(n + k) B(α + k, β + n) / (Γ(n) k! B(α, β)): n/(n + k)
     times the beta-binomial of k and n among k + n."""
     a, b, n, k = inexact(distribution.concentration1, distribution.concentration0, distribution.n,

@@ -119,7 +119,7 @@ def _log_density_tables(closed: Any, at: Sequence[int], looks: tuple[str, ...],
     for i, own in zip(at, found, strict=True):
         _checked(own, owners[i], hidden)
 
-    def logs(*states):
+    def logs(*states: jax.Array):
         env = {**values, **dict(zip(looks, states, strict=True))}
         return evaluate(program, *(jnp.asarray(env[name], aval.dtype)
                                    for name, aval in zip(taken, program.in_avals, strict=True)))

@@ -201,7 +201,7 @@ def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     _, init, xs, length, reverse = msg["args"]
     still = {name: value for name, value in loop.blank().items() if name in loop.hidden}
 
-    def step(carry, x):
+    def step(carry: tuple, x: Any):
         with (handlers.block(hide_fn=lambda site: site["name"] not in loop.drawn
                              and site["type"] != "plate"),
               handlers.trace() as trace, handlers.substitute(data=still)):
@@ -267,7 +267,7 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     kinds = [leaf.dtype for leaf in split(carry)]
     axes = [0 if moved else None for moved in moves]
 
-    def onward(held, now):
+    def onward(held: jax.Array, now: tuple):
         log, total, carry, t = held
         x, values, weights = now
         onwards = jax.vmap(step, (None, None, None, 0, None, None), axis_size=len(grid))
@@ -300,7 +300,7 @@ def _depends(loop: Loop, init: Any, x: Any,
     flat, tree = jax.tree.flatten(init)
     states = {name: jnp.full(s.shape, s.low) for name, s in loop.hidden.items()}
 
-    def after(states, *leaves):
+    def after(states: jax.Array, *leaves: jax.Array):
         trace, carry, _ = loop.trace(jax.tree.unflatten(tree, leaves), x, 0, {**states, **drawn})
         drawns = [leaf for name in loop.drawn
                   for leaf in leaves_of_distribution(trace[name]["fn"])[0]]
@@ -379,7 +379,7 @@ def _places(loop: Loop, init: Any, x: Any, drawn: Mapping, order: int,
     """
     names, states = list(loop.hidden), [jnp.full(s.shape, s.low) for s in loop.hidden.values()]
 
-    def last(every, x, drawn):
+    def last(every: Any, x: Any, drawn: Any):
         carry = init
         for now in every:
             logs, carry = loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)

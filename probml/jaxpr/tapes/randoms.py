@@ -70,7 +70,7 @@ def _counted(keys: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.nda
 
 
 def _bits(ins: Avals, outs: Avals, bit_width: int, shape: Sequence[int]) -> Callable:
-    def bits(keys):
+    def bits(keys: np.ndarray):
         first, second = _counted(keys, shape)
         return joined(first, second) if bit_width == 64 else first ^ second
 

@@ -136,7 +136,7 @@ def _own(value: Any, aval: Aval, given: bool) -> np.ndarray:
 
 def _scanned(ins: Any, outs: Any, body: Tape, constants: int, carries: int, length: int,
              reverse: bool) -> Any:
-    def scanned(*operands):
+    def scanned(*operands: np.ndarray):
         fixed, state = list(operands[:constants]), list(operands[constants : constants + carries])
         rows, made = operands[constants + carries :], []
         for i in reversed(range(length)) if reverse else range(length):
@@ -155,9 +155,9 @@ def _scanned(ins: Any, outs: Any, body: Tape, constants: int, carries: int, leng
 def _repeated(ins: Any, outs: Any, condition: Tape, body: Tape, asked: int, constants: int) -> Any:
     most = max(TURNS, int(PATIENCE / (condition.seconds + body.seconds + 4 * CALL)))
 
-    def repeated(*operands):
+    def repeated(*operands: np.ndarray):
         looks, fixed = operands[:asked], operands[asked : asked + constants]
-        state = operands[asked + constants :]
+        state: Sequence[np.ndarray] = operands[asked + constants :]
         for _ in range(most):
             on = condition.go([*looks, *state])[0]
             if not np.any(on):

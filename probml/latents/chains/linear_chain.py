@@ -12,7 +12,7 @@ of structural parts, regressions with moving coefficients and holes in what feed
 one case. factors/linear_chains.py takes it over steps and rows, elimination/kalman/ along time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -99,7 +99,7 @@ def placed(structure: Structure, group: Group, state: jax.Array) -> dict[str, ja
 def first(structure: Structure, group: Group, env: Mapping) -> Moves:
     """Of the first state."""
 
-    def own(site, arguments, before):
+    def own(site: Site, arguments: Mapping[str, jax.Array], before: jax.Array):
         if site.chain:
             return arguments["initial_mean"][0], arguments["initial_covariance"][0]
         return arguments["loc"].reshape(-1), _covariance(site, arguments)
@@ -110,7 +110,7 @@ def first(structure: Structure, group: Group, env: Mapping) -> Moves:
 def moves(structure: Structure, group: Group, env: Mapping) -> Moves:
     """From a state to the next, at the next one's step."""
 
-    def own(site, arguments, before):
+    def own(site: Site, arguments: Mapping[str, jax.Array], before: jax.Array):
         if site.chain:
             location = arguments["transition"][0] @ before + arguments["offset"][0]
             return location, arguments["covariance"][0]
@@ -128,10 +128,11 @@ def _covariance(site: Site, arguments: Mapping) -> jax.Array:
     return block_diag(*(scale @ jnp.swapaxes(scale, -1, -2)))
 
 
-def _linear(structure: Structure, group: Group, env: Mapping, own) -> Moves:
+def _linear(structure: Structure, group: Group, env: Mapping,
+            own: Callable) -> Moves:
     width = sizes(structure, group)
 
-    def step(before, noise):
+    def step(before: jax.Array, noise):
         at, out, spread, start = dict(env), [], [], 0
         for name, size in width.items():
             site, mine = structure.sites[name], slice(start, start + size)

@@ -110,14 +110,14 @@ def _run(function: Callable, leaves: Sequence[Any], number: Any, constants: list
     program = Program(function, constants, leaves)
 
     @custom_vmap
-    def run(number, *constants):
+    def run(number: int, *constants: Any):
         return called_back(functools.partial(_summed, program), program.out, number, *constants)
 
     @run.def_vmap
-    def rule(size, mapped, number, *constants):
+    def rule(size: int, mapped: Any, number: int, *constants: Any):
         axes = [0 if own else None for own in mapped[1:]]
 
-        def run_instance(constants, leaves):
+        def run_instance(constants: Any, leaves: Any):
             return jax.vmap(lambda *own: function(own, leaves), in_axes=axes)(*constants)
 
         if not any(mapped[1:]):
