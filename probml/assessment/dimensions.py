@@ -11,7 +11,7 @@ import numpy as np
 
 from probml.assessment.columns import along
 from probml.dataset.coding.indices import bounds, together
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.jaxpr.levels import Level
 from probml.jaxpr.program import evaluate
 from probml.numerics.compile_effort import ONCE
@@ -109,7 +109,7 @@ class Dimensions:
         """Of an input."""
         dims = self._name_axes(name, self.held.table.inputs[name].shape[1:], 0)
         if name in self.structure.timed:
-            dims[0] = self._name("step", ("plate", "step"), self.held.steps)
+            dims[0] = self._name("step", ("plate", "step"), present(self.held.steps))
         self._along_columns(name, dims)
         return (self.rows, *dims)
 
@@ -156,8 +156,8 @@ def _derived(structure: Structure,
         for axis, standing in enumerate(indices.parameter_axes(structure.programs, structure.sites,
                                                                  name)[0]):
             size = structure.named[name].shape[axis]
-            told = {tuple(_shifted(found[own], shift, size)) for *own, shift in standing
-                    for own in [tuple(own)] if own in found}
+            told = {tuple(_shifted(found[name, at], shift, size)) for name, at, shift in standing
+                    if (name, at) in found}
             if len(told) == 1:
                 out[name, axis] = told.pop()
     return out
@@ -245,7 +245,7 @@ def _picked(structure: Structure, labels: Any) -> dict[str, set[tuple[str, int]]
     out: dict[str, set] = {}
     for (parameter, z, _), touched in zip(triples, _touched(structure, tuple(triples))
                                           if triples else (), strict=True):
-        touched, states = np.asarray(touched), sites[z].states  # (states, *shape)
+        touched, states = np.asarray(touched), present(sites[z].states)  # (states, *shape)
         for axis in range(touched.ndim - 1):
             within = np.moveaxis(touched, 1 + axis, 1)
             own = within.shape[1] == states

@@ -17,7 +17,7 @@ from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Many, Outcome, Problem, Status, planned
 from probml.engines.progress import Progress, in_threads
-from probml.errors import DataError, ModelError, Refusal
+from probml.errors import DataError, ModelError, Refusal, present
 from probml.evidence.passes import log_evidence
 from probml.fits import fitting
 from probml.fits.double import precise
@@ -92,7 +92,7 @@ def _of_many(engine: Engine, problems: Sequence[Problem], found: Many, truth: Se
              draws: int) -> tuple[dict[int, Drawn], dict[int, str]]:
     """Of posteriors that were found together; those that are missing once more in double."""
 
-    def with_likelihoods(problems: Sequence[Problem], values: Mapping[str, Any]):
+    def with_likelihoods(problems: Any, values: Mapping[int, Mapping]) -> dict[int, Drawn]:
         return {i: _with_log_likelihoods(problems[i].plan, each, truth[i], problems[i].rows,
                                          problems[i].known,
                                          found.chain) for i, each in values.items()}
@@ -103,7 +103,7 @@ def _of_many(engine: Engine, problems: Sequence[Problem], found: Many, truth: Se
         with jax.enable_x64(True):
             again = [_anew(engine, problems[i]) for i in left]
             again = [replace(problem, plan=again[0].plan) for problem in again]
-            values = engine.many(again, draws).values
+            values = present(engine.many(again, draws)).values
             judged |= with_likelihoods(dict(zip(left, again, strict=True)),
                                        {left[j]: each for j, each in values.items()})
     if not judged:
@@ -151,7 +151,7 @@ def _values(engine: Engine, ran: _Ran, seed: int, draws: int) -> tuple[dict[str,
         raise Refusal(f"{type(engine).__name__}: {outcome.status.headline}")
     found = fitting.posterior(plan, outcome, known, rows)
     if found.stats:
-        flat = {name: np.asarray(value) for name, value in found.chains.items()}
+        flat = {name: np.asarray(value) for name, value in present(found.chains).items()}
         return {name: value.reshape(-1, *value.shape[2:]) for name, value in flat.items()}, True
     if plan.free and not found.varies:
         raise Refusal(f"{type(engine).__name__} gives a point estimate, and check needs a "

@@ -67,7 +67,7 @@ class InPlaceRows(Rows):
         return self._full(0)
 
     @property
-    def stacked(self) -> Chunk:
+    def stacked(self) -> Chunk:  # type: ignore[override] # of others a field
         """All chunks, copied."""
         return self.taken(jnp.arange(self.chunks * self.size).reshape(self.chunks, -1)).stacked
 

@@ -14,6 +14,7 @@ from probml.dataset.moments import Moments
 from probml.dataset.sources.sequences import along_steps
 from probml.device.layout import bucket
 from probml.device.rows import Chunk, Steps
+from probml.errors import present
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import CHUNK, Plan
@@ -85,7 +86,7 @@ def located_along(site: Site, found: Moments) -> tuple[np.ndarray, np.ndarray]:
 def _items(array: np.ndarray) -> np.ndarray:
     """(..., d) → (...): what lies together as one item."""
     size = array.shape[-1] * array.dtype.itemsize
-    kind = _KINDS.get(size, np.dtype((np.void, size)))
+    kind: Any = _KINDS.get(size, np.dtype((np.void, size)))
     return array.view(kind)[..., 0]
 
 
@@ -104,14 +105,14 @@ class Lanes:
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
         self.kinds, self.place, self.most = kinds, place, most
         host = jax.default_backend() == "cpu"
-        lanes, steps = (LANES if host else SPREAD), data.steps
+        lanes, steps = (LANES if host else SPREAD), present(data.steps)
         self.wide = wide
         self.chained = tuple(n for group in plan.latents if plan.timed(group)
                              for n in group.sites)
         cut = (bool(plan.chains or self.chained) and not self.wide
                and steps >= (LONG if host else 2 * LANES) and 4 * shape[1] <= lanes)
-        most = 1 << (steps // BLOCK).bit_length()
-        self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), most) if cut else 1
+        cuts = 1 << (steps // BLOCK).bit_length()
+        self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), cuts) if cut else 1
         self.length = -(-(span or bucket(steps)) // self.blocks)
         self.roomy = span is not None
         self.parallel = not host
@@ -147,7 +148,7 @@ class Lanes:
         """(rows, steps, ...) → (chunks, L, rows, blocks, ...): some blocks at a time, so that what
         is read along time and written across it stays in cache. Steps and rows that are not there
         are the first."""
-        (chunks, size), length, steps = self.shape, self.length, self.data.steps
+        (chunks, size), length, steps = self.shape, self.length, present(self.data.steps)
         rest, together = array.shape[2:], length * GROUP
         out = aligned((chunks, length, size, self.blocks, *rest), kind)
         # the numbers of a step move as one
@@ -211,7 +212,7 @@ class Lanes:
 
     def _alive(self) -> jax.Array | None:
         """The steps that count; None: all."""
-        steps, n = self.data.steps, self.data.table.rows
+        steps, n = present(self.data.steps), self.data.table.rows
         lengths = self.data.lengths if self.data.lengths is not None else np.full(n, steps)
         if self.length * self.blocks == steps and self.data.lengths is None and not self.roomy:
             return None
@@ -231,14 +232,16 @@ class Lanes:
             centre[name], spread = located_along(site, along_steps(self.data, name, weight))
             spreads[name] = placed(spread, self.kinds.real)
         cells = self.data.table.columns[name].values.shape[1:]
-        return centre[name].reshape(cells[: site.time] + cells[site.time + 1 :])
+        at = present(site.time)
+        return centre[name].reshape(cells[:at] + cells[at + 1 :])
 
     def _unseen(self, name: str, seen: np.ndarray) -> Unseen:
-        site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps
-        flat = np.moveaxis(seen, 1 + site.time, 1).reshape(n * steps, math.prod(site.lattice),
-                                                           *site.event)
+        site, n = self.data.structure.sites[name], self.data.table.rows
+        steps = present(self.data.steps)
+        flat = np.moveaxis(seen, 1 + present(site.time), 1).reshape(
+            n * steps, math.prod(site.lattice), *site.event)
         found = locate(flat, False, self.most)
-        return Unseen(*(leaf if leaf is None else self._flat(leaf, n, steps) for leaf in found))
+        return jax.tree.map(lambda leaf: self._flat(leaf, n, steps), found)
 
     def _flat(self, leaf: np.ndarray, n: int, steps: int) -> jax.Array:
         """(rows · steps, ...) → (chunks, N, ...)."""

@@ -18,6 +18,7 @@ from probml.device.in_place import InPlaceRows, long, place_in_memory
 from probml.device.lanes import Kinds, Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Resident
+from probml.errors import present
 from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import Plan
@@ -134,7 +135,7 @@ def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Cal
         site = sites[name]
         shape = (math.prod(site.lattice), *site.event)
         if name in plan.centred:
-            centre[name], weight = rounded(mean.reshape(shape)), total
+            centre[name], weight = rounded(mean.reshape(shape)), np.asarray(total)
         if name in plan.centred or scattered(plan, name):
             found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
             spread[name] = place(found.reshape(shape if name in centre else shape[:1]), dtype)
@@ -261,7 +262,7 @@ def _codes(columns: list[tables.Column]) -> np.ndarray:
     """The states of scalar columns, (rows, columns); −1 where unseen."""
     out = np.empty((len(columns[0].values), len(columns)), np.int32)
     for i, column in enumerate(columns):
-        out[:, i] = np.where(column.seen, column.values, -1).reshape(-1)
+        out[:, i] = np.where(present(column.seen), column.values, -1).reshape(-1)
     return out
 
 

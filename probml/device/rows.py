@@ -132,6 +132,7 @@ class Rows(ABC):
         lanes: how many members of `vmap_copies` are worked on at once, each on a device of its own.
     """
 
+    stacked: Chunk  # all chunks, of rows that are held
     held: bool = True
     joint: bool = False
     lanes: int = 1
@@ -192,7 +193,7 @@ class Rows(ABC):
 
         def step(carry: tuple, *parts: Any):
             more, said = function(*parts)
-            return compensated(*carry, more), said
+            return compensated(carry[0], carry[1], more), said
 
         (total, _), said = self.fold(step, (zero, zero), *along)
         return total, said

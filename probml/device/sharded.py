@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Chunk, Known, Resident, Stacked
+from probml.device.rows import Chunk, Known, Resident, Rows, Stacked
 from probml.device.streamed import Cut
 from probml.numerics.outside.meshes import ALONG, AXIS, EACH, cut
 from probml.plan.plan import Plan
@@ -83,7 +83,7 @@ class Repeated(Resident):
     mesh: Mesh
 
     @property
-    def lanes(self) -> int:
+    def lanes(self) -> int:  # type: ignore[override] # of others a number of their class
         return self.mesh.size
 
     def vmap_copies(self, function: Callable, *copies: Any) -> Any:
@@ -110,12 +110,12 @@ class Repeated(Resident):
 jax.tree_util.register_dataclass(Repeated, data_fields=["stacked"], meta_fields=["mesh"])
 
 
-def repeated(rows: Resident, mesh: Mesh) -> Repeated:
+def repeated(rows: Rows, mesh: Mesh) -> Repeated:
     """Rows of this process on each of the devices of a mesh."""
     return Repeated(jax.device_put(rows.stacked, NamedSharding(mesh, EACH)), mesh)
 
 
-def spread(rows: Resident, mesh: Mesh) -> Sharded:
+def spread(rows: Rows, mesh: Mesh) -> Sharded:
     """Rows of this process over the devices of a mesh, whose number divides that of the chunks."""
     return Sharded(jax.tree.map(functools.partial(cut, mesh), rows.stacked),
                    np.asarray(rows.weight), mesh)

@@ -149,8 +149,8 @@ class Problem:
     seen: Mapping[str, np.ndarray] | None = None
 
     @property
-    def size(self) -> int | None:
-        """Rows, where the data are there."""
+    def size(self) -> int:
+        """Rows; None where the data are not there."""
         return None if self.data is None else self.data.size
 
     @property

@@ -383,7 +383,8 @@ class Finding:
         if isinstance(record, str):
             return cls.of(Code.NOTE, text=record)
         try:
-            return cls.of(Code(record["code"]), record["parameter"], tuple(record["entry"]),
+            codes: Any = Code  # an enumeration is called by value
+            return cls.of(codes(record["code"]), record["parameter"], tuple(record["entry"]),
                           **record["numbers"])
         except ValueError:  # of a later version
             return cls.of(Code.NOTE, text=str(record["message"]))

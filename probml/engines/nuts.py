@@ -365,7 +365,7 @@ def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray
     out = {name: value[:, every - 1 : every * draws : every] for name, value in drawn.items()}
     if "diverging" in drawn:
         whole = drawn["diverging"][:, : every * draws]
-        out["diverging"] = whole.reshape(len(whole), draws, every).any(2)
+        out["diverging"] = np.asarray(whole.reshape(len(whole), draws, every).any(2))
     return out
 
 

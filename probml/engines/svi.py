@@ -144,7 +144,7 @@ class SVI(Engine):
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         plan = problem.plan
-        if guided.meant(self.guide, problem):
+        if callable(self.guide) and guided.meant(self.guide, problem):
             guided.refuse(self.guide, problem)
         check_batch(self, problem)
         check_distinct(problem.data, plan)
@@ -164,17 +164,16 @@ class SVI(Engine):
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if guided.meant(self.guide, problem):
-            static = guided.Static(problem.plan.structure.model, self.guide, self.step_by,
-                                   self.particles)
-            return guided.run(static, self.steps, self.progress, problem)
+            whole = guided.Static(problem.plan.structure.model, self.guide, self.step_by,
+                                  self.particles)
+            return guided.run(whole, self.steps, self.progress, problem)
         carrying.check(problem, "SVI", KEPT)
         begun = self._start(problem)
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
-        static = _Static(self.guide, self.step_by,
-                         self.batch_rows or 0, total, self.particles)
+        static = _Static(self.guide, self.step_by, self.batch_rows or 0, total, self.particles)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         findings = begin.other_modes(plan, begun, known)
@@ -319,7 +318,7 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
 
-def _prototype(svi: SVI, state: "SVIState", rows: Rows, known: Known) -> None:
+def _prototype(svi: Any, state: "SVIState", rows: Rows, known: Known) -> None:
     """Let the guide learn its sites; what it draws is thrown away."""
     svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
 

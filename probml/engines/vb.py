@@ -32,6 +32,7 @@ from probml.errors import Refusal
 from probml.numerics.process.threads import one_thread
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed
 from probml.structure.structure import Structure
 
 FEW = 2000  # rows of which evidences cost next to nothing
@@ -193,7 +194,7 @@ class VB(Engine):
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
         return narrowed(structure, outcome)._replace(
-            posterior=of_size(plan, structure, outcome.posterior))
+            posterior=of_size(plan, structure, _closed(outcome)))
 
     def _in_batches(self, problem: Problem) -> Outcome:
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
@@ -219,7 +220,7 @@ class VB(Engine):
             return found
         few = isinstance(rows, Summary) or (problem.size or 0) <= FEW
         worth = np.inf if few else SHARE * float(np.asarray(run.count).sum())
-        return found.noting(doubts_of_blocks(problem, found.posterior, worth))
+        return found.noting(doubts_of_blocks(problem, _closed(found), worth))
 
 
 def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
@@ -260,3 +261,8 @@ def _best(plan: Plan, run: Run, trail: np.ndarray, known: Known, close: float) -
         state=State(lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value)
                     else 0),
     )
+
+
+def _closed(outcome: Outcome) -> Closed:
+    assert isinstance(outcome.posterior, Closed)
+    return outcome.posterior

@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Chunk, Known, Rows, Summary
+from probml.errors import present
 from probml.evidence import centring, effect_gradients, row_coordinates
 from probml.evidence.passes import (
     chunkwise_plan,
@@ -141,13 +142,14 @@ def value_and_gradient(
     """
 
     part = plan if isinstance(rows, Summary) else chunkwise_plan(plan, rows)
-    moves = plan.carried and row_coordinates.has_coordinates(rows)
+    moves = (plan.carried and not isinstance(rows, Summary)
+             and row_coordinates.has_coordinates(rows))
 
     def chunk(some: Chunk):
-        def total(u: jax.Array, own: jax.Array | None = None):
+        def total(u: jax.Array, own: Mapping[str, jax.Array] | None = None):
             params, at, volume = point(u)[0], some, 0.0
             if moves:
-                at, volume = row_coordinates.enter(plan, params, known, some, own)
+                at, volume = row_coordinates.enter(plan, params, known, some, present(own))
             return scale * (weigh(
                 row_evidence(part, params, known, naturals(part, params, known), at), some.weights
             ) + volume)
@@ -246,6 +248,7 @@ def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0
     first = size(plan, known)
 
     def both(u: jax.Array):
+        assert isinstance(rows, Rows)
         at = row_coordinates.at(plan, rows, u[first:])
         value, (gradient, own) = value_and_gradient(plan, point, u[:first], known, at, scale=scale)
         return value, jnp.concatenate([gradient, row_coordinates.flat(own)])

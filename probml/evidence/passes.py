@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.evidence import effects
 from probml.evidence.expected import Anchor, Expected
 from probml.evidence.surrogates import Settings, inner, quadratic
@@ -234,8 +235,8 @@ def chunkwise_plan(plan: Plan, rows: Rows) -> Plan:
     return plan.others if plan.ordered and rows.as_one_chunk(ORDERED) is not None else plan
 
 
-def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known, rows: Rows,
-             scale: float = 1.0) -> jax.Array:
+def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known,
+             rows: Rows | Summary, scale: float = 1.0) -> jax.Array:
     """The total over the states of plan.touching, from that of `part` over its own, and the ordered
     sites'.
 
@@ -249,9 +250,10 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         return total
     own = {name: plan.variables[name].states for name in plan.touching}
     total = total.reshape([states if name in part.touching else 1 for name, states in own.items()])
-    every = rows.as_one_chunk(ORDERED)
+    assert isinstance(rows, Rows)
+    every = present(rows.as_one_chunk(ORDERED))
     for name in plan.ordered:
-        switches, order = plan.switches[name], plan.switches[name].order
+        switches, order = plan.switches[name], present(plan.switches[name].order)
         logs, weights = setting_logs(plan, params, known, every, name), every.weights[:, None]
         logs = jnp.where(weights > 0, scale * weights * jnp.where(weights > 0, logs, 0.0), 0.0)
         number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
@@ -277,7 +279,7 @@ def log_evidence(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary
     out."""
     value = total_evidence(plan, global_factors(plan, params, known),
                            row_totals(plan, params, known, rows))
-    if plan.groupings:
+    if plan.groupings and isinstance(rows, Rows):
         value += effects.given_rows(plan, params, known, rows.total).log
     return value
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known, Resident
+from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents import coordinates
@@ -25,13 +25,13 @@ from probml.structure.densities import cells
 from probml.structure.site import Site
 
 
-def shapes(plan: Plan, rows: Resident) -> dict[str, tuple[int, ...]]:
+def shapes(plan: Plan, rows: Rows) -> dict[str, tuple[int, ...]]:
     """Site → its coordinates, (chunks, b, ...)."""
-    return {name: (*rows.weights.shape, *coordinates.own_shape(plan.structure.sites[name]))
+    return {name: (*rows.stacked.weights.shape, *coordinates.own_shape(plan.structure.sites[name]))
             for name in plan.carried}
 
 
-def size(plan: Plan, rows: Resident) -> int:
+def size(plan: Plan, rows: Rows) -> int:
     """How many coordinates rows have."""
     return sum(math.prod(shape) for shape in shapes(plan, rows).values())
 
@@ -41,7 +41,7 @@ def flat(own: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.concatenate([jnp.ravel(own[name]) for name in sorted(own)])
 
 
-def at(plan: Plan, rows: Resident, u: jax.Array) -> Resident:
+def at(plan: Plan, rows: Rows, u: jax.Array) -> Resident:
     """The rows with a vector of coordinates."""
     out, start = dict(rows.stacked.carried), 0
     for name, shape in sorted(shapes(plan, rows).items()):
@@ -51,7 +51,7 @@ def at(plan: Plan, rows: Resident, u: jax.Array) -> Resident:
     return Resident(rows.stacked._replace(carried=out))
 
 
-def has_coordinates(rows: Resident) -> bool:
+def has_coordinates(rows: Rows) -> bool:
     """Whether the rows' latent numbers are given by coordinates; else they have fixed values."""
     return any(one.u is not None for one in rows.stacked.carried.values())
 
@@ -86,7 +86,7 @@ def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     return rows, total
 
 
-def placed(plan: Plan, rows: Resident, values: Mapping[str, jax.Array]) -> Resident:
+def placed(plan: Plan, rows: Rows, values: Mapping[str, jax.Array]) -> Rows:
     """The rows with values of the carried sites, (chunks, b, *cells), as if they were data."""
     if not plan.carried:
         return rows
@@ -94,7 +94,7 @@ def placed(plan: Plan, rows: Resident, values: Mapping[str, jax.Array]) -> Resid
     return Resident(jax.vmap(Chunk.revalued)(rows.stacked, held))
 
 
-def values(plan: Plan, params: Mapping, known: Known, rows: Resident,
+def values(plan: Plan, params: Mapping, known: Known, rows: Rows,
            u: jax.Array) -> dict[str, jax.Array]:
     """The values of the carried sites at a vector of their coordinates, (chunks, b, *cells)."""
 

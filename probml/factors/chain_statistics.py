@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman.filter import applied, previous, product, transposed
+from probml.errors import present
 from probml.factors.linear_chains import (
     at_first,
     over,
@@ -246,7 +247,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
 def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Array,
            spread_later: jax.Array, across: jax.Array) -> kalman_evidence.Noise:
     """The noise of n moves at other parameters than the E-step's, from the states' moments."""
-    slope = at.slope
+    slope = present(at.slope)
     pushed = slope @ across
     spread = (spread_later - pushed - jnp.swapaxes(pushed, -1, -2)
               + slope @ spread_before @ slope.T)

@@ -15,6 +15,7 @@ from probml.elimination.chains import best as chain_best
 from probml.elimination.chains import long_chains as chain_pieces
 from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states
 from probml.factors.pooled import at_level
@@ -34,7 +35,7 @@ def counted_factor(plan: Plan, natural: Any, rows: Chunk, name: str, predictive:
     sliced = [p for p in parents if p not in plan.variables]
     tables = in_slices({a: uncelled(leaf, len(parents))
                         for a, leaf in {**natural, **predictive}.items()}, parents, sliced, rows)
-    counted = chains_family.counts(states, alive, site.states)
+    counted = chains_family.counts(states, alive, present(site.states))
     logs = [(chains_family.predictive if a in predictive
              else chains_family.log_density)(table, counted[a]) for a, table in tables.items()]
     return Factor(sum(logs), plan.scope(name))
@@ -185,7 +186,7 @@ def _cut(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: C
         own: taps of the steps. asked: whether gradients are asked of the naturals alone.
     """
     steps, size = rows.along, len(rows.weights)
-    sought = Given((), given.natural, (), ()) if asked else given
+    sought = Given({}, given.natural, {}, Known({}, {}, {})) if asked else given
     leaves, form = jax.tree.flatten(given)
     places = {id(leaf) for leaf in jax.tree.leaves(sought)
               if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}

@@ -9,7 +9,8 @@ import numpy as np
 
 from probml.dataset.checks.digits import measured
 from probml.dataset.dataset import Data
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
+from probml.errors import present
 from probml.factors.linear_chains import over, varying
 from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
@@ -24,7 +25,7 @@ from probml.structure.site import Site
 LOST = 2e-4
 
 
-def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
+def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
     """Whether some component's scale is below what the arithmetic can tell from zero, relative to
     its column.
 
@@ -37,6 +38,7 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
         if not any(site.uses.get(a) for a in site.traits.scatter):
             continue
         if name in plan.rowwise:
+            assert isinstance(rows, Rows)
             first = jax.tree.map(lambda leaf: leaf[:1], rows.first._replace(steps=None))
             varying = jax.tree.map(lambda leaf: leaf[0], row_environment(plan, known, first, name))
             env, parents = ({**environment(plan, params, known), **varying},
@@ -51,7 +53,7 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
             arguments, floor = argument_table(plan, params, known, name), jnp.sqrt(eps)
         # a constant column has no spread of its own
         away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)
-        found |= ~jnp.all(site.traits.smallest(arguments) > floor
+        found |= ~jnp.all(present(site.traits.smallest)(arguments) > floor
                           * jnp.where(known.spread[name] > 0, known.spread[name], away))
     return found
 
@@ -65,14 +67,14 @@ def has_cancellation(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     """
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in plan.pooled:
-        family = plan.structure.sites[name].family
+        family = plan.structure.sites[name].traits
         if family.terms:
             arguments = argument_table(plan, params, known, name)
             found |= jnp.any(eps * jnp.stack([jnp.max(arguments[a]) for a in family.terms]) > LOST)
         if name not in known.centre or family.mean_of != ("loc",) or not family.scatter:
             continue
         arguments = argument_table(plan, params, known, name)
-        away, scale = arguments["loc"] - known.centre[name], family.smallest(arguments)
+        away, scale = arguments["loc"] - known.centre[name], present(family.smallest)(arguments)
         found |= jnp.any(
             (eps * away**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale)
         )

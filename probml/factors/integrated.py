@@ -207,7 +207,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
 
 
 def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
-             function: Callable[[dict], jax.Array], along: Mapping[str, jax.Array],
+             function: Callable[[Mapping], jax.Array], along: Mapping[str, jax.Array],
              size: int) -> jax.Array:
     """function(env) of every row and joint state of a site that looks at latents, averaged over
     these: normal ones at their conditional means, the mean of what is affine in them.
@@ -266,7 +266,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
 
 
 def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
-                hidden: Sequence[str], function: Callable[[dict], jax.Array],
+                hidden: Sequence[str], function: Callable[[Mapping], jax.Array],
                 size: int) -> jax.Array:
     """The same of a site that looks at hidden cells.
 

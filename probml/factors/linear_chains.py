@@ -5,6 +5,7 @@ Steps travel as rows of their own in the order (L, rows, blocks) (factors/sequen
 the lanes last. What a program takes of no row and no step is computed once for all.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
 from probml.elimination.kalman.blocks import forward
+from probml.errors import present
 from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.latents.chains import averaged, linear_chain
@@ -186,11 +188,11 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     volume = jnp.broadcast_to(jnp.where(own.seen, _to_lanes(steps, own.log), 0.0), lanes)
     volume = volume.reshape(*lanes[:2], size, steps.blocks).sum((0, 1, 3))
     volume += 0.0 if tilts is None else tilts[0].log
-    told = kalman.System(
+    told = kalman.System(*(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
         *(_to_lanes(steps, leaf) for leaf in moves), _to_lanes(steps, own.value),
         _to_lanes(steps, own.slope), _to_lanes(steps, own.variance), own.seen, alive, steps.blocks
-    )
+    ))
     centre = told.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first
         centre = jnp.repeat(centre[:, :: steps.blocks], steps.blocks, 1)
@@ -223,7 +225,7 @@ def _joined(one: Numbers, other: Numbers) -> Numbers:
                                 for leaf in (a, b)], 1)
 
     numbers = (both(a, b) for a, b in zip(one[:-1], other[:-1], strict=True))
-    return Numbers(*numbers, _concatenate_masks([one.seen, other.seen]))
+    return Numbers._make((*numbers, _concatenate_masks([one.seen, other.seen])))
 
 
 def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group) -> tuple:
@@ -234,7 +236,7 @@ def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group)
     begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
     below = varying(plan, known, steps, linear_chain.emission_sites(group))
     of: Any = averaged if env.get(SETTINGS) else linear_chain
-    begin, moves, sight = (_led(lambda at, made=made: made(structure, group, at), env, moving)
+    begin, moves, sight = (_led(functools.partial(made, structure, group), env, moving)
                            for made, moving in ((of.first, begun), (of.moves, own),
                                                 (of.sight, below)))
     if of is linear_chain:
@@ -290,7 +292,7 @@ def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     def gap(at: Mapping) -> tuple[jax.Array, jax.Array]:
         here = linear_chain.moves(plan.structure, group, at)
         there = averaged.moves(plan.structure, group, at).moves
-        return there.slope - here.slope, there.offset - here.offset
+        return present(there.slope) - present(here.slope), there.offset - here.offset
 
     found = _led(gap, env, varying(plan, known, rows.along, group.names))
     return _to_lanes(rows.along, found[0]), _to_lanes(rows.along, found[1])

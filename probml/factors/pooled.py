@@ -1,7 +1,7 @@
 """Sites whose rows pool: natural parameters and rows → factors, by one product a chunk."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.families.marginal_normal import Unseen
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -30,16 +31,15 @@ def _log_densities(site: Site, natural: Any, x: jax.Array, seen: jax.Array | Non
                    unseen: Unseen | None) -> jax.Array:
     """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates
     out."""
-    return site.traits.log_density(natural, x, seen) if unseen is None else site.traits.log_density(
-        natural, x, seen, unseen
-    )
+    density: Callable = site.traits.log_density
+    return density(natural, x, seen, *(() if unseen is None else (unseen,)))
 
 
 def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     sliced = [p for p in parents if p not in plan.variables]
     is_variable = name in plan.variables
-    slices = math.prod(plan.structure.sites[p].states for p in sliced)
+    slices = math.prod(present(plan.structure.sites[p].states) for p in sliced)
     if sliced and not is_variable and slices <= SLICES:
         return Factor(_picked(plan, natural, rows, name, sliced), scope)
     if sliced:  # a parent seen in every row selects a slice of the table
@@ -72,7 +72,7 @@ def _picked(plan: Plan, natural: Any, rows: Chunk, name: str, sliced: list[str])
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)
     order = [parents.index(p) for p in sliced] + [i for i, p in enumerate(parents)
                                                   if p not in sliced]
-    sizes = [plan.structure.sites[p].states if p in sliced else plan.variables[p].states
+    sizes = [present(plan.structure.sites[p].states) if p in sliced else plan.variables[p].states
              for p in parents]
     shape = [sizes[i] for i in order]
 
@@ -113,4 +113,4 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
             return Factor(value.reshape(len(x), *(plan.variables[p].states for p in scope)), scope)
     x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
                for v in (x, seen))
-    return Factor(site.traits.predictive(arguments, x, seen).sum(-1), scope)
+    return Factor(present(site.traits.predictive)(arguments, x, seen).sum(-1), scope)

@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.factors.naturals import environment, over_states, state_logs
 from probml.families.likelihoods.student_t import ManyDegrees
 from probml.families.marginal_normal import log_density as unseen_density
@@ -71,7 +72,7 @@ def rowwise_factor(
                 return _affine_density(plan.structure, site, env, x, seen, predictive)
             if touching is not None and not is_variable:
                 there = plan.structure.cells(name, {**env, **touching})
-                logs = site.traits.minorant(there, plan.structure.cells(name, env),
+                logs = present(site.traits.minorant)(there, plan.structure.cells(name, env),
                                             cells(site, x[None])[0])
                 return logs.sum() if seen is None else jnp.where(cells(site, seen[None])[0], logs,
                                                                  0.0).sum()

@@ -21,6 +21,7 @@ from probml.elimination.chains import long_chains as chain_pieces
 from probml.elimination.chains.arithmetic import Chain
 from probml.elimination.chains.walk import Pieces, Tables
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
 
@@ -150,6 +151,7 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
         table = table.reshape(*lead, *table.shape[1:])
         transition = table if transition is None else transition + table
     initial = _flat(initial, outer, len(scope), [k])
+    transition = present(transition)
     lead, states = transition.shape[:2], math.prod(k)
     transition = _flat(transition.reshape(-1, *transition.shape[2:]), outer, len(scope), [k, k])
     transition = transition.reshape(*lead, -1, states, states)
@@ -333,5 +335,5 @@ def fold(plan: Plan, name: str, array: jax.Array) -> jax.Array:
     """An answer about a site's steps, folded, (rows, time, *cells of one step, ...), as one about
     rows: (rows, *cells, ...)."""
     site = plan.structure.named[name]
-    array = jnp.squeeze(array, 2 + site.time)
-    return jnp.moveaxis(array, 1, 1 + site.time)
+    array = jnp.squeeze(array, 2 + present(site.time))
+    return jnp.moveaxis(array, 1, 1 + present(site.time))

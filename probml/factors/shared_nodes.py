@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
+from probml.errors import present
 from probml.factors.naturals import environment, over_states
 from probml.latents.latent import Group
 from probml.numerics.logs import exp_below, finite_max, log_of
@@ -63,7 +64,8 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         return None
     logs, natural = found
     nodes, lead = logs.shape[-1], len(reach) + 1
-    entries = logs.size * sum(math.prod(sites[name].cells) * sites[name].states for name in below)
+    entries = logs.size * sum(
+        int(math.prod(sites[name].cells)) * present(sites[name].states) for name in below)
     if entries > TABLE:
         return None
     total = logs.reshape(1, -1)

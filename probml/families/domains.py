@@ -173,6 +173,15 @@ class Domain:
         """How many unbounded coordinates an array of its values has."""
         return int(np.prod(self.bijection.inverse_shape(shape), dtype=int))
 
+    def factor(self, value: np.ndarray) -> np.ndarray:
+        """Of correlations and their factors, the lower Cholesky factor of a value, rows of length
+        1."""
+        raise NotImplementedError
+
+    def of_factor(self, factor: np.ndarray) -> np.ndarray:
+        """The value that has this factor."""
+        raise NotImplementedError
+
     def shaken(self, value: np.ndarray, share: np.ndarray) -> np.ndarray:
         """Values moved by a share of themselves, still of this kind; not always inside."""
         return value * (1 + share)

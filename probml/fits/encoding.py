@@ -4,6 +4,7 @@ of this package; nothing that is read can run."""
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -91,6 +92,10 @@ class _Reader(NamedTuple):
 
     def all(self, values: Iterable) -> list:
         return [self.one(item) for item in values]
+
+
+def _read_collection(kind: type, entry: dict, read: Any) -> Any:
+    return kind(read.all(entry["value"]))
 
 
 class Kind(NamedTuple):
@@ -181,7 +186,7 @@ KINDS = {
                    _read_record),
     **{kind.__name__: Kind(lambda v, kind=kind: type(v) is kind,  # type: ignore[misc]
                            lambda v, write: {"value": write.all(v)},
-                           lambda entry, read, kind=kind: kind(read.all(entry["value"])))
+                           partial(_read_collection, kind))
        for kind in (list, tuple, set, frozenset)},
     "range": Kind(lambda v: type(v) is range, lambda v, write: {"value": write.all(v)},
                   _read_range),

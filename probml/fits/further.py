@@ -48,8 +48,8 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
         history.append(value)
     outcome = stepping.ended(fit, at, np.concatenate([fit.history, history]),
                              fit.iterations + len(history))
-    return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
-                 outcome.posterior, at.kept, fit.double, at.pattern)
+    return Found(Seen(dict(fit.shapes), at.pattern, dict(fit.names)), at.kept.engine, outcome,
+                 dict(fit.given), outcome.posterior, at.kept, fit.double, at.pattern)
 
 
 def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
@@ -96,14 +96,14 @@ def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str
                    "rows are not enough")
             raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
         told = counted([held.table.columns[name].values for name in names], weight)
-        return Kept.of(None, told, fit.kept.known,
+        return Kept.of(LATER, told, fit.kept.known,
                        measured=_measured(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
                             *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially "
                       f"observed or has no sufficient statistics; fit all rows at once")
-    return Kept.of(None, *condensed(held, plan, weight),
+    return Kept.of(LATER, *condensed(held, plan, weight),
                    measured=_measured(fit, held, weight)), held.pattern
 
 
@@ -122,7 +122,8 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
     def attempt() -> Outcome:  # in either precision: statistics are kept in double
         plan = decide.make(fit.structure, pattern, tuple(fit.given))
         rows, known, start = _rows(plan, fit, kept)
-        outcome = kept.engine.run(Problem(LATER, plan, rows, known, start=start))
+        statistics: Any = rows
+        outcome = kept.engine.run(Problem(LATER, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
         return boundary.noted(plan, outcome, known, rows) if plan.latents else outcome
 
@@ -130,7 +131,7 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
         outcome, note = precise(attempt, lambda found: found, kept.engine.capabilities.uses_prior)
     outcome = outcome.noting(note)
     given = {name: np.asarray(value) for name, value in kept.known.given.items()}
-    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, given,
+    return Found(Seen(dict(fit.shapes), pattern, dict(fit.names)), kept.engine, outcome, given,
                  outcome.posterior, kept, fit.double or note is not None, pattern)
 
 

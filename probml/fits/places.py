@@ -19,7 +19,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
 from probml.engines.progress import reading
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, present
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
 from probml.numerics.outside.meshes import shared
@@ -79,7 +79,7 @@ class Here(Place):
             feed, rows, known = streamed(held, plan, copies)
             stack.enter_context(feed)
             if left is not None:
-                beside = held._replace(survey=held.survey._replace(chosen=left))
+                beside = held._replace(survey=present(held.survey)._replace(chosen=left))
                 other, own, _ = streamed(beside, plan, copies)
                 stack.enter_context(other)
                 rows = replace(rows, apart=own, held_apart=np.int32(left.rows))

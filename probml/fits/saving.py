@@ -121,7 +121,7 @@ def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
         ModelError: no name of a file in a folder that is there.
     """
     path, whole = _place(path), io.BytesIO()
-    np.savez(whole, **arrays)
+    np.savez(whole, **dict[str, Any](arrays))
     with replacing(path) as temporary:
         Path(temporary).write_bytes(whole.getvalue())
 

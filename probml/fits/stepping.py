@@ -137,7 +137,8 @@ def joined(fit: Fitted, one: tuple[Kept, Mapping],
     plan = decide.make(fit.structure, both(one[1], other[1]), tuple(fit.given))
 
     def hidden(part: tuple[Kept, Mapping]) -> tuple[Kept, Mapping]:
-        kept, statistics = part[0], dict(part[0].summary.statistics)
+        kept, summary = part[0], _summary(part[0])
+        statistics = dict(summary.statistics)
         for name in plan.variables:
             own = statistics.get(name)
             if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
@@ -146,13 +147,18 @@ def joined(fit: Fitted, one: tuple[Kept, Mapping],
                                   f"in a row, which are observed in some batches and latent in "
                                   f"others. Fit all rows together")
                 statistics[name] = own["log"][..., 0, :]
-        return kept._replace(summary=kept.summary._replace(statistics=statistics)), part[1]
+        return kept._replace(summary=summary._replace(statistics=statistics)), part[1]
 
     return together(fit.structure, hidden(one), hidden(other))
 
 
+def _summary(kept: Kept) -> Summary:
+    assert isinstance(kept.summary, Summary)
+    return kept.summary
+
+
 def _scaled(kept: Kept, factor: float) -> Kept:
     """Statistics times a number, as of rows of the same weight."""
-    scaled = jax.tree.map(lambda leaf: leaf * np.asarray(factor, leaf.dtype),
-                          kept.summary.statistics)
-    return kept._replace(summary=kept.summary._replace(statistics=scaled))
+    summary = _summary(kept)
+    scaled = jax.tree.map(lambda leaf: leaf * np.asarray(factor, leaf.dtype), summary.statistics)
+    return kept._replace(summary=summary._replace(statistics=scaled))

@@ -25,7 +25,7 @@ SITED = ("predict", "predict_proba")  # those that are about one site
 KINDS = (".parquet", ".arrow", ".feather", ".csv")  # of files, by their ending
 
 
-def answered(fit: Any, data: Any, ask: Sequence[str], site: str | None, hidden: Callable,
+def answered(fit: Any, data: Any, ask: Any, site: str | None, hidden: Callable,
              to: str | os.PathLike | None) -> Any:
     """See Fit.answer.
 

@@ -16,7 +16,7 @@ from probml.dataset.frames import aligned, shortest
 from probml.dataset.measures import with_measures
 from probml.dataset.tables import read_weights
 from probml.device import load
-from probml.device.rows import Known
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
 from probml.engines.ladder import written
 from probml.errors import ModelError, Refusal
@@ -28,7 +28,6 @@ from probml.fits.standard_errors import Again, Widths
 from probml.interface.answering import answered
 from probml.interface.functions.meeting import read_function
 from probml.interface.functions.steps import answers
-from probml.interface.functions.steps.outside import Rows
 from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
@@ -172,7 +171,7 @@ class Fit(Questions):
             held = self._read(data)
         held = held._replace(table=replace(held.table,
                                            values={**self.given, **held.table.values}))
-        first = self.again.first if self.again is not None else None
+        first: Any = self.again.first if self.again is not None else None
         return self._errors(Again(held, read_weights(weights, held.table.rows), first), True)
 
     @functools.cached_property
@@ -275,7 +274,8 @@ class Fit(Questions):
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
                                  f"{list(labels)}")
             codes[name] = value if labels is None else labels.index(value) + self._low(name)
-        return replace(self, model=self.model._acted(codes, self.shapes),
+        acted: Any = self.model
+        return replace(self, model=acted._acted(codes, self.shapes),
                        learnt=self.learnt or self.model, kept=None, again=None)
 
     def table(self, site: str):
@@ -449,7 +449,8 @@ def _flatten(fit: Fit):
 
 def _unflatten(shell: Shell, arrays: tuple) -> Fit:
     point, belief = arrays
-    return replace(shell.fit, point=point, belief=belief)
+    fit: Any = shell.fit
+    return replace(fit, point=point, belief=belief)
 
 
 def as_tree(kind: type) -> type:

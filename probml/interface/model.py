@@ -252,7 +252,7 @@ class Model(Bound):
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where)
         return Fit.of(read, found, columns, seed)
 
-    def read(self, data: Any) -> "Model":
+    def read(self, data: Any) -> Bound:
         """The model as a fit with these data holds it: of a function that writes no rows(), the one
         whose plate has become the rows, or which is one density. What `probml.load` asks for.
 

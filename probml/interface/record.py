@@ -5,7 +5,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
 from probml.engines.ladder import written
-from probml.errors import ConvergenceWarning, ModelError, Refusal
+from probml.errors import ConvergenceWarning, ModelError, Refusal, present
 from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.fits.merging import Kept
@@ -85,7 +85,7 @@ class Record(Fitted):
     @classmethod
     def of(cls, model: Bound, found: fitting.Found,
            columns: Mapping[str, tuple] = MappingProxyType({}),
-           seed: int | None = None) -> "Record":
+           seed: int | None = None) -> Self:
         """The record of an engine's outcome; warns where it did not converge, raises where
         everything collapsed.
 
@@ -222,7 +222,7 @@ class Record(Fitted):
         if isinstance(site, str) and site in self.model.inputs:
             return self._index_labels(site)
         self._site(site, discrete=True)
-        return self.names.get(site, tuple(range(self.structure.sites[site].finite)))
+        return self.names.get(site, tuple(range(present(self.structure.sites[site].finite))))
 
     def _index_labels(self, name: str) -> tuple:
         if name in self.names:
@@ -313,7 +313,7 @@ class Shell:
     """
 
     def __init__(self, fit: Record):
-        self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None, units={},
+        self.fit = replace(fit, point={}, belief=Point(), kept=None, data=None, by=None, units={},
                            errors={}, again=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})

@@ -11,7 +11,7 @@ from probml.assessment.bands import bands
 from probml.assessment.intervals import Interval
 from probml.dataset import ragged, tables
 from probml.dataset.sources.parts import by_parts
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.interface.answers import Answers
 from probml.interface.kinds_of_words import worded
 from probml.language.language import whole_steps
@@ -142,9 +142,8 @@ class Serving(Answers):
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
-            timed = list(structure.timed)
             raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis; model "
-                             f"'{self.model.name}' has {timed}")
+                             f"'{self.model.name}' has {list(structure.timed)}")
         if not structure.chains or structure.declared:
             raise ModelError(
                 f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a "
@@ -159,7 +158,7 @@ class Serving(Answers):
                  and s.name in filled}
 
         def ahead(name: str, array: np.ndarray):
-            axis = 1 + timed[name].time
+            axis = 1 + present(timed[name].time)
             array = np.moveaxis(array, axis, 1)[np.arange(len(at))[:, None], at]
             return np.moveaxis(array, 1, axis)
 

@@ -2,7 +2,7 @@
 integrated out, else draws."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -48,7 +48,7 @@ class Closed(Conjugate):
         vars(found).pop("_validate_args", None)  # of the trace, in which nothing is checked
         return found
 
-    def root(self, plan: Plan, known: Known, names: tuple[str, ...]):
+    def root(self, plan: Plan, known: Known, names: Collection[str]):
         """Of locations; none of more numbers than MOST in a block."""
         found = _roots(plan, tuple(sorted(names)), self, known)
         return {name: np.asarray(way, float) for name, way in found.items()}

@@ -22,10 +22,7 @@ from probml.posteriors.posterior import Averaged, part, register
 LARGE = 2**24  # entries of a root of a covariance at the most
 
 
-@register
-class Draws(NamedTuple):
-    """Joint draws, chain by chain."""
-
+class _Chains(NamedTuple):  # fields of their own, beside which a class may have attributes
     values: dict[str, Any]  # site outside rows → (chains, draws, ...)
     # log p(discrete sites outside rows | data, parameters) of every draw, (chains, draws, *states);
     # None without such
@@ -37,6 +34,11 @@ class Draws(NamedTuple):
     # of draws that were weighted and drawn again by their weights: how many independent ones they
     # are worth ("ess") and Pareto's k of the weights ("k_hat"); of others: none
     worth: dict[str, Any] = {}
+
+
+@register
+class Draws(_Chains):
+    """Joint draws, chain by chain."""
 
     varies, exact, partly = True, False, ()
 
@@ -132,13 +134,15 @@ class Draws(NamedTuple):
         return found
 
 
-@register
-class Normal(NamedTuple):
-    """u = loc + scale ε + factor η in unbounded coordinates, ε and η standard normal."""
-
+class _Located(NamedTuple):
     loc: Any  # (d,)
     scale: Any  # (d,)
     factor: Any  # (d, m)
+
+
+@register
+class Normal(_Located):
+    """u = loc + scale ε + factor η in unbounded coordinates, ε and η standard normal."""
 
     varies, exact, partly = True, False, ()
     table = tables = chains = None

@@ -7,7 +7,7 @@ quadrature a member has the nodes and their probabilities (factors/effects/at_no
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -53,19 +53,21 @@ def _effects_at(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
     return effects.point_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
 
 
+class _Given(NamedTuple):
+    names: tuple[str, ...]
+    point: dict[str, Any]
+    moments: eliminated_effects.Moments
+    at: Given
+
+
 @register
-class Effects(NamedTuple):
+class Effects(_Given):
     """Parameters at one point, and the effects of groups given them and the rows.
 
     Args:
         names: the effects. point: the parameters. moments: means and covariances of the effects.
         at: what they are drawn by.
     """
-
-    names: tuple[str, ...]
-    point: dict[str, Any]
-    moments: eliminated_effects.Moments
-    at: Given
 
     varies, exact = True, False
     table = tables = chains = None
@@ -119,7 +121,7 @@ class Effects(NamedTuple):
             return dist.MultivariateNormal(mean, covariance + least * jnp.eye(mean.shape[1]))
         return dist.Normal(mean, eliminated_effects.deviations(plan, self.moments, name))
 
-    def root(self, plan: Plan, known: Known, names: tuple[str, ...]):
+    def root(self, plan: Plan, known: Known, names: Collection[str]):
         """Of effects of one member, as coefficients that are integrated out too; those of several
         members lie in no sum with others."""
         return eliminated_effects.ways(self._plan(plan), self.moments, names)

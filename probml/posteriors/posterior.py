@@ -108,8 +108,8 @@ class Posterior(Protocol):
         """
 
 
-Kind = TypeVar("Kind", bound=type)
-KINDS: dict[str, type] = {}  # what a file may hold, by the name it says
+Kind = TypeVar("Kind", bound=type[Posterior])
+KINDS: dict[str, type[Posterior]] = {}  # what a file may hold, by the name it says
 
 
 def register(kind: Kind) -> Kind:
@@ -155,7 +155,7 @@ class Point(_Table):
     def marginal(self, plan: Plan, known: Known, name: str):
         return None
 
-    def root(self, plan: Plan, known: Known, names: tuple[str, ...]):
+    def root(self, plan: Plan, known: Known, names: Collection[str]):
         return {}
 
     def spread(self, plan: Plan, known: Known, n: int):

@@ -93,7 +93,7 @@ def _posed(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, .
     if data.steps and len(data.structure.chains) > len(data.structure.markov):
         check_chains(data.structure, {**data.table.values, **fit.point}, data.steps)
     joints = tuple(target for target in targets if isinstance(target, tuple))
-    singles = tuple(dict.fromkeys(name for target in targets
+    singles: tuple = tuple(dict.fromkeys(name for target in targets
                                   for name in (target if target in joints else (target,))))
     return _planned(data, singles, joints, hidden)
 

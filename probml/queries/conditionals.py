@@ -50,7 +50,7 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> An
     if len(rest) == 2:
         if weight.shape[lead] == 1:
             mean, rest = mean[:, 0], [leaf[:, 0] for leaf in rest]
-        return _mixed(weight, Tabled(*rest, mean, validate_args=False), lead)
+        return _mixed(weight, Tabled(rest[0], rest[1], mean, validate_args=False), lead)
     root = rest[0]
     # rootᵀ root = lower lowerᵀ, also where it is singular; along time it is triangular already
     timed = question.plan.timed(question.plan.hidden[name])

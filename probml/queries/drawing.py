@@ -53,8 +53,9 @@ def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key: jax.A
     """As `draw`, to be traced."""
 
     def chunk(rows: Chunk, key: jax.Array):
-        parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
+        parts, size = parts_of(plan, belief, known, rows), len(rows.weights)
         if plan.chains:
+            steps = rows.along
             chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
             key, other, last = jax.random.split(key, 3)
             value, paths = chain_paths.draw(chain, other, steps.blocks, steps.parallel, steps.wide)

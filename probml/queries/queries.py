@@ -31,8 +31,8 @@ from probml.queries.parts import Belief, Parts, parts_of, rows_of_site
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
 
 
-def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Chunk,
-            view: str) -> tuple[jax.Array, dict]:
+def _answer(plan: Plan, ask: tuple[tuple[str, Any], ...], belief: Belief, known: Known,
+            rows: Chunk, view: str) -> tuple[jax.Array, dict]:
     """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one
     parameter value."""
     scopes = {site: _asked(plan, site) for _, site in ask}
@@ -85,7 +85,7 @@ def _posteriors(plan: Plan, parts: Parts, rows: Chunk, wanted: set, inside: list
     blank = (jnp.zeros((rows.along.length, 1, states, states, size * rows.along.blocks))
              if pairs else None)
 
-    def total(logs: list[jax.Array], inner: dict[str, jax.Array], pairs: dict[str, jax.Array]):
+    def total(logs: list[jax.Array], inner: dict, pairs: dict):
         tapped = [tap._replace(log=log) for log, tap in zip(logs, taps, strict=True)]
         factors = parts.factor_graph(pairs, [*untapped, *tapped], inner)
         log = jnp.broadcast_to(elimination.evidence(factors, plan.order), (size,))

@@ -12,7 +12,7 @@ import numpy as np
 from probml.dataset import dataset
 from probml.dataset.coding.indices import bounds, together
 from probml.device.rows import Chunk, Resident
-from probml.errors import DataError, ModelError, Refusal
+from probml.errors import DataError, ModelError, Refusal, present
 from probml.factors import sequences
 from probml.plan.plan import Plan
 from probml.queries import asking, queries
@@ -70,7 +70,8 @@ class Filter:
                           f"chains {list(held.structure.chains)}")
         if held.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter: '{chains[0]}' is observed, so nothing is left to infer")
-        self.labels = fit.names.get(chains[0], tuple(range(held.structure.sites[chains[0]].finite)))
+        count = present(held.structure.sites[chains[0]].finite)
+        self.labels = fit.names.get(chains[0], tuple(range(count)))
         held = _in_part(held)
         self._fit, self._question = fit, asking.prepare(fit, held, [], True, least=1)
         self._refuse(self._question.plan, chains[0])
@@ -231,7 +232,7 @@ class _Form:
 
     def _coded(self, name: str, key: int, place: int, inner: bool) -> Callable:
         def write(chunk: Chunk, value: Any) -> None:
-            at = _steps(chunk) if inner else chunk
+            at = present(_steps(chunk)) if inner else chunk
             at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name,
                                                                               _to_scalar(value))
 
@@ -242,7 +243,7 @@ class _Form:
         centre = self.centre.get(name)
 
         def write(chunk: Chunk, value: Any) -> None:
-            at = _steps(chunk) if inner else chunk
+            at = present(_steps(chunk)) if inner else chunk
             target = at.values[name][0, 0]
             if value is None:
                 value = np.full(target.shape, np.nan)
@@ -283,7 +284,7 @@ class _Form:
             if lookup is not None and _to_scalar(value) not in lookup:
                 raise DataError(f"'{name}' must be one of {list(lookup)}, got {value!r}")
             code = value if lookup is None else lookup[_to_scalar(value)]
-            at = _steps(chunk) if inner else chunk
+            at = present(_steps(chunk)) if inner else chunk
             target = at.inputs[name][0, 0]
             numbers = _numbers(name, code)
             if numbers.size != np.size(target) or not np.isfinite(numbers).all():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import jax
 
+from probml.errors import present
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.structure.structure import Structure
@@ -20,7 +21,7 @@ def at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Arra
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def identified_at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """What the model declares to be identified (`model.identifies`), at one value of the sites."""
-    return structure.model.identified_by(env)
+    return present(structure.model.identified_by)(env)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)

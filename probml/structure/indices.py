@@ -102,7 +102,7 @@ class Formula(NamedTuple):
     def sources(self) -> list[int]:
         return sources_of(self.nodes, self.number)
 
-    def index(self, codes: dict[int, np.ndarray]) -> np.ndarray:
+    def value(self, codes: dict[int, np.ndarray]) -> np.ndarray:
         """Its value for arrays of codes, by source."""
         with np.errstate(all="ignore"):
             return evaluated(self.nodes, self.number, codes, {})
@@ -134,10 +134,10 @@ def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple])
         words = (", ".join(sorted({f"{p} (axis {axis})" for p, axis, _ in labels if p != TABLE}))
                  or "an array")
         formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, cells)
-    for name, cells, begin in starts:
-        found = {cell: _index(name, readings[begin + cell], loose) for cell in range(cells)
+    for name, size, begin in starts:
+        found = {cell: _index(name, readings[begin + cell], loose) for cell in range(size)
                  if begin + cell in readings}
-        if len(found) == cells and len(set(found.values())) == 1:
+        if len(found) == size and len(set(found.values())) == 1:
             out[name] = found[0]
             continue
         for cell, index in found.items():
@@ -221,5 +221,5 @@ def _index(name: str, readings: Sequence[Reading], loose: frozenset) -> Index:
         if (low, high) != before:
             lengths.append(reading.length)
     rigid |= any(axis[:2] in loose for axis in axes)
-    low, high = (None if math.isinf(bound) else int(bound) for bound in (low, high))
-    return Index(name, (), min(lengths, default=0), low, high, tuple(sorted(axes)), table, rigid)
+    first, last = (None if math.isinf(bound) else int(bound) for bound in (low, high))
+    return Index(name, (), min(lengths, default=0), first, last, tuple(sorted(axes)), table, rigid)

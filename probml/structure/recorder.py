@@ -78,7 +78,7 @@ class _Recorder(Messenger):
         )
 
     def process_message(self, msg: dict) -> None:
-        name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
+        name, where = msg.get("name", ""), f"model '{self.model.name}', site '{msg.get('name')}'"
         if msg["type"] == "plate":
             self._number_plate(msg, where)
         if msg["type"] == "param":

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.families import domains, finite, registry
 from probml.jaxpr.memo import memo
 from probml.language.chain import Chain
@@ -121,8 +121,8 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
         where = f"model '{model.name}', site '{site.name}'"
         raise ModelError(f"{where}: infer={{'labels': ...}} has {len(site.labels)} labels for "
                          f"{site.states or 'no'} states")
-    return (tuple(range(site.low, site.low + site.finite)) if site.low and site.labels is None
-            else site.labels)
+    own = site.low and site.labels is None
+    return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
 
 
 SOME = 3  # steps of the trace that tells which axis is time

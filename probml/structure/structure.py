@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, present
 from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.program import Literal, evaluate, jaxpr_of, one_way
@@ -359,7 +359,7 @@ class Structure:
         if not self.chains:
             return self.named
         found, _, computed = sites_of(self.model, self.specs, bool(jax.config.jax_enable_x64),
-                                      steps)
+                                      present(steps))
         return {**found, **computed}
 
     @functools.cached_property

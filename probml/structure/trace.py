@@ -30,7 +30,7 @@ LARGEST = 2**40  # numbers of one value: a terabyte in bytes
 
 
 def trace(model: Bound,
-          inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
+          inputs: Mapping[str, tuple[tuple[int | None, ...], str]] | None = None) -> Structure:
     """Trace a model once; cached.
 
     Args:
@@ -42,7 +42,9 @@ def trace(model: Bound,
             plate; a site that looks at other rows or steps.
     """
     if inputs is None:
-        for guess in (((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f")):
+        guesses: tuple[tuple[tuple, str], ...] = (
+            ((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f"))
+        for guess in guesses:
             try:
                 return trace(model, dict.fromkeys(model.inputs, guess))
             except (TypeError, IndexError, ValueError) as error:
@@ -70,7 +72,7 @@ def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
             if len({specs[name][0][0] for name in names}) > 1:
                 continue
             try:
-                found = trace(model, {n: ((None, *s[1:]), kind) if n in names else (s, kind)
+                found = trace(model, {n: ((None, *s[1:]) if n in names else tuple(s), kind)
                                       for n, (s, kind) in specs.items()})
             except ModelError as error:
                 failures.append(error)
@@ -170,8 +172,8 @@ def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping
     for name, site in {**found, **computed}.items():
         positions = [i for i, (owner, _) in enumerate(layout) if owner == name]
         program, takes = levels.restrict(closed, positions)
-        needs = set().union(*(depends[i] for i in positions))
-        needs = [i for i in by_use(program, takes) if i in needs]
+        needed = set().union(*(depends[i] for i in positions))
+        needs = [i for i in by_use(program, takes) if i in needed]
         programs[name] = (program, tuple(names[i] for i in takes))
         sites[name] = dataclasses.replace(
             site,

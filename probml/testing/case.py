@@ -3,7 +3,7 @@
 import functools
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,7 @@ class Case:
         """The same with other names, whose order is the other way round."""
         own = [site["name"] for site in self.recipe["sites"]]
         to = {name: f"s{len(own) - i}" for i, name in enumerate(own)}
-        named = {"name": to.get, "takes": to.get,
+        named: dict[str, Callable[[Any], Any]] = {"name": to.get, "takes": to.get,
                  **dict.fromkeys(("parents", "adds"), lambda all: [to.get(n, n) for n in all])}
         sites = [{key: named[key](value) if key in named else value for key, value in site.items()}
                  for site in self.recipe["sites"]]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.evidence.density import bijection
 from probml.evidence.expected import Expected
 from probml.factors.naturals import naturals
@@ -43,7 +43,7 @@ def maximise(
     expected: Expected,
     params: Mapping,
     known: Known,
-    rows: Rows,
+    rows: Rows | Summary,
     prior: bool,
     steps: int = 20,
     closed: bool = True,

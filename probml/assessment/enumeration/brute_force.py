@@ -168,7 +168,7 @@ def _mean(message: Mapping, shape: tuple[int, ...]) -> jax.Array:
     return jnp.broadcast_to(user_layout(message, mean), shape)
 
 
-def _integral(log_density: Callable, rows: int, size: int, bent: str | None):
+def _integral(log_density: Callable, rows: int, size: int, bent: bool):
     """(log of the integral over `size` numbers, (rows,); nodes of it, (nodes, rows, size), and
     their weights, (nodes, rows)): of a normal its mean alone."""
     if not bent:

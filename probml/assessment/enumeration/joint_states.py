@@ -168,7 +168,7 @@ def _run(model: Bound, params: Mapping[str, jax.Array], values: Mapping[str, Any
         rows=rows, **inputs).items() if message["type"] == "sample"}
 
 
-def _placed(message: dict, at: np.ndarray):
+def _placed(message: dict, at: Mapping[str, Any]):
     if message["type"] != "sample" or message["name"] not in at:
         return None
     value = jnp.asarray(at[message["name"]])

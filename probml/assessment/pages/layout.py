@@ -107,9 +107,9 @@ def _ordered(layer: Any, above: Any, below: Any) -> list[list]:
 
 
 def _crossings(rows: Any, below: Any) -> int:
-    count = 0
+    count: int = 0
     for row, after in zip(rows, rows[1:], strict=False):
-        place, passed = {p: i for i, p in enumerate(after)}, []
+        place, passed = {p: i for i, p in enumerate(after)}, list[int]()
         for p in row:
             ends = [place[q] for q in below[p]]
             count += sum(len(passed) - bisect.bisect_right(passed, end) for end in ends)

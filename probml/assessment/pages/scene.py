@@ -95,11 +95,13 @@ def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
     def translate(x: float, y: float) -> tuple[float, float]:
         return x - left + MARGIN, y + MARGIN
 
+    def moved(at: Any) -> Any:
+        x, y = translate(at.x, at.y)
+        return at._replace(x=x, y=y)
+
     return Scene(
         right - left + 2 * MARGIN, height + 2 * MARGIN,
-        [box._replace(**dict(zip("xy", translate(box.x, box.y), strict=True))) for box in boxes],
-        [frame._replace(**dict(zip("xy", translate(frame.x, frame.y), strict=True)))
-         for frame in plates],
+        list(map(moved, boxes)), list(map(moved, plates)),
         [arrow._replace(points=tuple(translate(*point) for point in arrow.points))
          for arrow in arrows],
     )

@@ -291,7 +291,7 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], 
         steps = array.shape[1] if name in timed else 1
         codes[source] = array.reshape(len(array), steps, -1)[:, :, cell].astype(float)
         padding |= beyond.get(name, False)
-    index, *arrays = np.broadcast_arrays(formula.index(codes), *codes.values())
+    index, *arrays = np.broadcast_arrays(formula.value(codes), *codes.values())
     bad = ~((index >= 0) & (index <= formula.last)) & ~np.asarray(padding)
     if bad.any():
         at = tuple(np.argwhere(bad)[0])

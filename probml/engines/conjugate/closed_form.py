@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +58,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
                 pairs = zip(stage, found, strict=True)
                 found = [root(plan, block, at, known, rows) if rooted(plan, block) else one
                          for block, one in pairs]
-            readable = {name: b.form.readable for b in stage for name in b.names}
+            readable = {name: b.closed_form.readable for b in stage for name in b.names}
             further = ahead(at, stage, found)
             for name, value in modes(at, stage, found).items():
                 good = jnp.asarray(readable[name](value))
@@ -131,11 +132,11 @@ def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, 
 
     The count is read off the normaliser of the locations' prior, −½ log|2π c κ| each.
     """
-    if not block.form.scale:
+    if not block.closed_form.scale:
         return natural
     name = block.names[0]
     scaled = [
-        n for b in all_blocks(plan, True) if b.form.joint
+        n for b in all_blocks(plan, True) if b.closed_form.joint
         and coupled(plan, b) == name for n in b.names
     ]
     if not scaled:
@@ -153,7 +154,7 @@ def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, 
         return total
 
     c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
-    return block.form.integrated(natural, c * jax.grad(normaliser)(c))
+    return block.closed_form.integrated(natural, c * jax.grad(normaliser)(c))
 
 
 def _means(plan: Plan, marginals: Marginals, params: Mapping[str, jax.Array]):
@@ -193,6 +194,7 @@ def _solved(plan: Plan, draws: int, batch: int, known: Known, rows: Rows, keys: 
         if plan.additive:
             rows = summarise(plan, prior_point(plan, known), known, rows)
         posterior, evidence, mismatch = closed_form(plan, known, rows)
-        return draw_params.__wrapped__(plan, draws, posterior, known, key), evidence, mismatch
+        plain: Any = draw_params
+        return plain.__wrapped__(plan, draws, posterior, known, key), evidence, mismatch
 
     return jax.lax.map(solve_data_set, (known, rows, keys), batch_size=batch)

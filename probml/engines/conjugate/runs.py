@@ -47,7 +47,7 @@ def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: 
     labelled rows that point is their mode."""
 
     def update_restart(first: Start, own: Own):
-        params, here = dict(first.params), known._replace(**own)
+        params, here = dict(first.params), known._replace(**dict[str, Any](own))
         if first.expected is not None:
             params = {**maximise(plan, first.expected, params, known, rows, True), **first.fixed}
         expected = expect(plan, params, here._replace(allowed=first.allowed or here.allowed), rows)
@@ -133,15 +133,15 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, own: Own, r
 
     def turn(done: int) -> Turn:
         nonlocal run
-        racing, early = race is not None and race.on, not history
-        block = race.first if racing and early else BLOCK if rows.held else 1
+        racing, early = race if race is not None and race.on else None, not history
+        block = racing.first if racing and early else BLOCK if rows.held else 1
         until = min((0 if early else done + 1) + block, ceiling)
         run, trail = advance(plan, run, known, rows, own, np.int32(until), np.int32(ceiling),
                              gain)
         history.append(np.asarray(trail))
         status, value = np.asarray(run.status), np.asarray(run.value)
         if racing and until < ceiling:
-            status = race.left(status, value, history[-1], np.arange(len(value)), early)
+            status = racing.left(status, value, history[-1], np.arange(len(value)), early)
             run = run._replace(status=status)
         ended = until >= ceiling or not (status == Status.RUNNING).any()
         return Turn(until - 1 - done, float(value.max()),

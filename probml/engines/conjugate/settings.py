@@ -110,7 +110,8 @@ class Evidence:
         # what is not allowed at the values bound says nothing of a setting
         held = (allowed[1:] | ~allowed[0]).all(1).reshape(-1, 3)
         ranges = choose if isinstance(choose, Mapping) else {}
-        return [self._axis(name, place, *map(bool, free), ranges.get(name))
+        return [self._axis(name, place, bool(free[0]), bool(free[1]), bool(free[2]),
+                           ranges.get(name))
                 for (name, place), free in zip(places, held, strict=True)]
 
     def _axis(self, name: str, place: tuple, near: bool, negative: bool, large: bool,

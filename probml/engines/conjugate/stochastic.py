@@ -29,7 +29,7 @@ class MeanField:
         return averaged(plan, point, known, rows)[0].statistics
 
     def update_point(self, plan: Plan, expected: Expected, point: Closed, known: Known,
-                     rows: Rows) -> Closed:
+                     rows: Rows | Summary) -> Closed:
         return updated(plan, expected, point.params, known, rows, point)
 
     def objective(self, plan: Plan, point: Closed, known: Known,

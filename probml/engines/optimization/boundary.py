@@ -48,7 +48,7 @@ class NarrowScale(NamedTuple):
     """
 
     width: Width
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # type: ignore[assignment] # not the tuple's method
     usual: float
     seen: bool
 

@@ -3,7 +3,7 @@ and L-BFGS preconditioned by blocks of the curvature or by that of a sample of t
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,9 @@ from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 from probml.plan.strands import strands
+
+if TYPE_CHECKING:
+    from probml.engines.map import MAP
 
 BLOCK = 50  # iterations a device call
 SAMPLE = 2**14  # rows whose curvature stands for that of many more
@@ -77,7 +80,7 @@ def is_smooth(plan: Plan) -> bool:
     return all(not s.entry.kinked and not s.factor for s in kinds)
 
 
-def by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
+def by_lbfgs(engine: "OptimizerSettings | MAP", problem: Problem, params: Mapping,
              judged: bool | None = None) -> Outcome:
     """By L-BFGS; where it ends is `judged` whatever the units, or is to be compared alone. None:
     judged where the user set no limit."""
@@ -91,7 +94,7 @@ def by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
 
     u, history, status = in_blocks(engine, block, to_coordinates(plan, params, known))
     adrift, top = False, optimum_of(engine, problem, u) if is_small(problem) else None
-    if judged and _is_refined(problem, history, top):
+    if top is not None and judged and _is_refined(problem, history, top):
         end, heights, promise = refine(top)
         adrift = top.point.dtype == np.float32 and heights[-1] - heights[0] > LOST
         if len(heights) > 1 and promise <= negligible(np.asarray(heights[-1], top.point.dtype)):
@@ -142,7 +145,7 @@ def _is_maximum(top: Optimum) -> bool:
     return bool(0 <= promise <= enough and left <= TAKEN * promise)
 
 
-def optimum_of(engine: OptimizerSettings, problem: Problem, u: Any) -> Optimum:
+def optimum_of(engine: "OptimizerSettings | MAP", problem: Problem, u: Any) -> Optimum:
     """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
     def run_lbfgs(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         end, value, *_, slope = _lbfgs(problem.plan, engine.prior, _by_name(u, at), problem.known,
@@ -165,7 +168,7 @@ def _by_name(like: Mapping, vector: np.ndarray) -> dict[str, np.ndarray]:
                                                                            strict=True)}
 
 
-def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
+def by_newton(engine: "OptimizerSettings | MAP", problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
     u = flat(problem.plan, params, problem.known)
@@ -173,7 +176,7 @@ def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> O
         return _by_newton(engine, problem, u)
 
 
-def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Outcome:
+def _by_newton(engine: "OptimizerSettings | MAP", problem: Problem, u: jax.Array) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
     many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
@@ -197,11 +200,11 @@ def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Out
         rounding, root = float(jnp.finfo(u.dtype).eps), np.asarray(root, float)
         both = in_frame(passes(plan, engine.prior, known, rows), np.asarray(centre, float), root)
 
-        def block(z: jax.Array, count: jax.Array):
+        def climb(z: jax.Array, count: jax.Array):
             found = maximize(both, z, HostBFGS(count, engine.tolerance, enough, rounding))
             return found.point, found.value, found.iterations, found.history, found.flat
 
-        z, history, status = in_blocks(engine, block, np.zeros(u.size))
+        z, history, status = in_blocks(engine, climb, np.zeros(u.size))
         top = np.asarray(centre + root @ z, u.dtype)
 
     def run_newton(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
@@ -231,7 +234,7 @@ def height_of(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows
     return float(_lbfgs(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
 
 
-def in_blocks(engine: OptimizerSettings, block: Callable, u: Any,
+def in_blocks(engine: "OptimizerSettings | MAP", block: Callable, u: Any,
             beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
     """A climb in blocks of iterations: where it ended, its values and how.
 
@@ -332,7 +335,7 @@ def has_blocks(problem: Problem) -> bool:
     return held and is_smooth(plan) and not problem.known.centring and bool(strands(plan))
 
 
-def by_blocks(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
+def by_blocks(engine: "OptimizerSettings | MAP", problem: Problem, params: Mapping) -> Outcome:
     """By L-BFGS in such coordinates."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     number = np.concatenate([np.array(own) for _, own in strands(plan)])
@@ -423,7 +426,8 @@ Both = Callable[[np.ndarray], tuple[float, np.ndarray]]
 def passes(plan: Plan, prior: bool, known: Known, rows: Rows) -> Both:
     """u → the log posterior, or the likelihood, and its gradient, in double, by a pass over the
     rows in parts (slices.shares)."""
-    parts, kind = slices.shares(plan, rows) or [rows], jnp.result_type(float)
+    parts: list[Any] = slices.shares(plan, rows) or [rows]
+    kind = jnp.result_type(float)
     compiled = False
 
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
@@ -436,7 +440,7 @@ def passes(plan: Plan, prior: bool, known: Known, rows: Rows) -> Both:
         if prior:
             found.append(jax.device_get(_of_prior(plan, at, known)))
         return (float(sum(np.float64(value) for value, _ in found)),
-                np.sum([slope for _, slope in found], 0, dtype=np.float64))
+                np.asarray(np.sum([slope for _, slope in found], 0, dtype=np.float64)))
 
     return both
 

@@ -321,7 +321,8 @@ def _several(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
         return None
     name = max(far, key=far.__getitem__)
     values = [np.asarray(one.params[name]) for one in (best, rest)]
-    index = np.unravel_index(int(np.argmax(np.abs(values[0] - values[1]))), values[0].shape)
+    far_off = int(np.argmax(np.abs(values[0] - values[1])))
+    index = tuple(int(i) for i in np.unravel_index(far_off, values[0].shape))
     by = f"at a value lower by {lower:.2g}" if lower > EQUAL else "at the same value"
     return Finding.of(Code.SEVERAL_OPTIMA, name, index, height=by, here=values[0][index],
                       there=values[1][index])

@@ -48,7 +48,7 @@ class Way(Protocol):
         """Σ over rows of what they are expected to show at a point."""
 
     def update_point(self, plan: Plan, expected: Expected, point: Any, known: Known,
-                     rows: Rows) -> Any:
+                     rows: Rows | Summary) -> Any:
         """The optimum given the statistics, starting from a point."""
 
     def objective(self, plan: Plan, point: Any, known: Known,

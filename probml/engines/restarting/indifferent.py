@@ -56,7 +56,8 @@ def _away(plan: Plan, params: Mapping[str, Any],
         domain, value = plan.structure.sites[name].domain, np.asarray(params[name])
         share = random.uniform(0.5, 1.5, value.shape)
         if _rank(plan, name) > 1:  # of a matrix one share, which leaves it what it is
-            share = share[(..., *[slice(1)] * _rank(plan, name))]
+            one: list[Any] = [slice(1)] * _rank(plan, name)
+            share = share[(..., *one)]
         with np.errstate(all="ignore"):
             moved = domain.shaken((1 - AWAY) * value + AWAY * np.asarray(middle[name]),
                                   -AWAY * share)  # a probability stays below 1

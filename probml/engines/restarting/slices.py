@@ -64,7 +64,7 @@ def shares(plan: Plan, rows: Any) -> list[Resident | InPlaceRows]:
     if type(rows) not in (Resident, InPlaceRows) or jax.default_backend() != "cpu" or cores() < 2:
         return []
     if type(rows) is InPlaceRows:
-        return rows.halves()
+        return list(rows.halves())
     if rows.chunks % 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED:
         return []
     count = UNEVEN if plan.partially_observed and rows.chunks % UNEVEN == 0 else 2

@@ -32,7 +32,7 @@ class Maximised:
         return expect(plan, point, known, rows, self.hard).statistics
 
     def update_point(self, plan: Plan, expected: Expected, point: Mapping, known: Known,
-                     rows: Rows) -> dict[str, jax.Array]:
+                     rows: Rows | Summary) -> dict[str, jax.Array]:
         found = maximise(plan, expected, point, known, rows, self.prior)
         return {name: found[name] for name in point}
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import layout, load
-from probml.device.rows import Known, Resident
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import highest
@@ -117,7 +117,7 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
 
 
 @functools.partial(jit, static_argnums=0)
-def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax.Array,
+def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
                      spread: jax.Array, steps: Any) -> Begin:
     first = density.flat(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
@@ -146,7 +146,7 @@ def _widest(plan: Plan, known: Known, total: int) -> jax.Array:
     return jnp.concatenate([own, jnp.full(total - len(own), jnp.inf)])
 
 
-def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, np.ndarray]:
+def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.ndarray]:
     """The values of the carried sites at draws of all coordinates: (chains, draws, d) → name →
     (chains, draws, chunks, b, *cells)."""
     lead = u.shape[:2]
@@ -155,7 +155,7 @@ def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, 
 
 
 @functools.partial(jit, static_argnums=0)
-def _drawn(plan: Plan, known: Known, rows: Resident, u: jax.Array) -> dict[str, jax.Array]:
+def _drawn(plan: Plan, known: Known, rows: Rows, u: jax.Array) -> dict[str, jax.Array]:
     first = density.size(plan, known)
 
     def values_at(u: jax.Array):

@@ -94,7 +94,7 @@ class Chains:
         """A warm-up and so many draws a chain, or as many as every chain made within the limit."""
         total, axis = self.settings.warmup + draws, 1 if self.together else 0
         lanes = self.count if self.together else 1
-        target = np.asarray(target, jnp.result_type(float))
+        aim = np.asarray(target, jnp.result_type(float))
 
         def walk(chain: tuple):
             number, state = chain
@@ -105,7 +105,7 @@ class Chains:
                 nonlocal state, size, spent
                 count = min(size, HELD, total - done)
                 began = time.perf_counter()
-                state, trail = self.advance(self.plan, self.settings, self.frame, target, state,
+                state, trail = self.advance(self.plan, self.settings, self.frame, aim, state,
                                             self.known, self.rows, count)
                 keep = (slice(None),) * axis + (slice(count),)
                 out.append(jax.tree.map(lambda leaf: np.asarray(leaf)[keep], trail))

@@ -77,7 +77,7 @@ def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, k
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)
     return jax.lax.map(
-        lambda at: _init(settings, init, TARGET, *at, (frame, known, rows)),
+        lambda at: _init(settings, init, TARGET, at[0], at[1], at[2], at[3], (frame, known, rows)),
         (z[index], values[index], gradients[index], keys)
     )
 
@@ -165,5 +165,6 @@ def rows_work(plan: Plan, rows: Rows | Summary) -> int:
 
 
 QUICK, OFTEN, LASTING = (
-    [functools.partial(jit, static_argnums=(0, 1), loops=LOOPS, steps=True, **how)(f)
-     for f in (advance, advance_all)] for how in ({}, {"often": True}, {"long": True}))
+    [jit(f, static_argnums=(0, 1), loops=LOOPS, steps=True, often=often, long=long)
+     for f in (advance, advance_all)]
+    for often, long in ((False, False), (True, False), (False, True)))

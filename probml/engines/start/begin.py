@@ -32,7 +32,7 @@ from probml.engines.start.prior import (
     prior_draws,
 )
 from probml.engines.start.start import starts
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.evidence import centring, density
 from probml.numerics import curvature
 from probml.numerics.compile_effort import ONCE
@@ -212,7 +212,7 @@ def find_mode_and_curvature(
         free, value, climbed, trail, slope = find_mode(free)
     elif free:
         every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
-                             {name: others[name] for name in free})
+                             {name: present(others)[name] for name in free})
         tops = jax.lax.map(find_mode, every)
         ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
         best = highest(tops[1], tops[2], NEAR)

@@ -25,6 +25,7 @@ from probml.engines.start.prior import (
     prior_draw,
     prior_point,
 )
+from probml.errors import present
 from probml.evidence.expected import Expected
 from probml.evidence.passes import expect
 from probml.jaxpr.levels import Level
@@ -49,9 +50,9 @@ def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
     told apart by what they emit."""
     if not plan.chains:
         return data, weights
-    table, steps = data.table, data.steps
-    usable = np.ones((table.rows, steps),
-                     bool) if data.lengths is None else np.arange(steps) < data.lengths[:, None]
+    table, steps = data.table, present(data.steps)
+    usable = (np.ones((table.rows, steps), bool) if data.lengths is None
+              else np.arange(steps) < data.lengths[:, None])
     shown = data.observed_steps()
     if shown is not None:
         usable &= shown
@@ -121,7 +122,7 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
         point = prior_point(plan, known)
         if plan.latents:
             point = _stirred(plan, point, known, multiplied(plan), jax.random.key(0))
-        expected = expect(plan, point, known._replace(allowed=allowed), rows)
+        expected = expect(plan, point, known._replace(allowed=dict(allowed)), rows)
         return maximise(plan, expected, point, known, rows, prior, steps=40)
 
     return jax.vmap(first_m_step)(rows, allowed)
@@ -240,13 +241,13 @@ def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | No
         touched = {p for name in near for uses in sites[name].uses.values() for p in uses
                    if p in plan.free}
         sized = [(p, axis) for p in touched for axis, size in enumerate(sites[p].shape)
-                 if size == sites[variable].states > 1]
+                 if size > 1 and size == sites[variable].states]
         below = [p for p, _ in sized
                  if any(p in uses for name in near[1:] for uses in sites[name].uses.values())]
         close: dict[str, np.ndarray] = {}
         for p, axis in ((p, axis) for p, axis in sized if p in below):
             values = np.moveaxis(np.asarray(params[p], float), axis,
-                                 0).reshape(sites[variable].states, -1)
+                                 0).reshape(present(sites[variable].states), -1)
             scale = np.maximum(np.abs(values).max(), 1e-30)
             # of several axes as long as there are states, any may be theirs
             close[p] = close.get(p, False) | (np.abs(values[:, None] - values[None])

@@ -50,7 +50,7 @@ def cut(points: np.ndarray, k: int) -> np.ndarray | None:
         else:
             stack += branches[node][::-1]
     place = {node: i for i, node in enumerate(order)}
-    return np.array([place[node] for node in parts])
+    return np.array([place[int(node)] for node in parts])
 
 
 def _squares(points: np.ndarray) -> np.ndarray:

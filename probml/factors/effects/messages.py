@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Chunk, Known
+from probml.errors import present
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents.gaussian import KINDS
@@ -205,7 +206,7 @@ def located(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
     if site.kind in KINDS:
         arguments = plan.structure.cells(name, env)
         return arguments["loc"].reshape(site.shape), root_of(site, arguments).reshape(whole)
-    loc, root = site.entry.location_scale(plan.structure.distribution(name, env))
+    loc, root = present(site.entry.location_scale)(plan.structure.distribution(name, env))
     root = root.lower() if site.entry.coupled else root
     return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, whole)
 

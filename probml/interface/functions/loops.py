@@ -347,7 +347,7 @@ class _Places(NamedTuple):
     chain: np.ndarray
     below: np.ndarray
     above: np.ndarray
-    count: int
+    count: int  # type: ignore[assignment] # not the tuple's method
 
     @property
     def cells(self) -> int:

@@ -32,7 +32,7 @@ class Leaned(NamedTuple):
 
     shape: tuple[int, ...]
     low: int
-    count: int
+    count: int  # type: ignore[assignment] # not the tuple's method
 
 
 class Leaning:

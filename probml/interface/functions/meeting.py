@@ -331,9 +331,9 @@ def _check_support(model: Bound, site: Found) -> None:
         raise DataError(f"{model.name}: '{site.name}' takes integers, got "
                         f"{value.ravel()[:5].tolist()} …")
     support = site.support
-    if site.masked or getattr(support, "event_dim", 1) or support is constraints.circular:
+    if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
         return
-    ends = [getattr(support, end, np.nan) for end in ("lower_bound", "upper_bound")]
+    ends: list[Any] = [getattr(support, end, np.nan) for end in ("lower_bound", "upper_bound")]
     if any(isinstance(end, jax.core.Tracer) for end in ends):  # they are parameters
         return
     inside = np.asarray(support(value))

@@ -145,7 +145,8 @@ def _computed(subject: Subject) -> list[str]:
     out = [table([{"what": what, "value": _truncate(value)} for what, value in said], "inference"),
            f"<p>For information:</p><ul>{_items(notes)}</ul>" if notes else ""]
     try:
-        why = None if subject.given is None else fit.model.explain(subject.given)
+        model: Any = fit.model
+        why = None if subject.given is None else model.explain(subject.given)
     except (ModelError, DataError, Refusal):
         why = None
     if why is None:

@@ -28,13 +28,13 @@ def column(value: Any, every: tuple[Any, ...]) -> Any:
     for these, or for the least or greatest, they answer with what is settled; all else is as it is
     of what `value` is, a tracer or an array."""
     if isinstance(value, jax.core.Tracer):
-        value.__class__ = _kind(type(value), every)  # it is still the same tracer to JAX
+        value.__class__ = _kind(value.__class__, every)  # it is still the same tracer to JAX
         return value
     return np.asarray(value).view(_kind(Held, every))
 
 
 @functools.cache
-def _kind(own: type, every: tuple[Any, ...]) -> type:
+def _kind(own: Any, every: tuple[Any, ...]) -> type:
     """A class of arrays beside `own`, with the answers for some values."""
     values = np.array(every)
 

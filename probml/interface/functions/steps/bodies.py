@@ -181,6 +181,6 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
         rest = [joined(run(outputs, m, z, plain, x, t)) for outputs in others]
         logs = joined(run(beside_them, m, z, plain, x, t)).sum() if beside_them else jnp.zeros(())
         root = jax.scipy.linalg.block_diag(*run(roots, m, z, plain, x, t))
-        return Step(*map(affine, groups), root, *rest, logs)
+        return Step._make((*map(affine, groups), root, *rest, logs))
 
     return jax.vmap(step_at)(plain, xs, jnp.asarray(at))

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 
+from probml.errors import present
 from probml.interface.functions.messages import run_in_part
 from probml.interface.functions.steps.linear import Linear, affine, linear_of
 from probml.interface.functions.steps.names import Joined
@@ -38,7 +39,7 @@ def loops_integrated(call: Callable[[], Any], steps: Joined,
     step, outside = _steps(_Loop(linear, steps, values)), linear.outside
     beside: Any = 0.0
     if outside is not None:
-        rows, = outside.rows(values)
+        rows = present(next(iter(outside.rows(values))))
         at = np.concatenate([list(_columns(linear).values())[i] for i in rows.looked])
         step = step._replace(said=jax.tree.map(lambda own: own[:, at], step.said))
         step = step.with_rows(rows, np.arange(len(step.root)))
@@ -77,7 +78,7 @@ class _Loop(NamedTuple):
     values: Mapping[str, Any]
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override] # not the tuple's method
         return len(next(iter(self.steps.groups.values())))
 
     def parts(self, seats: Seats, kind: str) -> Iterator[tuple]:

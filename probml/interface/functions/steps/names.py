@@ -43,7 +43,7 @@ def scans_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
         return None
     inside = [site for name, site in shown.sites.items()
               if name in shown.inside and not (site.observed or site.factor)]
-    own = {site.name: () for site in inside}
+    own: dict[str, tuple[str, ...]] = {site.name: () for site in inside}
     return own if own and not any(site.discrete for site in inside) else None
 
 

@@ -45,7 +45,7 @@ def scans_integrated(call: Callable[[], Any], names: Collection[str],
     rows, beside = outside.rows(values), outside.unaffected_log_density(values)
     found, taken = [], set[str]()
     for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
-        one = scanned(*met, own)
+        one = scanned(met[0], met[1], met[2], met[3], met[4], own)
         name = one.seen or outside.near[0]  # where nothing is observed inside
         name = f"{name} by {next(iter(one.sizes))}" if name in taken else name
         taken.add(name)
