@@ -109,9 +109,9 @@ class Effects(_Given):
         nodes = self.at.found.nodes
         if nodes is not None:
             loc, scale = self.at.prior.loc.first[:, 0], self.at.prior.first[:, 0, 0]
-            return AtNodes(*(jnp.reshape(leaf, mean.shape) for leaf in (
-                loc + scale * nodes.loc, scale * nodes.scale)), nodes.logs.reshape(
-                    *mean.shape, -1))
+            return AtNodes(jnp.reshape(loc + scale * nodes.loc, mean.shape),
+                           jnp.reshape(scale * nodes.scale, mean.shape),
+                           nodes.logs.reshape(*mean.shape, -1))
         covariance = eliminated_effects.own_covariance(plan, self.moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
             # at a singular fit, a standard deviation of 0, it has no Cholesky factor but for this
