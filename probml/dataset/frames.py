@@ -124,7 +124,7 @@ def native(answer: Any, given: Any) -> Any:
           if column.dtype.kind == "M" and name in kinds)).to_native()
 
 
-def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, Any]:
+def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, np.ndarray]:
     """Columns in the order of a table, then what it had none of."""
     return {**{name: flat[name] if name in flat else stay[name] for name in own}, **flat}
 

@@ -53,7 +53,7 @@ def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
     return int(np.clip(CHUNK // width, enough, 8192))
 
 
-def sparse(plan: Plan, params: Mapping[str, Any]) -> bool:
+def sparse(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
     """Whether, in float32, some move of a hidden chain is so improbable that states lost on the way
     matter: see chains.py.
 

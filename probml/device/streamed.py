@@ -93,7 +93,7 @@ class Streamed(Rows):
         """As Rows.fold, of steps that say nothing: there is no room for something of each chunk."""
         silence: list[Any] = []  # the tree of nothing
 
-        def turn(i: Any, carry: Any) -> Any:
+        def turn(i: jax.Array, carry: Any) -> Any:
             carry, said = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
                                                  carry)
             silence.append(said)

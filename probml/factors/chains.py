@@ -26,7 +26,8 @@ from probml.numerics.logs import finite, log_sum
 from probml.plan.plan import Plan
 
 
-def counted_factor(plan: Plan, natural: Any, rows: Chunk, name: str, predictive: Mapping) -> Factor:
+def counted_factor(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
+                   predictive: Mapping) -> Factor:
     """The factor of a chain that is seen whole; tables of which `predictive` has the concentrations
     are integrated out."""
     site, parents, steps = plan.structure.sites[name], plan.discrete_parents(name), rows.along

@@ -1,7 +1,6 @@
 """Whether a scale has collapsed, or too few digits are left for it."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +80,7 @@ def has_cancellation(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     return found
 
 
-def narrow(data: Data, params: Mapping[str, Any]) -> bool:
+def narrow(data: Data, params: Mapping[str, np.ndarray]) -> bool:
     """The same of parameters that were given, for the rows that are asked about, from numbers on
     the host: nothing is compiled. Of arguments that are parameters, or powers of them.
 
@@ -116,7 +115,7 @@ def narrow(data: Data, params: Mapping[str, Any]) -> bool:
 
 
 def _parameters(site: Site, argument: str,
-                params: Mapping[str, Any]) -> list[tuple[np.ndarray, tuple]]:
+                params: Mapping[str, np.ndarray]) -> list[tuple[np.ndarray, tuple]]:
     """The given parameters that an argument is, moved at most by rows, each with the steps from its
     coordinate to the argument; none where it is the argument itself."""
     return [(np.asarray(params[p], float), use.coordinate)

@@ -27,8 +27,8 @@ def at_level(plan: Plan, rows: Chunk, name: str) -> Chunk:
     return rows.along.rows if name in plan.steps else rows
 
 
-def _log_densities(site: Site, natural: Any, x: jax.Array, seen: jax.Array | None,
-                   unseen: Unseen | None) -> jax.Array:
+def _log_densities(site: Site, natural: Mapping[str, jax.Array], x: jax.Array,
+                   seen: jax.Array | None, unseen: Unseen | None) -> jax.Array:
     """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates
     out."""
     density: Callable = site.traits.log_density
@@ -66,7 +66,8 @@ def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
     return Factor(value.reshape(len(x), *shape), scope)
 
 
-def _picked(plan: Plan, natural: Any, rows: Chunk, name: str, sliced: list[str]) -> jax.Array:
+def _picked(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
+            sliced: list[str]) -> jax.Array:
     """A pooled factor at the seen states of some parents: all states by one product, then the seen
     one; its gradient is a product too, where a gather's would be a serial scatter."""
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)

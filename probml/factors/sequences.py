@@ -160,7 +160,7 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
 
 def chain_of(
     plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
-    hard: bool = False, pairs: Any = None
+    hard: bool = False, pairs: jax.Array | None = None
 ) -> Chain:
     """All chains of the rows as one whose states are joint ones, the variables inside a step
     eliminated.
@@ -197,7 +197,7 @@ def of_rows(plan: Plan, log: jax.Array) -> Factor:
 
 def factor(
     plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
-    hard: bool = False, pairs: Any = None
+    hard: bool = False, pairs: jax.Array | None = None
 ) -> Factor:
     """What the steps say of each row: log of the sum over all that is hidden in them, (rows,
     *states of the row's variables)."""

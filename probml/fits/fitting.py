@@ -199,8 +199,9 @@ class _Run(NamedTuple):
     again: Again | None
 
 
-def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any],
-         place: Place, asked: bool, astray: bool = False, seen: Mapping | None = None) -> _Run:
+def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
+         start: Mapping[str, Any], place: Place, asked: bool, astray: bool = False,
+         seen: Mapping | None = None) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double.
 

@@ -136,7 +136,7 @@ class Questions(Serving):
         given: str = queries.ALL,
         interval: float | None = None,
         unknown: str = REFUSE,
-    ) -> Any:
+    ) -> np.ndarray | None:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one,
         or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
         Where a continuous site is observed itself, the answer is the mean of a new value of it.
@@ -269,7 +269,8 @@ class Questions(Serving):
     @as_given
     @by_parts
     @in_tables()
-    def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> Any:
+    def impute(self, data: Any, plug_in: bool = False,
+               unknown: str = REFUSE) -> dict[str, np.ndarray]:
         """Every site inside rows(), observed cells as they are, missing ones filled: discrete by
         the most probable state, continuous by the conditional mean given the row's observed cells;
         and what the model computes there, as predict has it.

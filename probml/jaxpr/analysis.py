@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.primitives import Kind, name_of, table_entry
-from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flat
+from probml.jaxpr.program import EVERY_CALL, JaxprEqn, Program, Scan, While, flat
 
 V = TypeVar("V")
 PATIENCE = 16  # turns of a loop after which what is found is widened
@@ -34,16 +34,16 @@ class Domain(Generic[V]):
         """Of an array that the program holds."""
         raise NotImplementedError
 
-    def equation(self, eqn: Any, operands: list[V]) -> list[V]:
+    def equation(self, eqn: JaxprEqn, operands: list[V]) -> list[V]:
         """Of the results of an equation that is no opened call, copy, loop or branch."""
         raise NotImplementedError
 
-    def opaque_results(self, eqn: Any, operands: list[V]) -> list[V] | None:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[V]) -> list[V] | None:
         """Values of the results of a loop or branch that is not followed step by step; None where
         it is followed."""
         return None
 
-    def join(self, one: V, other: V, eqn: Any) -> V:
+    def join(self, one: V, other: V, eqn: JaxprEqn) -> V:
         """Of an array that may be either, after this loop or branch. Can only climb finitely
         often."""
         raise NotImplementedError
@@ -92,7 +92,7 @@ def values_of(program: Program, domain: Domain[V], inputs: Iterable[V]) -> list[
     return values
 
 
-def _results(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+def _results(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     entry = table_entry(eqn)
     if entry is not None and entry.kind is Kind.LOOP:
         short = name_of(eqn) == "scan" and 0 < eqn.params["length"] <= domain.unrolled
@@ -103,7 +103,7 @@ def _results(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
     return domain.equation(eqn, operands)
 
 
-def _scan(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+def _scan(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     scan, given = Scan.of(eqn), [var.aval for var in eqn.outvars]
     fixed, first = operands[: scan.constants], operands[scan.constants :][: scan.carries]
     xs = operands[scan.constants + scan.carries :]
@@ -137,7 +137,7 @@ def _scan(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
                     in zip(last[scan.carries :], given[scan.carries :], strict=True)]
 
 
-def _while(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+def _while(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     """Whether there is another turn depends on all that the condition looks at."""
     loop = While.of(eqn)
     asked, fixed = operands[: loop.asked], operands[loop.asked :][: loop.constants]
@@ -155,7 +155,7 @@ def _while(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
     return _fixpoint(step, first, domain, eqn)
 
 
-def _branches(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+def _branches(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     ways = [analyse(body, domain, operands[1:]) for body in eqn.params["branches"]]
     results = []
     for way in zip(*ways, strict=True):
@@ -166,7 +166,7 @@ def _branches(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
     return results
 
 
-def _fixpoint(step: Any, carry: list[V], domain: Domain[V], eqn: Any) -> list[V]:
+def _fixpoint(step: Any, carry: list[V], domain: Domain[V], eqn: JaxprEqn) -> list[V]:
     """The values of a carry before every step: the least ones that hold of the first step and, if
     of one, also of the next."""
     turn = 0

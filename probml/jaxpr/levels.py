@@ -25,7 +25,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, named
-from probml.jaxpr.program import equations
+from probml.jaxpr.program import JaxprEqn, equations
 
 
 class Level(enum.IntEnum):
@@ -125,10 +125,10 @@ class Dependence(Domain[frozenset]):
     def constant(self, value: Any) -> frozenset:
         return frozenset()
 
-    def equation(self, eqn: Any, operands: list[frozenset]) -> list[frozenset]:
+    def equation(self, eqn: JaxprEqn, operands: list[frozenset]) -> list[frozenset]:
         return [frozenset().union(*operands)] * len(eqn.outvars)
 
-    def join(self, one: frozenset, other: frozenset, eqn: Any) -> frozenset:
+    def join(self, one: frozenset, other: frozenset, eqn: JaxprEqn) -> frozenset:
         return one | other
 
 
@@ -273,10 +273,10 @@ class _Levels(Domain[_Value]):
     def constant(self, value: Any) -> _Value:
         return _constant(value)
 
-    def opaque_results(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         return [_general(operands)] * len(eqn.outvars)
 
-    def equation(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         name = name_of(eqn)
         if not any(value.levels for value in operands):
             kept = (name == "convert_element_type" and _is_float(eqn.outvars[0])
@@ -306,7 +306,7 @@ class _Call(NamedTuple):
         return self.values[0]
 
 
-def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:
+def _result(name: str, eqn: JaxprEqn, values: list[_Value]) -> _Value:
     """The result of an equation with at least one operand that depends on a parameter."""
     tracked = [value for value in values if value.levels]
     alone = tracked[0] if len(tracked) == 1 else None

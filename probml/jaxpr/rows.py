@@ -17,7 +17,7 @@ import numpy as np
 
 from probml.jaxpr.analysis import Domain
 from probml.jaxpr.primitives import Kind, Known, name_of, table_entry
-from probml.jaxpr.program import Scan
+from probml.jaxpr.program import JaxprEqn, Scan
 from probml.jaxpr.provenance import ENDS, NONE, sources
 from probml.jaxpr.whole_numbers import LARGEST_READ, as_integers, folded
 
@@ -92,7 +92,7 @@ class Rowwise(Domain[Rows]):
         differs = [axis for axis in found if (array != np.take(array, [0], axis)).any()]
         return self._numbered(shape, differs)._replace(known=as_integers(value))
 
-    def equation(self, eqn: Any, operands: list[Rows]) -> list[Rows]:
+    def equation(self, eqn: JaxprEqn, operands: list[Rows]) -> list[Rows]:
         entry, name, results = table_entry(eqn), name_of(eqn), len(eqn.outvars)
         which = operands[0].known if name == "select_n" else None
         # an index that is known counts from the end, or not
@@ -118,7 +118,7 @@ class Rowwise(Domain[Rows]):
             return [out[0]._replace(known=folded(eqn, [v.known for v in operands]))]
         return out
 
-    def join(self, one: Rows, other: Rows, eqn: Any) -> Rows:
+    def join(self, one: Rows, other: Rows, eqn: JaxprEqn) -> Rows:
         both = _flags([one, other])
         if one.mixed or other.mixed:
             return both._replace(mixed=_worst([one, other]))
@@ -158,7 +158,7 @@ class Rowwise(Domain[Rows]):
 
     # one equation
 
-    def _placed(self, eqn: Any, entry: Known | None, values: Sequence[Rows],
+    def _placed(self, eqn: JaxprEqn, entry: Known | None, values: Sequence[Rows],
                 flags: Rows) -> list[Rows]:
         """The results of an equation on arrays of which none is mixed.
 
@@ -184,7 +184,7 @@ class Rowwise(Domain[Rows]):
                 or shape[axis] != self.rows else SHARED
                 for (axis, inner), shape in zip(self._followed(eqn, values), shapes, strict=True)]
 
-    def _followed(self, eqn: Any, values: Sequence[Rows]) -> list[tuple[int, int]]:
+    def _followed(self, eqn: JaxprEqn, values: Sequence[Rows]) -> list[tuple[int, int]]:
         """Axis and inner of every result, from the numbers of rows that its elements come from."""
         marks = [self._marks(value, _shape(atom))
                  for value, atom in zip(values, eqn.invars, strict=True)]
@@ -215,7 +215,7 @@ class Rowwise(Domain[Rows]):
                 return axis, inner
         raise Mixed
 
-    def _created(self, eqn: Any, entry: Known | None, values: Sequence[Rows],
+    def _created(self, eqn: JaxprEqn, entry: Known | None, values: Sequence[Rows],
                  shape: tuple[int, ...]) -> Rows:
         """The result of an equation on arrays that are the same for all rows: so is it, or it
         depends on rows' numbers or on how many."""
@@ -263,7 +263,7 @@ class Rowwise(Domain[Rows]):
             raise Mixed
         return value._replace(axis=axes[0])
 
-    def _leads_to_itself(self, eqn: Any, values: Sequence[Rows]) -> bool:
+    def _leads_to_itself(self, eqn: JaxprEqn, values: Sequence[Rows]) -> bool:
         """Whether indices depend on the row's number only where that leads to the row itself, or to
         what is the same for all of them: what varies with it is known, and along the axis of rows
         of what is read or written."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from probml.jaxpr.primitives import Kind, computed, name_of, table_entry
+from probml.jaxpr.program import JaxprEqn
 
 LARGEST_READ = 100_000
 
@@ -24,7 +25,7 @@ def as_integers(value: Any) -> np.ndarray | None:
         return None
 
 
-def folded(eqn: Any, numbers: Sequence[Any]) -> np.ndarray | None:
+def folded(eqn: JaxprEqn, numbers: Sequence[Any]) -> np.ndarray | None:
     """The whole numbers that the one result of an equation is; NaN where they depend on data; None
     where nothing is known.
 

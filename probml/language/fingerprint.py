@@ -100,7 +100,7 @@ def _value(value: Any, seen: dict) -> Hashable:
     raise _Opaque
 
 
-def _array(value: Any) -> Hashable:
+def _array(value: jax.Array) -> Hashable:
     if isinstance(value, jax.core.Tracer) or jax.dtypes.issubdtype(value.dtype,
                                                                    jax.dtypes.prng_key):
         raise _Opaque

@@ -48,7 +48,7 @@ def numbers(value: Any, where: str) -> np.ndarray:
                      f"got a {type(value).__name__}, {reprlib.repr(value)}")
 
 
-def flag(value: Any, where: str, unsaid: bool = False) -> None:
+def flag(value: bool | None, where: str, unsaid: bool = False) -> None:
     """Refuse what is neither True nor False.
 
     Args:
@@ -89,7 +89,7 @@ def file_named(value: Any, where: str) -> Path:
     return Path(value)
 
 
-def traceable(value: Any, what: str) -> jax.Array:
+def traceable(value: jax.Array, what: str) -> jax.Array:
     """The array of numbers that an argument is, which may be traced.
 
     Raises:

@@ -337,7 +337,7 @@ class Bound:
                     f"since the model was bound: bind it again, {self.name}(...)"
                 )
 
-    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+    def check_inputs(self, inputs: Mapping[str, jax.Array]) -> None:
         """
         Raises:
             ModelError: an input is missing, or there is none of that name.

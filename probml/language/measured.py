@@ -46,7 +46,7 @@ class Measured(dist.ImproperUniform):
         return jnp.full((*sample_shape, *self.event_shape), self.stated)
 
 
-def measured(name: str, measure: Measure, shape: tuple[int, ...] = ()) -> Any:
+def measured(name: str, measure: Measure, shape: tuple[int, ...] = ()) -> jax.Array:
     """The number of that name, of shape `shape`, that of the column's cells."""
     if not _SITES.get():
         return jnp.full(shape, measure.stated)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import pandas as pd
 
 from probml.errors import ModelError
@@ -27,7 +28,7 @@ class Renamed(dict):
         former: old name → the name now.
     """
 
-    def __init__(self, values: Mapping[str, Any], former: Mapping[str, str]):
+    def __init__(self, values: Mapping[str, np.ndarray], former: Mapping[str, str]):
         super().__init__(values)
         self.former = {old: new for old, new in former.items()
                        if new in values and old not in values}
@@ -76,7 +77,7 @@ def rows_by_old_names(table: pd.DataFrame, former: Mapping[str, str]) -> pd.Data
     return table
 
 
-def by_old_names(values: dict[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
+def by_old_names(values: dict[str, np.ndarray], former: Mapping[str, str]) -> dict[str, Any]:
     """The same values, found by old names, too."""
     return Renamed(values, former) if former else values
 

@@ -148,7 +148,7 @@ class Pooling(Latent, Protocol):
         """Σ over rows of weight × `expected`, from their statistics."""
 
 
-def over(env: Mapping, function: Callable[[Mapping], Any]) -> Any:
+def over(env: Mapping, function: Callable[[Mapping], Any]) -> jax.Array:
     """function(env), or its mean over the settings of parameters that `env` has."""
     settings = env.get(SETTINGS)
     if not settings:

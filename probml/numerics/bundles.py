@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 
@@ -29,7 +30,7 @@ class Bundle:
         return (sum(math.prod(shape[:rank]) for shape, rank in zip(self.shapes, self.ranks,
                                                                    strict=True)), *self.event)
 
-    def join(self, arrays: Mapping, lead: int = 0, numpy: Any = jnp) -> Any:
+    def join(self, arrays: Mapping, lead: int = 0, numpy: Any = jnp) -> jax.Array:
         """The arrays as one, (values, *event); behind the values stands, in place of the event,
         whatever was made of each.
 
@@ -43,7 +44,7 @@ class Bundle:
                 for a, rank in zip(found, self.ranks, strict=True)]
         return numpy.concatenate(flat, lead)
 
-    def part(self, joined: Any, cut: Callable) -> dict[str, Any]:
+    def part(self, joined: jax.Array, cut: Callable) -> dict[str, jax.Array]:
         """The inverse of `join` without leading axes; `cut(array, sizes)` cuts along the first
         axis."""
         if self.event is None:

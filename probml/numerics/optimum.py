@@ -16,7 +16,7 @@ took 6.8 s), takes no gradient that is known, no preconditioner, no Hessian with
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -78,10 +78,11 @@ def dense_step(point: jax.Array, gradient: jax.Array, hessian: jax.Array,
     return step, 0.5 * jnp.vdot(gradient, step)
 
 
-def clipped_step(point: Any, gradient: Any, curvature: Any, damping: jax.Array) -> tuple[Any, Any]:
+def clipped_step(point: Mapping[str, jax.Array], gradient: Mapping[str, jax.Array],
+                 curvature: Mapping[str, jax.Array], damping: jax.Array) -> tuple[Any, Any]:
     """The same for a sum of functions of one number each, of which `curvature` is the second
     derivative: bounded, and uphill where that is positive."""
-    def move(x: Any, g: Any, h: Any):
+    def move(x: jax.Array, g: jax.Array, h: jax.Array):
         h = h * (1 + damping)
         step = jnp.where(h < 0, -g / jnp.where(h < 0, h, -1.0),
                          jnp.sign(g) * jnp.minimum(jnp.abs(g), 0.5) / (1 + damping))
@@ -192,7 +193,7 @@ def separable(function: Callable) -> Callable:
     `clipped_step`."""
     gradient = backward.gradient(function)
 
-    def at(u: Any):
+    def at(u: Mapping[str, jax.Array]):
         slope, curvature = jax.jvp(gradient, (u,), (jax.tree.map(jnp.ones_like, u),))
         return function(u), slope, curvature
 
@@ -227,7 +228,7 @@ class LBFGS:
     enough: Any = 0.0
     slopes: bool = False
 
-    def run(self, objective: Callable, start: Any) -> Result:
+    def run(self, objective: Callable, start: Mapping[str, jax.Array]) -> Result:
         import optax  # late: not every model climbs
 
         curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not self.preconditioned)
@@ -310,8 +311,8 @@ def _is_flatter(at: _Search, new: jax.Array, gradient: Any) -> jax.Array:
     return same & (jnp.abs(optax.tree.vdot(gradient, at.direction)) <= 0.9 * jnp.abs(at.slope))
 
 
-def _accepted(at: _Search, there: Any, new: jax.Array, gradient: Any, blind: Any,
-              tolerance: Any) -> _Search:
+def _accepted(at: _Search, there: Mapping[str, jax.Array], new: jax.Array,
+              gradient: Mapping[str, jax.Array], blind: bool, tolerance: jax.Array) -> _Search:
     """After an evaluation: the new point, if its value falls by enough."""
     first = at.count < 0
     taken = first | (new <= at.value + 1e-4 * at.size * at.slope) | blind
@@ -365,7 +366,7 @@ def is_flat(value: jax.Array, gradient: Any):
     return norm <= jnp.maximum(eps ** (1 / 3), 50 * eps**0.5) * (1 + jnp.abs(value))
 
 
-def newton_converged(value: jax.Array, gradient: Any, hessian: Any):
+def newton_converged(value: jax.Array, gradient: jax.Array, hessian: jax.Array):
     """Whether Newton's step near a minimum promises nothing any more: whatever the units, as
     `is_flat` is not."""
     own = jnp.abs(jnp.diagonal(hessian))  # small ones are not to count as none

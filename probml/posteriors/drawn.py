@@ -246,7 +246,7 @@ def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}
 
 
-def mean(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def mean(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The means of draws, (chains, draws, ...) → (...)."""
     return {name: np.asarray(value).mean((0, 1), dtype=float).astype(np.asarray(value).dtype)
             for name, value in values.items()}

@@ -122,7 +122,7 @@ def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: Any, si
     return *chain_best.maximise(chain, steps.blocks, steps.parallel), inside
 
 
-def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: Any, inside: list[Factor],
+def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: jax.Array, inside: list[Factor],
                      states: dict[str, jax.Array], steps: Any) -> dict[str, jax.Array]:
     """The most probable states of every step, given the best path and the states of rows."""
     along, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states,

@@ -60,7 +60,7 @@ class Parts:
         but what is seen is said of their steps; None else."""
         return best_path(self._plan, self._inside, self._given, self.moves, self._chunk)
 
-    def factor_graph(self, pairs: Any = None, rows: list[Factor] | None = None,
+    def factor_graph(self, pairs: jax.Array | None = None, rows: list[Factor] | None = None,
                      more: Mapping[tuple[str, ...],
                                    jax.Array] = MappingProxyType({})) -> list[Factor]:
         """All factors as one graph; the hidden states along time are summed out.

@@ -113,7 +113,7 @@ def _taps(plan: Plan, parts: Parts, wanted: set, size: int) -> tuple[list[Factor
 
 
 def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, question: str,
-              site: Any, table: jax.Array) -> jax.Array:
+              site: str, table: jax.Array) -> jax.Array:
     """The mean or the probabilities of a site, averaged over the joint states that it depends on;
     "joint": the probabilities of these states."""
     if question == "joint":

@@ -3,7 +3,6 @@ which these programs may be looked at."""
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +31,8 @@ def log_density(structure: Structure, site: Site, env: Mapping, x: jax.Array,
     return log_densities(structure, site, env, x, seen).sum()
 
 
-def _kernel(site: Site, natural: Any, x: jax.Array, mask: jax.Array | None) -> jax.Array:
+def _kernel(site: Site, natural: Mapping[str, jax.Array], x: jax.Array,
+            mask: jax.Array | None) -> jax.Array:
     assert site.family is not None
     return site.family.log_density(jax.tree.map(lambda leaf: leaf[None], natural), x, mask)[0, 0]
 

@@ -2,7 +2,6 @@
 covariances without a negative eigenvalue."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,20 +12,21 @@ from probml.numerics.process.inline_calls import evaluated
 from probml.structure.structure import Structure
 
 
-def check_chains(structure: Structure, params: Mapping[str, Any], steps: int | None = None) -> None:
+def check_chains(structure: Structure, params: Mapping[str, np.ndarray],
+                 steps: int | None = None) -> None:
     """Refuse a chain whose arguments, at these parameters, are impossible, as far as they depend on
     nothing else; with `steps` those of numbers that are so over so many steps."""
     _check(structure, [name for name in structure.chains
                        if steps is None or name not in structure.markov], params, steps)
 
 
-def check_covariances(structure: Structure, params: Mapping[str, Any]) -> None:
+def check_covariances(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
     """The same of covariances of vectors, each of which is a look at its eigenvalues."""
     _check(structure, [name for name, site in structure.sites.items() if site.family is not None
                        and not site.chain and "covariance_matrix" in site.arguments], params, None)
 
 
-def _check(structure: Structure, names: Sequence[str], params: Mapping[str, Any],
+def _check(structure: Structure, names: Sequence[str], params: Mapping[str, np.ndarray],
            steps: int | None) -> None:
     for name in names:
         site, (program, takes) = structure.sites[name], structure.programs[name]

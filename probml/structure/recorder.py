@@ -119,7 +119,7 @@ class _Recorder(Messenger):
         if msg["kwargs"]["rng_key"] is None:
             msg["kwargs"]["rng_key"] = jax.random.key(0)
 
-    def _check_name(self, name: Any, where: str, computed: bool) -> None:
+    def _check_name(self, name: str, where: str, computed: bool) -> None:
         if not isinstance(name, str):
             raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
                              f"such as sample(\"mean\", ...)")

@@ -300,7 +300,7 @@ def as_given(verb: Callable) -> Callable:
     return ask
 
 
-def _stacked(source: Source, ask: Callable) -> Any:
+def _stacked(source: Source, ask: Callable) -> np.ndarray:
     found = []
     for part in parts_of(source):
         with naming(part):

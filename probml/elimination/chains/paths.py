@@ -102,7 +102,7 @@ def _pick(weight: jax.Array, axis: int, noise: jax.Array) -> jax.Array:
                      weight.argmax(axis)).astype(kind(weight.shape[axis]))
 
 
-def followed(last: jax.Array, table: Callable, along: Any, between: jax.Array | None,
+def followed(last: jax.Array, table: Callable, along: jax.Array, between: jax.Array | None,
              blocks: int) -> jax.Array:
     """States backwards from the last step, each given the next: (L, G, M).
 

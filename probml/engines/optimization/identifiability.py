@@ -5,7 +5,6 @@ import enum
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -420,7 +419,7 @@ def find_separation(plan: Plan, known: Known, first: np.ndarray, last: np.ndarra
     return () if grow else (separation(named),)
 
 
-def find_infinite(params: Mapping[str, Any]) -> tuple[Finding, ...]:
+def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
     """What a closed form has sent to infinity at one step, as the logit of a share that is 1."""
     names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
     return (separation(names),) if names else ()

@@ -145,7 +145,8 @@ def _is_maximum(top: Optimum) -> bool:
     return bool(0 <= promise <= enough and left <= TAKEN * promise)
 
 
-def optimum_of(engine: "OptimizerSettings | MAP", problem: Problem, u: Any) -> Optimum:
+def optimum_of(engine: "OptimizerSettings | MAP", problem: Problem,
+               u: Mapping[str, jax.Array]) -> Optimum:
     """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
     def run_lbfgs(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         end, value, *_, slope = _lbfgs(problem.plan, engine.prior, _by_name(u, at), problem.known,

@@ -10,7 +10,7 @@ high and all that the function computes from them by name (numpyro.deterministic
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -207,7 +207,7 @@ def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str
     return best(drawn) or best(near_the_middle(drawn, problem.seed))
 
 
-def _is_unmoved(value: Any, start: Any) -> bool:
+def _is_unmoved(value: jax.Array, start: jax.Array) -> bool:
     return bool(np.all(
         np.abs(np.asarray(value) - np.asarray(start)) <= HARDLY * (1 + np.abs(np.asarray(start)))
     ))

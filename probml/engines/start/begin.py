@@ -139,7 +139,8 @@ def elsewhere(plan: Plan, known: Known, seed: int,
     return drawn
 
 
-def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows, steps: Any) -> Callable:
+def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
+                 steps: jax.Array) -> Callable:
     """A function of the free coordinates that returns a mode near them, the log density there,
     whether the gradient is zero, the values on the way, and the gradient; the same coordinates
     where no mode is near.
@@ -190,7 +191,7 @@ def find_mode_and_curvature(
     rows: Rows,
     spread: jax.Array,
     others: Mapping | None = None,
-    steps: Any = STEPS,
+    steps: jax.Array = STEPS,
 ) -> Begin:
     """From a point up to the mode, all but the parameters `held`, and the curvature there; back at
     the point if there is no mode near.
@@ -238,7 +239,7 @@ _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
 
 
 def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
-             spread: Any, others: Mapping | None = None, steps: Any = STEPS) -> Begin:
+             spread: np.ndarray, others: Mapping | None = None, steps: int = STEPS) -> Begin:
     """As `find_mode_and_curvature`, compiled. Where the density is finite at no random start, as of
     rates exp(a + b · year), from the prior's own point, then from near 0."""
     begun = _measured(plan, held, params, known, rows, spread, others, steps)

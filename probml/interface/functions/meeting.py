@@ -207,7 +207,7 @@ def _mapping(data: Any) -> bool:
     return isinstance(data, Mapping) or hasattr(data, "columns")
 
 
-def _items(data: Any) -> dict[str, Any]:
+def _items(data: Any) -> dict[str, np.ndarray]:
     if isinstance(data, Mapping):
         return dict(data)
     names = getattr(data, "column_names", None)
@@ -216,7 +216,7 @@ def _items(data: Any) -> dict[str, Any]:
 
 
 def _familiar(data: Any, items: dict[str, Any], known: Collection[str],
-              told: Collection[str]) -> dict[str, Any]:
+              told: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows: others are left alone, but one that may be
     meant for one of those that a table tells, and this one lacks: it is refused later on. Of a
     mapping all."""

@@ -109,7 +109,7 @@ class _Run:
 
     def _of(self, values: Mapping[str, Any]) -> tuple[Any, dict]:
         """What it hands on and returns, and its sites: those without a value at zeros."""
-        def value(site: dict) -> Any:
+        def value(site: dict) -> jax.Array | None:
             if site["type"] != "sample" or site["is_observed"]:
                 return None
             return values.get(site["name"], zeros_of(site["fn"]))

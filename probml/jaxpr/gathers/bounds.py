@@ -13,6 +13,7 @@ from jax.extend.core import ClosedJaxpr
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.gathers.moves import looks
 from probml.jaxpr.primitives import computed, name_of
+from probml.jaxpr.program import JaxprEqn
 
 WHOLE = "biu"  # types of what is computed
 
@@ -62,7 +63,7 @@ class _Constants(Domain[_Array]):
             return np.asarray(value)
         return None
 
-    def equation(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Array]) -> list[_Array]:
         self.found.extend(own for own in _indexed(eqn, operands) if own.codes.size
                           and (own.codes.min() < 0 or own.codes.max() > own.last))
         known = [value for value in operands if value is not None]
@@ -70,11 +71,11 @@ class _Constants(Domain[_Array]):
             getattr(var.aval.dtype, "kind", "V") in WHOLE for var in eqn.outvars) else None
         return [None] * len(eqn.outvars) if result is None else [*result]
 
-    def opaque_results(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[_Array]) -> list[_Array]:
         return [None] * len(eqn.outvars)
 
 
-def _indexed(eqn: Any, values: list[np.ndarray | None]) -> Iterator[Beyond]:
+def _indexed(eqn: JaxprEqn, values: list[np.ndarray | None]) -> Iterator[Beyond]:
     """What an equation indexes by constants, axis by axis; a slice of several entries is moved
     inside, and a write by a slice."""
     name = name_of(eqn)

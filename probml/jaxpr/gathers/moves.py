@@ -27,6 +27,7 @@ from probml.jaxpr.gathers.symbols import (
 )
 from probml.jaxpr.primitives import TABLE as PRIMITIVES
 from probml.jaxpr.primitives import Kind, computed, name_of
+from probml.jaxpr.program import JaxprEqn
 
 CLIP = GatherScatterMode.CLIP
 
@@ -63,7 +64,7 @@ class Look(NamedTuple):
         return index if self.column is None else index[..., self.column]
 
 
-def looks(eqn: Any) -> list[Look]:
+def looks(eqn: JaxprEqn) -> list[Look]:
     """The indices of an equation; none where it has no such."""
     name, params = name_of(eqn), eqn.params
     dims = params.get("dimension_numbers")
@@ -97,7 +98,7 @@ def blank(operand: Value) -> Value:
                                        for labels in operand.axes))
 
 
-def default(fill: Any, dtype: Any) -> bool:
+def default(fill: float, dtype: Any) -> bool:
     """Whether a fill value is the one that jnp.take has where none is stated."""
     if jnp.issubdtype(dtype, jnp.floating):
         return bool(np.isnan(fill))
@@ -107,7 +108,7 @@ def default(fill: Any, dtype: Any) -> bool:
     return int(fill) == (info.max if info.min == 0 else info.min)
 
 
-def unknown(eqn: Any, values: Iterable[Value]) -> list[Value]:
+def unknown(eqn: JaxprEqn, values: Iterable[Value]) -> list[Value]:
     """Results that depend on all operands in a way that is not followed."""
     loose = frozenset().union(*(value.every for value in values))
     return [Value(None, (frozenset(),) * len(getattr(var.aval, "shape", ())), loose)
@@ -117,7 +118,8 @@ def unknown(eqn: Any, values: Iterable[Value]) -> list[Value]:
 # Gathers of indices
 
 
-def gathered(eqn: Any, operand: Any, indices: Sequence[Any], nodes: list) -> np.ndarray | None:
+def gathered(eqn: JaxprEqn, operand: np.ndarray | None, indices: Sequence[Any],
+             nodes: list) -> np.ndarray | None:
     """The numbers that a gather, or a slice, finds in an array of numbers.
 
     Args:
@@ -164,7 +166,7 @@ def gathered(eqn: Any, operand: Any, indices: Sequence[Any], nodes: list) -> np.
     return np.concatenate(out, 1)
 
 
-def _positions(eqn: Any, starts: np.ndarray) -> np.ndarray:
+def _positions(eqn: JaxprEqn, starts: np.ndarray) -> np.ndarray:
     """Where in the flattened operand each element of the result stands, as JAX clamps indices: the
     primitive, run on the numbers of the elements."""
     dims = eqn.invars[0].aval.shape
@@ -179,7 +181,7 @@ def _positions(eqn: Any, starts: np.ndarray) -> np.ndarray:
 # Moves: numbers and labels go with the elements
 
 
-def move_elements(eqn: Any, values: list[Value]) -> list[Value]:
+def move_elements(eqn: JaxprEqn, values: list[Value]) -> list[Value]:
     """Numbers are where the primitive has moved those of the elements; labels where its axes are
     found again, and else it depends on them in another way."""
     rule, shapes = AXES[name_of(eqn)], [tuple(var.aval.shape) for var in eqn.invars]
@@ -201,7 +203,7 @@ def move_elements(eqn: Any, values: list[Value]) -> list[Value]:
     return out
 
 
-def _moved_numbers(eqn: Any, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+def _moved_numbers(eqn: JaxprEqn, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     """The numbers of each result, with the alternatives of each operand; those of which nothing is
     known, as a state beside a code in `mean[town, z]`, stay unknown beside the others."""
     if all(part is None for part in parts) or any(
@@ -233,7 +235,7 @@ def _without(gone: Iterable[int], shape: Sequence[int]) -> Places:
             for axis in range(len(shape))]
 
 
-def _reshaped(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _reshaped(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     """An axis is the same that has as many entries before it and as many of its own."""
 
     def keys(shape: Sequence[int]) -> list[tuple]:
@@ -244,12 +246,12 @@ def _reshaped(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
     return [after.index(key) if key in after else None for key in keys(shape)]
 
 
-def _repeated(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _repeated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     return [place if size == eqn.params["shape"][place] else None
             for place, size in zip(eqn.params["broadcast_dimensions"], shape, strict=True)]
 
 
-def _cut(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _cut(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     """One entry of several is that, whichever group a row belongs to."""
     steps = eqn.params["strides"] or (1,) * len(shape)
     return [(axis, -begin) if step == 1 and (left > 1 or size == 1) else None
@@ -261,16 +263,16 @@ def _along(axis: int, shape: Sequence[int], begin: int) -> Places:
     return [(own, begin if own == axis else 0) for own in range(len(shape))]
 
 
-def _split(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _split(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     return _along(eqn.params["axis"], shape, -sum(eqn.params["sizes"][:j]))
 
 
-def _concatenated(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _concatenated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     axis = eqn.params["dimension"]
     return _along(axis, shape, sum(var.aval.shape[axis] for var in eqn.invars[:i]))
 
 
-def _product(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _product(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     summed, batch = (own[i] for own in eqn.params["dimension_numbers"])
     free = [axis for axis in range(len(shape)) if axis not in (*summed, *batch)]
     first = len(batch) if i == 0 else len(eqn.outvars[0].aval.shape) - len(free)
@@ -295,7 +297,7 @@ AXES: dict[str, Callable[[Any, int, int, Sequence[int]], Places]] = {
                   lambda eqn, i, j, shape: _without(eqn.params["axes"], shape))
 
 
-def counted(eqn: Any) -> Value:
+def counted(eqn: JaxprEqn) -> Value:
     """What `iota` makes."""
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     if math.prod(shape) > LARGEST:

@@ -34,7 +34,7 @@ from probml.jaxpr.gathers.symbols import (
     sources_of,
 )
 from probml.jaxpr.primitives import Kind, name_of, named, table_entry
-from probml.jaxpr.program import Scan
+from probml.jaxpr.program import JaxprEqn, Scan
 
 READS = frozenset({"dynamic_slice", "gather"})
 LOOKS = READS | named(Kind.WRITE)
@@ -55,7 +55,7 @@ class Reader(Domain[Value]):
     def constant(self, value: Any) -> Value:
         return constant(value)
 
-    def equation(self, eqn: Any, operands: list[Value]) -> list[Value]:
+    def equation(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:
         name = name_of(eqn)
         for look in looks(eqn) if name in LOOKS else ():
             index, operand = operands[look.operand].numbers, operands[0]
@@ -73,7 +73,7 @@ class Reader(Domain[Value]):
         return move_elements(eqn, operands) if name in AXES else unknown(eqn, operands)
 
     def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int,
-              free: Any = False) -> None:
+              free: bool = False) -> None:
         """An index array reads along an axis of an array."""
         if numbers is None or length == 0:
             return
@@ -89,7 +89,7 @@ class Reader(Domain[Value]):
             if own[NODE] and not free and not 0 <= own[LOW] <= own[HIGH] <= last:
                 self.formulas.append((own, last, operand.axes[axis]))
 
-    def _read(self, eqn: Any, operands: list[Value]) -> Value:
+    def _read(self, eqn: JaxprEqn, operands: list[Value]) -> Value:
         """What a gather, or a slice, finds: an axis that is read in full stands along its own."""
         operand, dims, sizes = operands[0], eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
         by, numbers = {look.axis: look for look in looks(eqn)}, eqn.params.get("dimension_numbers")
@@ -121,5 +121,5 @@ class Reader(Domain[Value]):
                      for each in zip(*(v.axes for v in values), strict=True))
         return Value(numbers, (frozenset(), *axes), frozenset().union(*(v.loose for v in values)))
 
-    def opaque_results(self, eqn: Any, operands: list[Value]) -> list[Value]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:
         return unknown(eqn, operands)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.primitives import computed
+from probml.jaxpr.program import JaxprEqn
 
 # of a number: clip(scale · code + offset, low, high), the code of which cell
 SOURCE, SCALE, OFFSET, LOW, HIGH, NODE = range(6)
@@ -59,8 +60,8 @@ class Node(NamedTuple):
     more: Any  # the power of integer_pow, the entries of a table
 
 
-def numbers_of(source: Any, scale: Any, offset: Any, low: Any = -np.inf,
-               high: Any = np.inf) -> np.ndarray:
+def numbers_of(source: Any, scale: float, offset: Any, low: float = -np.inf,
+               high: float = np.inf) -> np.ndarray:
     """One alternative."""
     return np.stack(np.broadcast_arrays(
         *(np.asarray(v, float) for v in (source, scale, offset, low, high, 0.0))
@@ -100,7 +101,7 @@ OPERATIONS |= {"not": np.logical_not, "clamp": lambda low, x, high: np.clip(x, l
 OPERATIONS |= {"select_n": lambda which, no, yes: np.where(np.asarray(which) != 0, yes, no)}
 
 
-def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> Value:
+def elementwise(name: str, eqn: JaxprEqn, values: list[Value], nodes: list[Node]) -> Value:
     shape = eqn.outvars[0].aval.shape
     same = [v for v in values if len(v.axes) == len(shape)]
     axes = tuple(frozenset().union(*(v.axes[i] for v in same)) for i in range(len(shape)))
@@ -125,7 +126,7 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
     return Value(numbers, axes, loose, negative)
 
 
-def _folded(eqn: Any, parts: list[np.ndarray]) -> np.ndarray:
+def _folded(eqn: JaxprEqn, parts: list[np.ndarray]) -> np.ndarray:
     """The result of operands that are all known; else some function of them."""
     found = computed(eqn, [part[OFFSET].astype(atom.aval.dtype) for part, atom in zip(
         parts, eqn.invars, strict=True)]) if all(map(_is_known, parts)) else None

@@ -16,7 +16,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.program import CALLS, bind, equations
+from probml.jaxpr.program import CALLS, JaxprEqn, bind, equations
 from probml.jaxpr.whole_numbers import as_integers, folded
 
 LEAST = 8  # elements that are stored, from which an array is told by its elements
@@ -109,7 +109,7 @@ class _Elements(Domain[_Told]):
     def constant(self, value: Any) -> _Told:
         return value, as_integers(value)
 
-    def equation(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Told]) -> list[_Told]:
         values, numbers = [value for value, _ in operands], [number for _, number in operands]
         number = folded(eqn, numbers) if len(eqn.outvars) == 1 else None
         own = _stored_elements(eqn, values, numbers)
@@ -117,11 +117,12 @@ class _Elements(Domain[_Told]):
         found = bind(eqn, list(map(_materialized, values))) if own is None else [own]
         return [(value, number) for value in found]
 
-    def opaque_results(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[_Told]) -> list[_Told]:
         return self.equation(eqn, operands)
 
 
-def _stored_elements(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray | None]) -> Any:
+def _stored_elements(eqn: JaxprEqn, values: Sequence[Any],
+                     known: Sequence[np.ndarray | None]) -> Any:
     """The array after one element was stored, or the element that is read; None where the equation
     does neither."""
     name, filled = eqn.primitive.name, values[0] if values else None
@@ -150,7 +151,7 @@ def _stored_elements(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray
     return None
 
 
-def _stored_at(eqn: Any, index: np.ndarray | None) -> tuple[int, int] | None:
+def _stored_at(eqn: JaxprEqn, index: np.ndarray | None) -> tuple[int, int] | None:
     """The axis and the place of the one element that a scatter stores."""
     dims, shape = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
     axes = tuple(dims.scatter_dims_to_operand_dims)
@@ -162,7 +163,7 @@ def _stored_at(eqn: Any, index: np.ndarray | None) -> tuple[int, int] | None:
     return (axes[0], i) if 0 <= i < shape[axes[0]] else None
 
 
-def _combines(eqn: Any) -> bool:
+def _combines(eqn: JaxprEqn) -> bool:
     """Whether a scatter joins what it stores with what was there."""
     body = eqn.params["update_jaxpr"]
     body = getattr(body, "jaxpr", body)

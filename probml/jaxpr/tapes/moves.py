@@ -48,7 +48,7 @@ def _sliced(ins: Avals, outs: Avals, start_indices: Sequence[int], limit_indices
     return lambda x: x[where]
 
 
-def _window(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]) -> tuple:
+def _window(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]) -> tuple:
     """The slices of a window that begins there, moved inside."""
     begun = [min(max(int(s), 0), n - size) for s, size, n in zip(starts, sizes, shape, strict=True)]
     return tuple(slice(b, b + size) for b, size in zip(begun, sizes, strict=True))
@@ -179,7 +179,7 @@ def _mode(mode: Any) -> str:
 
 
 def _gathered(ins: Avals, outs: Avals, dimension_numbers: Any, slice_sizes: Sequence[int],
-              mode: Any, fill_value: Any, at: np.ndarray | None = None) -> Callable:
+              mode: Any, fill_value: float | None, at: np.ndarray | None = None) -> Callable:
     d, kind = dimension_numbers, _mode(mode)
     paired, batch = tuple(d.operand_batching_dims), tuple(d.start_indices_batching_dims)
     inner = [axis for axis in range(len(slice_sizes))

@@ -27,7 +27,7 @@ def is_supported_key(dtype: Any) -> bool:
             and jax.config.jax_threefry_partitionable)
 
 
-def keys_to_integers(keys: Any) -> np.ndarray:
+def keys_to_integers(keys: jax.Array) -> np.ndarray:
     """Keys of JAX as integers."""
     return joined(*np.moveaxis(np.asarray(jax.random.key_data(keys)), -1, 0))
 

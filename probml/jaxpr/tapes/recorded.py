@@ -19,7 +19,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from probml.jaxpr.primitives import OPERATIONS, name_of
-from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten
+from probml.jaxpr.program import EVERY_CALL, JaxprEqn, Scan, While, flatten
 from probml.jaxpr.tapes import randoms
 from probml.jaxpr.tapes.operation import CALL, Aval, Operation, Step, TooLong, Untold
 
@@ -275,14 +275,14 @@ class _Recorder:
             at.update(zip(gives, found, strict=True))
         return list(map(read, program.results, closed.out_avals))
 
-    def _chosen(self, eqn: Any, operands: Sequence[int]) -> ClosedJaxpr | None:
+    def _chosen(self, eqn: JaxprEqn, operands: Sequence[int]) -> ClosedJaxpr | None:
         """The branch that is taken, where that is known."""
         if name_of(eqn) != "cond" or operands[0] not in self.constants:
             return None
         branches, which = eqn.params["branches"], int(self.constants[operands[0]])
         return branches[min(max(which, 0), len(branches) - 1)]
 
-    def _step(self, eqn: Any, operands: Sequence[int]) -> Sequence[int]:
+    def _step(self, eqn: JaxprEqn, operands: Sequence[int]) -> Sequence[int]:
         name, params = name_of(eqn), _params(eqn)
         results = tuple(self._place(var.aval) for var in eqn.outvars)
         index = _index(name)
@@ -313,7 +313,7 @@ class _Recorder:
         return kept[::-1]
 
 
-def _params(eqn: Any) -> dict[str, Any]:
+def _params(eqn: JaxprEqn) -> dict[str, Any]:
     """The parameters that its function takes.
 
     Raises:

@@ -26,7 +26,7 @@ def _reduced(function: np.ufunc) -> Build:
     return build
 
 
-def _least(dtype: np.dtype) -> Any:
+def _least(dtype: np.dtype) -> float:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind in "iu" else False
 
 

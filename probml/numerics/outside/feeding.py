@@ -119,16 +119,16 @@ def count_fed_numbers(arguments: Any) -> int:
     return sum(int(getattr(value, "fed", 0)) for value in found)
 
 
-def chunk(number: Any, i: Any, specs: Any) -> Any:
+def chunk(number: jax.Array, i: Any, specs: Any) -> Any:
     """The i-th chunk of the feed `number` in a program."""
     return called_back(_chunk, specs, number, i)
 
 
-def _chunk(feed: Feed, i: Any) -> Any:
+def _chunk(feed: Feed, i: jax.Array) -> Any:
     return feed.chunk(int(i))
 
 
-def called_back(function: Callable, specs: Any, number: Any, *operands: Any) -> Any:
+def called_back(function: Callable, specs: Any, number: jax.Array, *operands: Any) -> Any:
     """function(the supply of that number, *operands) in a program; blank once it has raised.
 
     Numbers of 64 bits travel as pairs of 32: the thread that is called back is not the one whose
@@ -139,7 +139,7 @@ def called_back(function: Callable, specs: Any, number: Any, *operands: Any) -> 
     """
     kinds = jax.tree.map(lambda leaf: jnp.result_type(leaf), operands)
 
-    def ask(number: Any, *operands: Any) -> Any:
+    def ask(number: jax.Array, *operands: Any) -> Any:
         supply = _OPEN[int(number)]
         try:
             if supply.failure is None:
@@ -163,13 +163,13 @@ def _is_64_bit(kind: Any) -> bool:
         np.dtype(kind).itemsize == 8)
 
 
-def _halved(array: Any) -> Any:
+def _halved(array: np.ndarray) -> np.ndarray:
     """Numbers of 64 bits as pairs of 32, (..., 2); the same memory."""
     array = np.asarray(array)
     return array[..., None].view(np.uint32) if _is_64_bit(array.dtype) else array
 
 
-def _join_halves(array: Any, kind: Any) -> Any:
+def _join_halves(array: jax.Array, kind: Any) -> jax.Array:
     return np.asarray(array).view(kind)[..., 0] if _is_64_bit(kind) else array
 
 

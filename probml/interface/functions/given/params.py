@@ -59,7 +59,7 @@ class Spec(NamedTuple):
         shape = self.shapes[0] if self.single else (sum(self.sizes),)
         return dist.ImproperUniform(self.constraint, (), shape)
 
-    def built(self, value: Any) -> Any:
+    def built(self, value: Any) -> jax.Array:
         """The value of a site as the function knows it."""
         if self.single:
             return value

@@ -74,7 +74,7 @@ class Body(NamedTuple):
             numbers({i: i for i in self.looked}, leaves) >= 0)
 
 
-def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
+def body_of(loop: Loop, init: Sequence[jax.Array], tree: Any, first: Any,
             told_of: Sequence[int] = ()) -> Body:
     """The program of a step.
 

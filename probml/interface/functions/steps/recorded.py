@@ -27,7 +27,7 @@ def recorded(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], record
     """
     owners: list[Owner] = []
 
-    def every(*own: Any) -> list[Any]:
+    def every(*own: Any) -> list[jax.Array]:
         trace, more = run(*own)
         found = [(name, *record) for name, site in trace.items() for record in records(name, site)]
         owners[:] = [(name, kind) for name, kind, _ in found]
