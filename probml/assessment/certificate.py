@@ -152,8 +152,8 @@ def _fault(levels: np.ndarray) -> str:
 
 def check(
     model: Bound,
-    data: Any = None,
-    engine: Any = None,
+    data: object = None,
+    engine: object = None,
     simulations: int = 200,
     seed: int = 0,
     *,
@@ -199,7 +199,7 @@ def _with_posterior(engine: Engine) -> Engine:
     return engine
 
 
-def _describe_engine(engine: Any) -> str:
+def _describe_engine(engine: object) -> str:
     """An engine without the settings that it has by default."""
     if not is_dataclass(engine):
         return repr(engine)
@@ -288,8 +288,8 @@ def _levels(
     return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
 
 
-def _certificate(model: Bound, engine: Engine, how: Any, held: Data, levels: Any, effective: Any,
-                 failures: Any, predictive: Any, exchange: Any, simulator: Any) -> Certificate:
+def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: Any, effective: Any,
+                 failures: Any, predictive: object, exchange: Any, simulator: Any) -> Certificate:
     import pandas as pd
     from scipy.stats import chisquare
 

@@ -88,7 +88,7 @@ def _env(structure: Structure, child: str) -> tuple[Any, tuple[str, ...], dict[s
 def _by_input(structure: Structure, parameter: str, child: str, name: str) -> list[jax.Array]:
     program, takes, env = _env(structure, child)
 
-    def at(column: Any):
+    def at(column: object):
         shown = jnp.where(jnp.arange(env[name].shape[-1]) == column, env[name], 0.0)
 
         def arguments(value: jax.Array):

@@ -28,7 +28,7 @@ class Thresholds(NamedTuple):
     high: float
 
 
-def decide(probabilities: Any, loss: Any = None, reject: float | None = None,
+def decide(probabilities: object, loss: object = None, reject: float | None = None,
            labels: Sequence | None = None) -> np.ndarray:
     """The Bayes action of every row; of actions equally good the first.
 
@@ -65,14 +65,14 @@ def decide(probabilities: Any, loss: Any = None, reject: float | None = None,
     return actions if names is None else named(actions, names)
 
 
-def risk(probabilities: Any, loss: Any = None, labels: Sequence | None = None) -> np.ndarray:
+def risk(probabilities: object, loss: object = None, labels: Sequence | None = None) -> np.ndarray:
     """The expected loss of every action, (..., actions): Σ_k p_k loss[k, a]. Arguments and refusals
     as in `decide`."""
     p = distribution(probabilities, "risk")
     return p @ table(loss, p.shape[-1], labels)[0]
 
 
-def thresholds(loss: Any = None, reject: float | None = None) -> Thresholds:
+def thresholds(loss: object = None, reject: float | None = None) -> Thresholds:
     """Where a binary problem changes its action, as a function of p = p(state 1).
 
         act = (l₀₁ − l₀₀) / ((l₀₁ − l₀₀) + (l₁₀ − l₁₁)),   l = loss[truth, action]
@@ -114,7 +114,7 @@ def thresholds(loss: Any = None, reject: float | None = None) -> Thresholds:
 # Reading
 
 
-def distribution(probabilities: Any, verb: str) -> np.ndarray:
+def distribution(probabilities: object, verb: str) -> np.ndarray:
     """(..., k) probabilities as float64, checked, with a sum of one."""
     try:
         p = np.asarray(probabilities, float)
@@ -198,7 +198,7 @@ def named(codes: np.ndarray, names: Sequence) -> np.ndarray:
     return np.fromiter([*names, None], object, len(names) + 1)[codes]
 
 
-def _real(value: Any) -> bool:
+def _real(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(
         np.isfinite(value)
     )

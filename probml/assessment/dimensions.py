@@ -130,7 +130,7 @@ def _array(labels: tuple) -> np.ndarray:
     return np.array(labels if plain else [str(label) for label in labels])
 
 
-def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
+def named_entries(fit: Fitted, labels: object) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the names of the entries along it: columns of a table, members of a
     group, states of a labelled site; others are numbers, all of them where nothing has told the
     shapes of the inputs, as of `model.at(params)`."""

@@ -77,7 +77,7 @@ class Estimates(pd.DataFrame):
     def _constructor(self) -> type:
         return Estimates
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         lacks = isinstance(key, str) and key == "value" and key not in self.columns
         return super().__getitem__("mean" if lacks and "mean" in self.columns else key)
 
@@ -222,7 +222,7 @@ def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarr
     )
 
 
-def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
+def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
     """The data as they are read, by default those that were fitted.
 
     Raises:
@@ -272,7 +272,7 @@ class _Groups(NamedTuple):
                                                "warnings": list(map(str, fit.warnings))})
 
 
-def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
+def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
              along: Callable[[Mapping], Mapping] = lambda draws: {}):
     """See Fit.to_arviz; `along` as in summary."""
     if fit.learnt is not None:

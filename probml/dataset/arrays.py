@@ -54,7 +54,7 @@ class Labelled(np.ndarray):
         return out
 
 
-def as_raw(what: str, value: Any, rows: bool):
+def as_raw(what: str, value: object, rows: bool):
     """Whatever the user gave as an array; rows: it must have a row axis, not empty."""
     if isinstance(value, Labelled) and value.labels:
         return Raw(np.asarray(value).astype(np.int32), value.labels, value.categorical)
@@ -107,7 +107,7 @@ def _from_pandas(what: str, value: Any, rows: bool):
     return _from_numpy(what, value.to_numpy() if hasattr(value, "to_numpy") else value, rows)
 
 
-def _from_numpy(what: str, value: Any, rows: bool):
+def _from_numpy(what: str, value: object, rows: bool):
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "biuf":
         value = np.ma.filled(value.astype(np.result_type(value.dtype, np.float32)), np.nan)
     elif isinstance(value, np.ma.MaskedArray):

@@ -29,7 +29,7 @@ ZERO = ("{kind} has no density at 0. Replace zeros from rounding by half the rou
 
 def read(
     model: Bound,
-    data: Any,
+    data: object,
     labels: Mapping[str, tuple] | None = None,
     rows: int | None = None,
     shapes: Mapping | None = None,
@@ -85,7 +85,7 @@ class _Input(NamedTuple):
     padding: np.ndarray | None
 
 
-def _columns(known: Any) -> Any:
+def _columns(known: object) -> Any:
     """The names that a table or a mapping has."""
     return getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
 
@@ -131,7 +131,7 @@ def _read_input(model: Bound, known: Any, name: str, rows: int | None, shapes: M
                   else np.arange(raw.values.shape[1]) >= lengths[:, None])
 
 
-def _check_computed(model: Bound, structure: Structure, known: Any) -> None:
+def _check_computed(model: Bound, structure: Structure, known: object) -> None:
     computed = next((name for name in structure.deterministics if name in _columns(known)), None)
     if computed is not None:
         raise errors.DataError(

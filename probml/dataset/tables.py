@@ -76,7 +76,7 @@ class Table:
     index: object | None  # the index of a DataFrame
 
 
-def read(data: Any, expected: Mapping[str, Expected], inputs: Sequence[str] = (),
+def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] = (),
          labels: Mapping = {}, *, model: str, rows: int | None = None,
          codes: Mapping[str, np.ndarray] = {}, asked: bool = False) -> Table:
     """The user's data as NumPy columns, checked against what the model expects.
@@ -116,7 +116,7 @@ def read(data: Any, expected: Mapping[str, Expected], inputs: Sequence[str] = ()
     return Table(n, columns, given, values, kept, index)
 
 
-def read_weights(weights: Any, rows: int, all_rows: bool = True) -> np.ndarray | None:
+def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarray | None:
     """Row weights as float64 (n,), finite, not negative, of all rows not all zero; None stays
     None."""
     if weights is None:

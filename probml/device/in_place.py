@@ -71,8 +71,8 @@ class InPlaceRows(Rows):
         """All chunks, copied."""
         return self.taken(jnp.arange(self.chunks * self.size).reshape(self.chunks, -1)).stacked
 
-    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
-        def turn(carry: Any, at: tuple) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
+        def turn(carry: object, at: tuple) -> tuple[Any, Any]:
             i, *parts = at
             chunk = jax.lax.cond(i < self.chunks - 1, self._full, lambda _: self.rest, i)
             return step(carry, chunk, *parts)
@@ -120,7 +120,7 @@ class InPlaceRows(Rows):
         found = jax.tree.map(lambda leaf: leaf[i], self.body)
         return found._replace(inputs={**found.inputs, **inputs})
 
-    def _stretch(self, name: str, place: int, shape: tuple[int, ...], row: Any,
+    def _stretch(self, name: str, place: int, shape: tuple[int, ...], row: object,
                  rows: int) -> jax.Array:
         """So many rows of an input from one of the body's on."""
         width = math.prod(shape)
@@ -134,7 +134,7 @@ jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "re
                                  meta_fields=["places"])
 
 
-def long(data: Data, plan: Plan, kind: Any) -> Mapping[str, np.ndarray]:
+def long(data: Data, plan: Plan, kind: object) -> Mapping[str, np.ndarray]:
     """The inputs that are worth it: long, of the type that is asked for, in C's order; none where
     something is kept of each row, whose order would matter, or rows are not on a CPU."""
     if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables

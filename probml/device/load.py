@@ -229,7 +229,7 @@ class Room:
         self._next = 0
         return self
 
-    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    def __call__(self, shape: tuple[int, ...], dtype: object) -> np.ndarray:
         if self._next == len(self._held):
             self._held.append(aligned(shape, dtype))
         found = self._held[self._next]
@@ -266,7 +266,7 @@ def _codes(columns: list[tables.Column]) -> np.ndarray:
     return out
 
 
-def unload(array: Any, rows: int, order: np.ndarray | None) -> np.ndarray:
+def unload(array: object, rows: int, order: np.ndarray | None) -> np.ndarray:
     """(chunks, b, ...) of loaded rows → (rows, ...), padding dropped, in the user's order."""
     flat = np.asarray(array)
     flat = flat.reshape(-1, *flat.shape[2:])[:rows]

@@ -86,14 +86,14 @@ class Streamed(Rows):
         """Numbers that a pass brings."""
         return int(self.count) * sum(math.prod(leaf.shape) for leaf in self.leaves)
 
-    def _chunk_at(self, i: Any) -> Resident:
+    def _chunk_at(self, i: object) -> Resident:
         return Resident(feeding.chunk(self.number, i, self._specs))
 
-    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
         """As Rows.fold, of steps that say nothing: there is no room for something of each chunk."""
         silence: list[Any] = []  # the tree of nothing
 
-        def turn(i: jax.Array, carry: Any) -> Any:
+        def turn(i: jax.Array, carry: object) -> Any:
             carry, said = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
                                                  carry)
             silence.append(said)
@@ -103,11 +103,11 @@ class Streamed(Rows):
         _refuse(along)
         return jax.lax.fori_loop(0, self.count, turn, init), silence[-1]
 
-    def walk(self, step: Callable, init: Any, size: int, key: jax.Array, epoch: Any) -> Any:
+    def walk(self, step: Callable, init: object, size: int, key: jax.Array, epoch: object) -> Any:
         """As Rows.walk, in the order of the mixed rows."""
         mixed = self._batches(size)
 
-        def turn(i: Any, carry: Any) -> Any:
+        def turn(i: object, carry: object) -> Any:
             return step(carry, mixed.batch(epoch * mixed.count + i))
 
         return jax.lax.fori_loop(0, mixed.count, turn, init)
@@ -132,7 +132,7 @@ class Streamed(Rows):
         return self.mixed
 
 
-def _refuse(kept: Any) -> None:
+def _refuse(kept: object) -> None:
     if jax.tree.leaves(kept):
         raise Refusal("results for each row are not stored for rows that are read in batches: pass "
                       "them in memory")
@@ -152,7 +152,7 @@ class Mixed:
         """Rows of a batch."""
         return jax.tree.unflatten(self.form, self.leaves).weights.shape[1]
 
-    def batch(self, i: Any) -> Resident:
+    def batch(self, i: object) -> Resident:
         """The i-th since the first epoch began."""
         return Resident(feeding.chunk(self.number, i, jax.tree.unflatten(self.form, self.leaves)))
 

@@ -308,7 +308,7 @@ class Finding:
     numbers: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, code: Code, parameter: str = "", entry: Entry = (), **numbers: Any) -> "Finding":
+    def of(cls, code: Code, parameter: str = "", entry: Entry = (), **numbers: object) -> "Finding":
         """A finding with such numbers.
 
         Args:
@@ -392,7 +392,7 @@ class Finding:
             raise TypeError(f"its finding is {record!r:.60}") from error
 
 
-def _to_json_value(value: Any) -> Any:
+def _to_json_value(value: object) -> Any:
     """A number, text, or a tuple of them: hashable, and what JSON holds."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()

@@ -215,7 +215,8 @@ class SVI(Engine):
         begin.check(plan, begun, params, known, "SVI")
         return begun
 
-    def _optimize(self, problem: Problem, static: "_Static", frame: Any) -> tuple[Any, np.ndarray]:
+    def _optimize(self, problem: Problem, static: "_Static",
+                  frame: object) -> tuple[Any, np.ndarray]:
         """The guide's parameters after all steps, and the ELBO of each step."""
         plan, rows, known = problem.plan, problem.rows, problem.known
         state = _initial(plan, static, frame, known, rows,

@@ -28,7 +28,7 @@ class Classifier(ClassifierMixin, Estimator):
     """An estimator whose target is seen, in part at least: rows whose y is None or NaN are learnt
     from without their label."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None):
+    def fit(self, X: object, y: object, sample_weight: object = None):
         """Learn from rows X (n, d) and labels y (n,); missing cells and missing labels are NaN or
         None.
 
@@ -39,7 +39,7 @@ class Classifier(ClassifierMixin, Estimator):
         check(self)
         return self._learn(X, y, sample_weight, None)
 
-    def _learn(self, X: Any, y: Any, sample_weight: Any, classes: Any):
+    def _learn(self, X: object, y: object, sample_weight: object, classes: object):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)
         if not self.prior:
             self._check_likelihood_is_bounded(X, codes)
@@ -71,14 +71,15 @@ class Classifier(ClassifierMixin, Estimator):
                              f"{self.classes_.tolist()}")
         return {"weights": given}
 
-    def _solve(self, model: Model, data: Mapping, weights: Any, start: Mapping,
+    def _solve(self, model: Model, data: Mapping, weights: object, start: Mapping,
                complete: bool) -> Fit:
         return self._infer(model, data, weights, start, complete)
 
-    def _remember(self, fit: Fit, X: Any, codes: Any, weights: Any) -> None:
+    def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
         """Hold on to what further rows go on from, in an estimator that takes them."""
 
-    def _batch(self, X: Any, y: Any, sample_weight: Any, classes: Any, reset: bool) -> tuple:
+    def _batch(self, X: object, y: object, sample_weight: object, classes: object,
+               reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from
         it."""
         if y is None:
@@ -116,15 +117,15 @@ class Classifier(ClassifierMixin, Estimator):
                             f"classes {self.classes_.tolist()}")
         return _among(codes, hidden)
 
-    def _check_likelihood_is_bounded(self, X: Any, codes: Any) -> None:
+    def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
         """Raise where the likelihood has no maximum."""
 
-    def predict(self, X: Any):
+    def predict(self, X: object):
         """The most probable class of every row, as a label."""
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
-    def predict_log_proba(self, X: Any):
+    def predict_log_proba(self, X: object):
         """log p(class | row), shape (n, k)."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
@@ -157,7 +158,7 @@ def _among(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     return out
 
 
-def _counted(codes: np.ndarray, weights: Any, classes: int) -> np.ndarray:
+def _counted(codes: np.ndarray, weights: object, classes: int) -> np.ndarray:
     """The weight of the rows of every class, (classes,); those without a label are of none."""
     seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
     own = None if weights is None else np.asarray(weights, float)[seen]
@@ -173,12 +174,12 @@ class Joint:
     _asked: Callable[..., Any]
     _averages: Callable[[], bool]
 
-    def predict_joint_log_proba(self, X: Any):
+    def predict_joint_log_proba(self, X: object):
         """log p(row, class), (n, k); missing cells are summed out."""
         rows = self.fit_.log_prob(self._asked(X), plug_in=self._averages())
         return np.asarray(rows)[:, None] + self.predict_log_proba(X)
 
-    def decision_function(self, X: Any):
+    def decision_function(self, X: object):
         """log p(row, class) of every class, (n, k); of two classes the log odds of classes_[1],
         (n,)."""
         check_is_fitted(self)
@@ -243,10 +244,10 @@ class Stepwise:
                                                          len(self.classes_))
         return self
 
-    def _remember(self, fit: Fit, X: Any, codes: Any, weights: Any) -> None:
+    def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
         remember(self, fit, *self._counted(X, codes, weights))
 
-    def _counted(self, X: Any, codes: Any, weights: Any) -> tuple[dict, np.ndarray | None]:
+    def _counted(self, X: object, codes: Any, weights: Any) -> tuple[dict, np.ndarray | None]:
         """A batch as data, and its weights, in which rows without a label count as the setting
         `unlabelled_weight` says."""
         data = {**self._data(X), self._target: codes}

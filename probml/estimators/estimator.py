@@ -68,7 +68,7 @@ class Estimator(Portable, BaseEstimator):
     _plug_in: ClassVar[bool] = False
     lists: ClassVar[bool] = False  # whether X and y may be lists of sequences
 
-    def __init_subclass__(cls, **settings: Any):
+    def __init_subclass__(cls, **settings: object):
         super().__init_subclass__(**settings)
         take_tables(cls)
 
@@ -91,33 +91,33 @@ class Estimator(Portable, BaseEstimator):
     def _model(self, k: int) -> Model:
         raise NotImplementedError
 
-    def _data(self, X: Any) -> dict[str, Any]:
+    def _data(self, X: object) -> dict[str, Any]:
         return {"x": X}
 
-    def _take(self, X: Any, reset: bool):
+    def _take(self, X: object, reset: bool):
         return self._numbers(X, reset)
 
-    def _start(self, X: Any, labels: Any) -> dict[str, Any]:
+    def _start(self, X: object, labels: object) -> dict[str, Any]:
         """Starting values of parameters for iterative engines."""
         return {}
 
-    def _hyper(self, data: Mapping, weights: Any, further: bool = False) -> dict[str, Any]:
+    def _hyper(self, data: Mapping, weights: object, further: bool = False) -> dict[str, Any]:
         """Values of the prior's own sites, measured on the rows; `further`: these come beside those
         before."""
         return {}
 
-    def _doubt(self, X: Any) -> list[str]:
+    def _doubt(self, X: object) -> list[str]:
         """What a user should know of these rows: notes for `status`; what is wrong more likely than
         not is a warning as well."""
         return []
 
-    def _together(self, others: Any) -> dict[str, Any]:
+    def _together(self, others: object) -> dict[str, Any]:
         """As `_hyper`, of the rows of this estimator and of others."""
         return {}
 
     # Reading what the user gave
 
-    def _seed(self, random_state: Any = None, verb: str = "") -> int:
+    def _seed(self, random_state: object = None, verb: str = "") -> int:
         """Of a fit, or of a verb, by its own argument where that is given; None is 0, so that a fit
         repeats; a generator gives its next number."""
         given = self.random_state if random_state is None else random_state
@@ -125,7 +125,7 @@ class Estimator(Portable, BaseEstimator):
             return int(given or 0)
         return whole_seed(given, verb or type(self).__name__)
 
-    def _numbers(self, X: Any, reset: bool) -> np.ndarray:
+    def _numbers(self, X: object, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
         try:
             out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
@@ -156,7 +156,7 @@ class Estimator(Portable, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         return f"column {index}" if names is None else f"column '{names[index]}'"
 
-    def _weigh(self, X: Any, sample_weight: Any):
+    def _weigh(self, X: object, sample_weight: object):
         """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were
         not there."""
         if sample_weight is None:
@@ -182,7 +182,7 @@ class Estimator(Portable, BaseEstimator):
         em = EM(prior=bool(self.prior), **given)
         return (Exact(), em) if self.prior and complete else (em,)
 
-    def _infer(self, model: Model, data: Mapping, weights: Any, start: Mapping,
+    def _infer(self, model: Model, data: Mapping, weights: object, start: Mapping,
                complete: bool) -> Fit:
         """The Fit by the first engine that does not refuse."""
         ladder, seed = self._ladder(complete), self._seed()
@@ -318,11 +318,11 @@ class Estimator(Portable, BaseEstimator):
 
     # Answers
 
-    def _asked(self, X: Any) -> dict[str, Any]:
+    def _asked(self, X: object) -> dict[str, Any]:
         check_is_fitted(self, "fit_")
         return self._data(self._take(X, reset=False))
 
-    def predict_proba(self, X: Any):
+    def predict_proba(self, X: object):
         """p(class or component | row), shape (n, k); a row with nothing observed gets the prior."""
         data = self._asked(X)
         return self.fit_.predict_proba(data, self._target, plug_in=self._averages())
@@ -358,7 +358,7 @@ def rows(X: Any, kept: Any):
     return X.iloc[kept] if hasattr(X, "iloc") else X[kept]
 
 
-def _first_text(X: Any) -> str | None:
+def _first_text(X: object) -> str | None:
     """Where X first holds text, in words."""
     array = X.to_numpy(dtype=object) if hasattr(X, "to_numpy") else np.asarray(X, dtype=object)
     if array.ndim != 2:

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +121,7 @@ def owners(plan: Plan, known: Known) -> list[str]:
 
 
 def value_and_gradient(
-    plan: Plan, point: Callable, u: Any, known: Known, rows: Rows | Summary, prior: bool = True,
+    plan: Plan, point: Callable, u: object, known: Known, rows: Rows | Summary, prior: bool = True,
     mode: bool = False, scale: float = 1.0
 ):
     """log p(data, parameters) at `point(u)` and its gradient in u, chunk by chunk.

@@ -27,7 +27,7 @@ from probml.factors.effects.messages import Information, Two
 from probml.plan.plan import Plan
 
 
-def value_and_gradient(plan: Plan, point: Callable, u: Any, known: Known,
+def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
                        rows: Rows) -> tuple[jax.Array, Any]:
     """log p(the rows that look at effects | point(u)) and its gradient in u.
 
@@ -42,7 +42,7 @@ def value_and_gradient(plan: Plan, point: Callable, u: Any, known: Known,
     return (_by_nodes if nodes > 1 else _laplace)(plan, point, u, known, rows)
 
 
-def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
+def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
               rows: Rows) -> tuple[jax.Array, Any]:
     own = effects.proper(plan)
     noise, told = effect_modes.mode(plan, point(u)[0], known, rows.total)
@@ -65,7 +65,7 @@ def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
     return value, gradient
 
 
-def _laplace(plan: Plan, point: Callable, u: Any, known: Known,
+def _laplace(plan: Plan, point: Callable, u: object, known: Known,
              rows: Rows) -> tuple[jax.Array, Any]:
     own = effects.proper(plan)
     noise, told = effect_modes.mode(plan, point(u)[0], known, rows.total)
@@ -96,7 +96,7 @@ def _laplace(plan: Plan, point: Callable, u: Any, known: Known,
     return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
 
 
-def _along(plan: Plan, point: Callable, u: Any, known: Known, rows: Rows, noise: Two,
+def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noise: Two,
            way: Two) -> Any:
     """∂ ⟨way, b⟩ / ∂u at ε held still."""
 

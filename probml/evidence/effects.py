@@ -8,7 +8,6 @@ are those of what is left.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +73,7 @@ def means(plan: Plan, params: Mapping, known: Known, total: Callable) -> dict[st
         found, told, noise, effects.proper(plan)).centre)
 
 
-def both_ways(plan: Plan, point: Callable, u: Any, known: Known,
+def both_ways(plan: Plan, point: Callable, u: object, known: Known,
               total: Callable) -> tuple[Callable, Callable]:
     """The two functions by which passes.returned finds (log p(the rows that look at effects |
     point(u)), its gradient in u without what goes through rows), and that."""

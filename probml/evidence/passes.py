@@ -183,7 +183,7 @@ def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Calla
     return rows.total(lambda chunk: function(chunk, again(chunk)[1](anchor.share)[1]))
 
 
-def _size(statistics: Any, natural: Any) -> jax.Array:
+def _size(statistics: object, natural: object) -> jax.Array:
     return inner(jax.tree.map(jnp.abs, statistics), jax.tree.map(jnp.abs, natural))
 
 

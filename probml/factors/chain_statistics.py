@@ -255,7 +255,7 @@ def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Ar
                                  across - spread_before @ slope.T)
 
 
-def _sum_over_steps(function: Callable, along: Mapping, *leaves: Any) -> jax.Array:
+def _sum_over_steps(function: Callable, along: Mapping, *leaves: object) -> jax.Array:
     """Σ of function(along, *leaves), called for every step by itself, or for all steps at once if
     it takes nothing that differs along them."""
     if not along:

@@ -158,7 +158,7 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
             continue
         found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
 
-        def group_statistics(middle: Any, weight: jax.Array, found: Any, seen: Seen = seen,
+        def group_statistics(middle: object, weight: jax.Array, found: object, seen: Seen = seen,
                              group: Group = group):
             return group.kind.statistics(plan.structure, group, middle, weight, seen, found)
 
@@ -180,7 +180,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
             continue
         reach = plan.reach(group)
 
-        def at(states: tuple, middle: Any, found: Any, group: Group = group,
+        def at(states: tuple, middle: object, found: object, group: Group = group,
                reach: tuple[str, ...] = reach):
             env = {**fixed, **dict(zip(reach, states, strict=True))}
             return group.kind.pooled(plan.structure, group, middle, env, found)
@@ -310,11 +310,11 @@ def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
 
 
 def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-          function: Callable[..., Any], found: Any = None) -> Any:
+          function: Callable[..., Any], found: object = None) -> Any:
     """function(env, seen[, found]) of every row and state: leaves (b, *states, ...)."""
     fixed, reach = group_environment(plan, params, known), plan.reach(group)
 
-    def row_values(varying: Mapping[str, jax.Array], seen: Seen, found: Any):
+    def row_values(varying: Mapping[str, jax.Array], seen: Seen, found: object):
         more = () if found is None else (found,)
 
         def at(states: tuple, more: tuple):

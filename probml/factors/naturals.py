@@ -109,7 +109,7 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
     return {name: out[name] for name in plan.pooled if name in out}
 
 
-def unstacked(tree: Any, count: int) -> list[Any]:
+def unstacked(tree: object, count: int) -> list[Any]:
     """A tree whose leaves lead with an axis of `count` → so many trees. One split a leaf: backwards
     it is one concatenation."""
     leaves, treedef = jax.tree.flatten(tree)

@@ -282,7 +282,7 @@ def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], st
     """`factor` of steps whose own factors are there."""
     alone = [len(f.log) == 1 for f in factors]
 
-    def emitted(shared: list, told: list, own: Any, fixed: Any):
+    def emitted(shared: list, told: list, own: Any, fixed: object):
         held = {True: iter(shared), False: iter(own[0])}
         return [Factor(next(held[all_]), f.names) for all_, f in zip(alone, factors, strict=True)]
 

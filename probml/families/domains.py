@@ -45,7 +45,7 @@ class Domain:
     triangular = False  # a matrix that its lower triangle says
     host: bijections.Host | None = None  # the bijection on the host; None: not known there
 
-    def __init__(self, constraint: Any = None):
+    def __init__(self, constraint: object = None):
         self.constraint = self.canonical if constraint is None else constraint
 
     @property
@@ -245,7 +245,7 @@ class Simplex(Domain):
     logarithmic = probabilities = sums_to_one = True
     bijection, host = bijections.SIMPLEX, bijections.STICKS
 
-    def __init__(self, constraint: Any = None, interior: bool = False):
+    def __init__(self, constraint: object = None, interior: bool = False):
         super().__init__(constraint)
         self.interior = interior
 
@@ -360,7 +360,7 @@ def add(kind: type[Domain]) -> None:
     _SINGLE[type(kind.canonical)] = kind
 
 
-def of(support: Any) -> Domain:
+def of(support: object) -> Domain:
     """The domain of a distribution's support, whatever of its axes are events."""
     base = _peeled(support)
     if base is None:
@@ -393,7 +393,7 @@ def of_values(distribution: dist.Distribution) -> Any:
     return support if support is None or support.event_dim >= distribution.event_dim else None
 
 
-def _peeled(support: Any) -> Any:
+def _peeled(support: object) -> Any:
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     return support

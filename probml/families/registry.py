@@ -47,13 +47,13 @@ def register(entry: Entry) -> Entry:
     return entry
 
 
-def entry(distribution: Any) -> Entry:
+def entry(distribution: object) -> Entry:
     """What is known of a base distribution."""
     known = _found.get(type(distribution), NOTHING)
     return TRANSFORMED if known is NOTHING and _located(distribution) else known
 
 
-def _located(transformed: Any) -> bool:
+def _located(transformed: object) -> bool:
     """Whether it is a location and a scale in unbounded coordinates: numbers that are, moved and
     stretched, and then sent where they lie by the map that their support has anyway."""
     if not isinstance(transformed, dist.TransformedDistribution):
@@ -66,7 +66,7 @@ def _located(transformed: Any) -> bool:
             and all(isinstance(step, AffineTransform) for step in steps))
 
 
-def _base(distribution: Any) -> Any:
+def _base(distribution: object) -> Any:
     return _base(distribution.base_dist) if isinstance(
         distribution, dist.Independent | dist.ExpandedDistribution) else distribution
 

@@ -21,7 +21,7 @@ Others = Mapping[str, tuple[type, Callable, Callable]]  # kind → (class, to JS
 NONE: Others = MappingProxyType({})
 
 
-def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any:
+def packed(value: object, arrays: Arrays, where: str, others: Others = NONE) -> Any:
     """A value as JSON, its arrays put into `arrays`.
 
     Args:
@@ -43,7 +43,7 @@ def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any
                      f"which a file of numbers and text cannot hold: use pickle or joblib")
 
 
-def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE) -> Any:
+def unpacked(value: object, arrays: Mapping[str, np.ndarray], others: Others = NONE) -> Any:
     """What `packed` made JSON of.
 
     Raises:
@@ -66,13 +66,13 @@ class _Writer(NamedTuple):
     where: str
     others: Others
 
-    def one(self, value: Any, field: str = "") -> Any:
+    def one(self, value: object, field: str = "") -> Any:
         return packed(value, self.arrays, self.where + f".{field}" * bool(field), self.others)
 
     def all(self, values: Iterable) -> list:
         return [self.one(item) for item in values]
 
-    def array(self, values: Any) -> dict[str, Any]:
+    def array(self, values: object) -> dict[str, Any]:
         name = f"plain/{len(self.arrays)}"
         self.arrays[name] = np.asarray(values)
         return {"value": name}
@@ -87,7 +87,7 @@ class _Reader(NamedTuple):
     arrays: Mapping[str, np.ndarray]
     others: Others
 
-    def one(self, value: Any) -> Any:
+    def one(self, value: object) -> Any:
         return unpacked(value, self.arrays, self.others)
 
     def all(self, values: Iterable) -> list:
@@ -228,7 +228,7 @@ def named(module: str, name: str) -> Any:
     return found
 
 
-def _fields(kind: Any) -> tuple[str, ...] | None:
+def _fields(kind: object) -> tuple[str, ...] | None:
     """The fields of a record, which its constructor takes by name; None: it is none."""
     if not isinstance(kind, type):
         return None

@@ -83,9 +83,9 @@ class Found(NamedTuple):
     again: Again | None = None
 
 
-def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
+def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
           start: Mapping[str, Any] | None, checkpoint: Checkpoint | None = None,
-          where: Any = None) -> Found:
+          where: object = None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
@@ -98,7 +98,7 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
 
 
 def _inferred(
-    model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
+    model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
     start: Mapping[str, Any] | None, bar: Progress, checkpoint: Checkpoint | None,
     place: Place
 ) -> tuple[dataset.Data, "_Run", Finding | None]:
@@ -386,8 +386,8 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     ))
 
 
-def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, weights: Any,
-                seed: int, where: Any = None) -> dict[int, Found]:
+def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM | VB,
+                weights: object, seed: int, where: object = None) -> dict[int, Found]:
     """One model with several numbers of states of a hidden site, all restarts of all sizes in one
     program: see fit.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64

@@ -35,7 +35,7 @@ def merged(a: Fitted, b: Fitted) -> Found:
     return _again(a, (b.kept, dict(b.pattern)))
 
 
-def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
+def updated(fit: Fitted, data: object, weights: object = None) -> Found:
     """What the engine of a fit finds with more rows: see Fit.update."""
     if fit.kept is None or not fit.kept.running:
         keeps(fit)
@@ -52,12 +52,12 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
                  dict(fit.given), outcome.posterior, at.kept, fit.double, at.pattern)
 
 
-def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
+def running(fit: Fitted, data: object, weights: object = None) -> Kept:
     """What further rows go on from: see Fit.running."""
 
     point = stepping.current_point(fit)
 
-    def expected(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+    def expected(fit: Fitted, data: object, weights: object) -> tuple[Kept, Mapping[str, str]]:
         held, weight = stepping.read_rows(fit, data, weights)
         return stepping.expected(fit, point, held, weight)[0], held.pattern
 
@@ -65,7 +65,7 @@ def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
                             _parts(fit, data, weights, expected))[0]
 
 
-def _parts(fit: Fitted, data: Any, weights: Any, made: Callable) -> Iterator[Any]:
+def _parts(fit: Fitted, data: object, weights: object, made: Callable) -> Iterator[Any]:
     """made(fit, rows, weights) of further rows, or of every part of a source of them.
 
     Raises:
@@ -84,7 +84,7 @@ def _parts(fit: Fitted, data: Any, weights: Any, made: Callable) -> Iterator[Any
         raise DataError("the source has no parts: expected at least one")
 
 
-def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+def _statistics(fit: Fitted, data: object, weights: object) -> tuple[Kept, Mapping[str, str]]:
     """What is kept of further rows."""
     held, weight = stepping.read_rows(fit, data, weights)
     plan = held.plan()

@@ -5,7 +5,6 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
@@ -32,7 +31,7 @@ class Place(ABC):
     """Where rows lie."""
 
     @abstractmethod
-    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: object, weights: object) -> Data:
         """A user's data, checked against a model, with their weights, see parts.open_data."""
 
     @abstractmethod
@@ -54,7 +53,7 @@ class Place(ABC):
 class Here(Place):
     """The one device: tables are held, sources streamed."""
 
-    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: object, weights: object) -> Data:
         return parts.open_data(model, data, weights)
 
     @contextlib.contextmanager
@@ -98,7 +97,7 @@ class Devices(Place):
 
     mesh: Mesh
 
-    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: object, weights: object) -> Data:
         if shared(self.mesh):
             with joint():
                 return processes.open_data(model, data, weights)

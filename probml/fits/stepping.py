@@ -40,7 +40,7 @@ class Standing(NamedTuple):
     pattern: Mapping[str, str]
 
 
-def read_rows(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
+def read_rows(fit: Fitted, rows: object, weights: object) -> tuple[Data, np.ndarray | None]:
     """Rows coded as the fit codes them, and their weights.
 
     Raises:
@@ -66,7 +66,7 @@ def current_point(fit: Fitted) -> Any:
     return way.point_of_fit(fit.point, fit.belief)
 
 
-def expected(fit: Fitted, point: Any, held: Data,
+def expected(fit: Fitted, point: object, held: Data,
              weight: np.ndarray | None) -> tuple[Kept, float]:
     """What rows are expected to show at a point, and their log evidence.
 

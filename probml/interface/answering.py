@@ -54,7 +54,7 @@ def answered(fit: Any, data: Any, ask: Any, site: str | None, hidden: Callable,
     return path
 
 
-def _tables(fit: Any, data: Any, ask: Sequence[str], site: str | None,
+def _tables(fit: object, data: object, ask: Sequence[str], site: str | None,
             hidden: Callable) -> Iterator[Any]:
     """The answers of part after part, as Arrow tables of one schema."""
     source, schema, rows = source_of(data), None, 0

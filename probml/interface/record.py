@@ -273,7 +273,7 @@ class Record(Fitted):
         """Where a number outside rows is found."""
         return f"fit.params['{name}']" if self.certain else f"fit.draws(n)['{name}']"
 
-    def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
+    def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         data = frames.aligned(data, self.columns)
         held = read.read(self.model, read_function(self.model, data).data, self.names, rows,
@@ -297,7 +297,7 @@ def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) 
     return held
 
 
-def _fixed(value: Any) -> np.ndarray:
+def _fixed(value: object) -> np.ndarray:
     """A copy on the host that nobody can write to."""
     out = np.array(value)
     out.flags.writeable = False

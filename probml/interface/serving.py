@@ -57,7 +57,7 @@ class Served:
 class Serving(Answers):
     """A question compiled once, a chain filtered step after step, steps to come."""
 
-    def compiled(self, ask: str, example: Any, site: str | None = None,
+    def compiled(self, ask: str, example: object, site: str | None = None,
                  plug_in: bool = False) -> "Served":
         """A question compiled for rows like `example`, to be asked of one row after another in a
         service: predict_proba, predict or log_prob. A row that it is called with is name → value;
@@ -79,7 +79,7 @@ class Serving(Answers):
         name = self._unseen(held, continuous=ask == "predict") if guess else site
         return Served(self, held, ask, name, plug_in)
 
-    def filter(self, example: Any) -> Filter:
+    def filter(self, example: object) -> Filter:
         """A filter of a hidden Markov chain, which is given step after step and keeps the state:
         `step({"y": value})` answers p(state now | the steps so far), at the point `params`.
 
@@ -93,7 +93,7 @@ class Serving(Answers):
         return Filter(self, self._read(example))
 
     @by_parts
-    def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
+    def pairs(self, data: object, site: str | None = None, plug_in: bool = False) -> np.ndarray:
         """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair
         marginals.
 
@@ -110,8 +110,8 @@ class Serving(Answers):
         held = self._read(data).loosened([name])
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
-    def forecast(self, data: Any, steps: int = 1, plug_in: bool = False,
-                 interval: float | None = None, **inputs: Any) -> dict[str, Any]:
+    def forecast(self, data: object, steps: int = 1, plug_in: bool = False,
+                 interval: float | None = None, **inputs: object) -> dict[str, Any]:
         """The steps that follow each row: site along time → the most probable states, or means, (n,
         steps, ...), given the row.
 

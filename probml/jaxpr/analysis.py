@@ -9,10 +9,10 @@ where they are short and the domain asks for it, and else until nothing more is 
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.primitives import Kind, name_of, table_entry
-from probml.jaxpr.program import EVERY_CALL, JaxprEqn, Program, Scan, While, flat
+from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flat
 
 V = TypeVar("V")
 PATIENCE = 16  # turns of a loop after which what is found is widened
@@ -30,7 +30,7 @@ class Domain(Generic[V]):
     calls = EVERY_CALL
     idle = False
 
-    def constant(self, value: Any) -> V:
+    def constant(self, value: object) -> V:
         """Of an array that the program holds."""
         raise NotImplementedError
 
@@ -65,7 +65,7 @@ class Domain(Generic[V]):
         a later one. In a `while` no scan is named."""
         return value
 
-    def leaving(self, values: Sequence[V], aval: Any) -> V:
+    def leaving(self, values: Sequence[V], aval: object) -> V:
         """Of the stack of the steps' results along a first axis; of one that stands for all where
         the loop is not followed step by step."""
         return values[0]

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.program import JaxprEqn, Scan
+from probml.jaxpr.program import Scan
 from probml.jaxpr.provenance import ENDS, LARGEST, NONE, sources
 from probml.jaxpr.whole_numbers import as_integers, folded
 
@@ -68,7 +68,7 @@ class _Cells(Domain[_Value]):
 
     unrolled = LONGEST
 
-    def constant(self, value: Any) -> _Value:
+    def constant(self, value: object) -> _Value:
         return _Value({}, as_integers(value))
 
     def equation(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:

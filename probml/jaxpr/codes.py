@@ -5,11 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, table_entry
-from probml.jaxpr.program import JaxprEqn
 
 # comparison → whether it tells 0 … n − 1 apart, by the number they are compared with
 _APART = {"lt": lambda c, n: 0 < c < n, "ge": lambda c, n: 0 < c < n,
@@ -73,7 +72,7 @@ class _Codes(Domain[_Array]):
     def join(self, one: _Array, other: _Array, eqn: JaxprEqn) -> _Array:
         return _Array(one.codes | other.codes)
 
-    def loop_carry(self, value: _Array, scan: Any, first: bool) -> _Array:
+    def loop_carry(self, value: _Array, scan: object, first: bool) -> _Array:
         return _Array(value.codes)
 
     def _compared(self, name: str, one: _Array, other: _Array) -> None:

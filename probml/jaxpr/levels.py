@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, named
-from probml.jaxpr.program import JaxprEqn, equations
+from probml.jaxpr.program import equations
 
 
 class Level(enum.IntEnum):
@@ -122,7 +122,7 @@ def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
 class Dependence(Domain[frozenset]):
     """The inputs on which an array depends, by what they are called."""
 
-    def constant(self, value: Any) -> frozenset:
+    def constant(self, value: object) -> frozenset:
         return frozenset()
 
     def equation(self, eqn: JaxprEqn, operands: list[frozenset]) -> list[frozenset]:
@@ -175,7 +175,7 @@ def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
                        [*closed_jaxpr.consts, *zeros])
 
 
-def _constant(value: Any) -> _Value:
+def _constant(value: object) -> _Value:
     """What is known of a literal or a constant of the jaxpr."""
     if not 1 <= getattr(value, "size", 1) <= _LARGEST_CONSTANT_READ:
         return _CONSTANT
@@ -270,7 +270,7 @@ def _times(value: _Value, factor: float | None) -> _Value:
 class _Levels(Domain[_Value]):
     """Levels and coordinates; a loop mixes all that enters it."""
 
-    def constant(self, value: Any) -> _Value:
+    def constant(self, value: object) -> _Value:
         return _constant(value)
 
     def opaque_results(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
-from probml.jaxpr.program import JaxprEqn
 from probml.jaxpr.tapes import elementwise, moves, randoms, sums
 from probml.jaxpr.tapes.operation import Aval, Operation, Untold
 

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr
-from jax.extend.core import Jaxpr, jaxpr_as_fun
-from jax.extend.core import JaxprEqn as JaxprEqn
+from jax.extend.core import Jaxpr, JaxprEqn, jaxpr_as_fun
 from jax.extend.core import Literal as Literal
 
 from probml.jaxpr.compat import as_written_at, equation_settings, is_outside_of_traces
@@ -130,7 +129,7 @@ class _Opener:
         self._made: dict[tuple, tuple[int, ...]] = {}  # what a line does and takes → its results
         self._known: dict[tuple, int] = {}  # constant → its place
 
-    def place(self, aval: Any) -> int:
+    def place(self, aval: object) -> int:
         self.avals.append(aval)
         return len(self.avals) - 1
 
@@ -206,7 +205,7 @@ def _needed(jaxpr: Any, wanted: Sequence[bool], idle: bool) -> list[tuple[Any, l
     return out[::-1]
 
 
-def _literal(atom: Any) -> bool:
+def _literal(atom: object) -> bool:
     return hasattr(atom, "val")
 
 
@@ -245,7 +244,7 @@ def bodies(eqn: JaxprEqn) -> Iterator[ClosedJaxpr]:
                     yield body
 
 
-def _closed(body: Any) -> ClosedJaxpr | None:
+def _closed(body: object) -> ClosedJaxpr | None:
     if isinstance(body, Jaxpr) and not body.constvars:
         return ClosedJaxpr(body, ())
     return body if isinstance(body, ClosedJaxpr) else None
@@ -302,7 +301,7 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
     """
     trace = jax.make_jaxpr(function)
 
-    def own(*args: Any) -> ClosedJaxpr:
+    def own(*args: object) -> ClosedJaxpr:
         closed = trace(*args)
         return ClosedJaxpr(closed.jaxpr, [held.copy() if isinstance(held, np.ndarray) else held
                                           for held in closed.consts])
@@ -310,7 +309,7 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
     return own
 
 
-def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
+def evaluate(closed: ClosedJaxpr, *values: object) -> list:
     """The results of a program; inside a trace its calls are opened."""
     if is_outside_of_traces():
         return jaxpr_as_fun(closed)(*values)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.primitives import TABLE, Kind, computed, name_of
-from probml.jaxpr.program import JaxprEqn
 
 NONE = -1  # in the place of a cell
 LARGEST = 10**7  # elements that are moved one by one; of more, each depends on all
@@ -183,7 +183,7 @@ def _moved_elements(eqn: JaxprEqn, marks: Marks, end: End,
 
 
 def _run(eqn: JaxprEqn, values: list[np.ndarray], end: End,
-         **changed: Any) -> list[np.ndarray] | None:
+         **changed: object) -> list[np.ndarray] | None:
     if "fill_value" in eqn.params:  # what an index out of bounds has filled depends on nothing
         changed["fill_value"] = end.blank
     return computed(eqn, values, _WHOLE, **changed)

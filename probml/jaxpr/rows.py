@@ -14,10 +14,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.analysis import Domain
 from probml.jaxpr.primitives import Kind, Known, name_of, table_entry
-from probml.jaxpr.program import JaxprEqn, Scan
+from probml.jaxpr.program import Scan
 from probml.jaxpr.provenance import ENDS, NONE, sources
 from probml.jaxpr.whole_numbers import LARGEST_READ, as_integers, folded
 
@@ -152,7 +153,7 @@ class Rowwise(Domain[Rows]):
             return value._replace(mixed=value.mixed or NUMBER)
         return value._replace(mixed="scan") if value.data and value.mixed in ("", NUMBER) else value
 
-    def leaving(self, values: Sequence[Rows], aval: Any) -> Rows:
+    def leaving(self, values: Sequence[Rows], aval: object) -> Rows:
         value = _without_numbers(values[0])
         return value if value.mixed or value.axis is None else value._replace(axis=value.axis + 1)
 

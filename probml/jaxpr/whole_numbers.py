@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.primitives import Kind, computed, name_of, table_entry
-from probml.jaxpr.program import JaxprEqn
 
 LARGEST_READ = 100_000
 

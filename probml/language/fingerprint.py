@@ -50,7 +50,7 @@ def fingerprint(function: Callable) -> Hashable:
     return found
 
 
-def _shipped(value: Any) -> bool:
+def _shipped(value: object) -> bool:
     return (getattr(value, "__module__", None) or "").partition(".")[0] in LIBRARIES
 
 

@@ -1,7 +1,6 @@
 """The distribution of a Gaussian chain's states: a linear dynamical system."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,8 +57,8 @@ class GaussianChain(Chain):
                           "offset")
     pytree_aux_fields = ("steps", "declared")
 
-    def __init__(self, initial_mean: Any, initial_covariance: Any, transition: Any,
-                 covariance: Any, steps: int | None = None, offset: Any = None, *,
+    def __init__(self, initial_mean: object, initial_covariance: object, transition: object,
+                 covariance: object, steps: int | None = None, offset: object = None, *,
                  validate_args: bool | None = None):
         flag(validate_args, "GaussianChain(validate_args)", unsaid=True)
         self._last(steps)
@@ -188,7 +187,7 @@ def _log_normal(x: jax.Array, covariance: jax.Array) -> jax.Array:
     return jnp.where(beside.any(-1), -jnp.inf, log)
 
 
-def semidefinite(what: str, matrix: Any,
+def semidefinite(what: str, matrix: object,
                  place: Callable[[tuple[int, ...]], str] | None = None) -> None:
     """Refuse a covariance of known numbers that is not symmetric, or has a negative eigenvalue.
 
@@ -218,7 +217,7 @@ def semidefinite(what: str, matrix: Any,
                          f"without negative eigenvalues, such as A @ A.T")
 
 
-def bounded(what: str, transition: Any, steps: int) -> None:
+def bounded(what: str, transition: object, steps: int) -> None:
     """Refuse a transition of known numbers that lets states grow without bounds within so many
     steps."""
     matrix = np.asarray(transition, float)

@@ -72,7 +72,7 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
     return RowPlate("rows", size)
 
 
-def whole_steps(steps: Any, where: str) -> int | None:
+def whole_steps(steps: object, where: str) -> int | None:
     """A number of steps, checked; None stays None."""
     if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)
                          and 1 <= steps <= LONGEST):

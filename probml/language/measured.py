@@ -9,7 +9,7 @@ a fit, and in plain NumPyro, they are numbers that are stated.
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ class Measured(dist.ImproperUniform):
 
     pytree_aux_fields = ("stated",)
 
-    def __init__(self, support: Any, shape: tuple[int, ...], stated: float):
+    def __init__(self, support: object, shape: tuple[int, ...], stated: float):
         self.stated = stated
         super().__init__(support, (), shape)
 

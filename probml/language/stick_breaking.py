@@ -2,7 +2,6 @@
 short."""
 
 from numbers import Integral, Real
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +41,7 @@ class StickBreaking(dist.Distribution):
     support = constraints.simplex
     reparametrized_params = ["concentration1", "concentration0"]
 
-    def __init__(self, concentration1: Any, concentration0: Any, *,
+    def __init__(self, concentration1: object, concentration0: object, *,
                  validate_args: bool | None = None):
         flag(validate_args, "StickBreaking(validate_args)", unsaid=True)
         one, other = (_numbers("concentration1", concentration1),
@@ -97,7 +96,7 @@ def remainders(w: jax.Array) -> jax.Array:
     return jnp.flip(jnp.cumsum(jnp.flip(w[..., 1:], -1), -1), -1)
 
 
-def _numbers(name: str, value: Any, what: str = "StickBreaking") -> jax.Array:
+def _numbers(name: str, value: object, what: str = "StickBreaking") -> jax.Array:
     try:
         found = jnp.atleast_1d(jnp.asarray(value))
     except (TypeError, ValueError, OverflowError):
@@ -110,7 +109,7 @@ def _numbers(name: str, value: Any, what: str = "StickBreaking") -> jax.Array:
     return found
 
 
-def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
+def dirichlet_process(concentration: object, k: int) -> StickBreaking:
     """The weights of a Dirichlet process of concentration α, cut at k states: every
     v_i ~ Beta(1, α) (Sethuraman 1994).
 

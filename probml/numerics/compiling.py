@@ -7,7 +7,6 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
@@ -36,7 +35,7 @@ def _marked(function: Callable) -> Callable:
     call returns, which does not wait for results."""
 
     @functools.wraps(function)
-    def traced(*args: Any):
+    def traced(*args: object):
         _SINCE.setdefault(threading.get_ident(), time.monotonic())
         holding.made()
         with single_thread():
@@ -58,7 +57,7 @@ def underway(thread: int) -> float:
 
 def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
         steps: bool = False, often: bool = False, on_host: bool = False,
-        **keywords: Any) -> Callable:
+        **keywords: object) -> Callable:
     """jax.jit; decided at the first call, since asking for the backend at import would start it.
 
     Args:
@@ -88,7 +87,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         return options
 
     @functools.wraps(function)
-    def call(*args: Any):
+    def call(*args: object):
         leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in shelf.static])
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # part of somebody's program, whose options are theirs

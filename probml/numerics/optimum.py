@@ -120,10 +120,11 @@ class Newton:
     slack: float = 0.0
     blind: bool = True
 
-    def run(self, objective: Callable, start: Any) -> Result:
+    def run(self, objective: Callable, start: object) -> Result:
         evaluate, steps = traced_once(objective), self.steps  # for the start and the loop
 
-        def ahead(point: Any, value: jax.Array, gradient: Any, hessian: Any, damping: jax.Array):
+        def ahead(point: object, value: jax.Array, gradient: object, hessian: object,
+                  damping: jax.Array):
             step, promise = self.step(point, gradient, hessian, damping)
             sound = jnp.isfinite(promise) & (promise >= 0) & functools.reduce(
                 jnp.logical_and, [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(step)])
@@ -302,7 +303,7 @@ class _Search(NamedTuple):
     turns: jax.Array
 
 
-def _is_flatter(at: _Search, new: jax.Array, gradient: Any) -> jax.Array:
+def _is_flatter(at: _Search, new: jax.Array, gradient: object) -> jax.Array:
     """Whether rounding alone tells a new value from the last, and the slope is less there."""
     import optax
 
@@ -359,7 +360,7 @@ def maximize(objective: Callable, start: Any, method: Any) -> Result:
     return method.run(objective, start)
 
 
-def is_flat(value: jax.Array, gradient: Any):
+def is_flat(value: jax.Array, gradient: object):
     """Whether a gradient is zero as far as the arithmetic can tell."""
     norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)))
     eps = jnp.finfo(value.dtype).eps

@@ -35,7 +35,7 @@ def in_same_precision(function: Callable) -> Callable:
     double = bool(jax.config.jax_enable_x64)
 
     @functools.wraps(function)
-    def own(*args: Any, **kwargs: Any):
+    def own(*args: object, **kwargs: object):
         with jax.enable_x64(double):
             return function(*args, **kwargs)
 
@@ -44,7 +44,7 @@ def in_same_precision(function: Callable) -> Callable:
 
 def _switched(function: Callable) -> Callable:
     @functools.wraps(function)
-    def ask(self, *args: Any, **kwargs: Any):
+    def ask(self, *args: object, **kwargs: object):
         if jax.config.jax_enable_x64:
             return function(self, *args, **kwargs)
         if not self.double:
@@ -59,7 +59,7 @@ def _switched(function: Callable) -> Callable:
     return ask
 
 
-def _keep_double(found: Any) -> Any:
+def _keep_double(found: object) -> Any:
     """An answer that was made in double: a distribution goes on computing in double, what it
     computes is NumPy's."""
     if isinstance(found, Distribution) and not isinstance(found, InDouble):
@@ -99,7 +99,7 @@ def _doubled(kind: type) -> type:
 
 def _asked(method: MethodType) -> Callable:
     @functools.wraps(method)
-    def ask(*args: Any, **kwargs: Any):
+    def ask(*args: object, **kwargs: object):
         with jax.enable_x64(True):
             return _keep_double(method(*args, **kwargs))
 

@@ -42,13 +42,13 @@ def placed(value: Any, dtype: Any = None) -> jax.Array:
     return jax.device_put(np.asarray(value, dtype))
 
 
-def rounded(value: Any) -> np.ndarray:
+def rounded(value: object) -> np.ndarray:
     """Numbers as the device will have them, in double: what is taken off on the host is then what
     programs add back, and what parts of the data are centred on is of one meaning."""
     return np.asarray(value, jnp.result_type(float)).astype(float)
 
 
-def as_array(value: Any) -> jax.Array:
+def as_array(value: object) -> jax.Array:
     """As jnp.asarray; compiles nothing where nothing is traced."""
     if isinstance(value, jax.Array):
         return value
@@ -63,7 +63,7 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return raw[begin : begin + size].view(dtype).reshape(shape)
 
 
-def placed_all(values: Any) -> Any:
+def placed_all(values: object) -> Any:
     """A tree of arrays, each as `placed`."""
     return jax.tree.map(placed, values)
 

@@ -37,7 +37,7 @@ def answer(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,
     every: list[np.ndarray] = []
     begin = 0
 
-    def keep(found: Any) -> None:
+    def keep(found: object) -> None:
         nonlocal begin
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(jax.device_get(found))]
         leaves = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in leaves]
@@ -71,7 +71,7 @@ def cut(data: Data, plan: Plan) -> list[Data]:
     return [data.taken(slice(begin, min(begin + size, rows))) for begin in range(0, rows, size)]
 
 
-def side_by_side(ask: Callable[[Data], Any], some: list[Data], plan: Plan, about: Any) -> Any:
+def side_by_side(ask: Callable[[Data], Any], some: list[Data], plan: Plan, about: object) -> Any:
     """ask(part) → arrays that lead with its rows, in any pytree; of all parts behind one another.
 
     Args:

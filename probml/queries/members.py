@@ -38,7 +38,7 @@ class _Many(Draws):
     """Draws all of which are averaged over: the effects of new members vary more than the posterior
     does."""
 
-    def spread(self, plan: Any, known: Any, n: int) -> tuple[dict[str, jax.Array],
+    def spread(self, plan: object, known: object, n: int) -> tuple[dict[str, jax.Array],
                                                              jax.Array | None]:
         return self.pick(np.arange(self.size))
 
@@ -201,7 +201,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
 
 
 def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, given: Mapping,
-             masks: Mapping, key: Any, mean: bool) -> dict:
+             masks: Mapping, key: object, mean: bool) -> dict:
     """The parameters `names` with the entries under their masks drawn from the prior, parents
     first, or at its mean."""
     env = {name: jnp.reshape(value, structure.sites[name].shape)
@@ -218,7 +218,7 @@ def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, give
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given: Mapping,
-           masks: Mapping, keys: Any) -> dict:
+           masks: Mapping, keys: object) -> dict:
     """`_entries` for each of many draws."""
     return jax.vmap(lambda params, key: _entries(structure, names, params, given, masks, key,
                                                  False))(values, keys)

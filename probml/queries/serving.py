@@ -218,7 +218,7 @@ class _Form:
             write(out, row.get(name))
         return out
 
-    def _code(self, name: str, value: Any) -> int:
+    def _code(self, name: str, value: object) -> int:
         site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
         if labels is not None:
             if value not in labels:
@@ -231,7 +231,7 @@ class _Form:
         return int(code)
 
     def _coded(self, name: str, key: int, place: int, inner: bool) -> Callable:
-        def write(chunk: Chunk, value: Any) -> None:
+        def write(chunk: Chunk, value: object) -> None:
             at = present(_steps(chunk)) if inner else chunk
             at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name,
                                                                               _to_scalar(value))
@@ -242,7 +242,7 @@ class _Form:
         site = self.plan.structure.sites[name]
         centre = self.centre.get(name)
 
-        def write(chunk: Chunk, value: Any) -> None:
+        def write(chunk: Chunk, value: object) -> None:
             at = present(_steps(chunk)) if inner else chunk
             target = at.values[name][0, 0]
             if value is None:
@@ -278,7 +278,7 @@ class _Form:
             base, _ = bounds(whole[other] for other in group)
             lookup = {label: base + i for i, label in enumerate(labels)}
 
-        def write(chunk: Chunk, value: Any) -> None:
+        def write(chunk: Chunk, value: object) -> None:
             if value is None:
                 raise DataError(f"the input '{name}' is missing")
             if lookup is not None and _to_scalar(value) not in lookup:
@@ -307,7 +307,7 @@ class _Form:
 
 def _likelihood_writer(kind: str, name: str, inner: bool) -> Callable:
     """A function that writes label probabilities of a site into a chunk of one row."""
-    def write(chunk: Chunk, value: Any) -> None:
+    def write(chunk: Chunk, value: object) -> None:
         at = _steps(chunk) if inner else chunk
         target = getattr(at, kind)[name]
         if value is None:
@@ -321,7 +321,7 @@ def _likelihood_writer(kind: str, name: str, inner: bool) -> Callable:
     return write
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _numbers(name: str, value: object) -> np.ndarray:
     """Cells as numbers."""
     try:
         return np.asarray(value, float)
@@ -334,17 +334,17 @@ def _steps(chunk: Chunk) -> Chunk | None:
     return None if chunk.steps is None else chunk.steps.rows
 
 
-def _hidden(value: Any) -> bool:
+def _hidden(value: object) -> bool:
     value = _to_scalar(value)
     return value is None or isinstance(value, float | np.floating) and value != value
 
 
-def _is_unobserved(value: Any) -> bool:
+def _is_unobserved(value: object) -> bool:
     """Whether every cell of a site is missing."""
     return all(map(_hidden, np.ravel(np.asarray(value, object))))
 
 
-def _to_scalar(value: Any) -> Any:
+def _to_scalar(value: object) -> Any:
     """A cell as a Python number, also where it came as an array of one."""
     if isinstance(value, list | tuple | np.ndarray) and np.size(value) == 1:
         value = np.ravel(np.asarray(value, object))[0]

@@ -118,7 +118,7 @@ def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tup
     return arrays, int(rows)
 
 
-def _array(name: str, value: Any) -> np.ndarray:
+def _array(name: str, value: object) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:

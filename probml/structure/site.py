@@ -60,7 +60,7 @@ class Site:
     # the axis of `cells` that runs along a chain; such a site is traced for one step
     time: int | None = None
 
-    def along(self, steps: Any) -> tuple:
+    def along(self, steps: object) -> tuple:
         """`cells` of a sequence of so many steps."""
         return self.cells if self.time is None else (*self.cells[: self.time], steps,
                                                      *self.cells[self.time + 1 :])

@@ -23,7 +23,7 @@ from probml.structure.site import Site
 COUNTS = ("total_count",)  # arguments that are whole numbers
 
 
-def _real(value: Any) -> Any:
+def _real(value: object) -> Any:
     """What a user wrote as whole numbers, Gamma(3, 2), as the numbers that arithmetic needs: data
     are cast to the type of what they are compared with."""
     integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)

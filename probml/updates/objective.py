@@ -49,7 +49,7 @@ class Objective:
             return function({**self.params, **changed})
         return self.settings.mean(lambda setting: function({**self.params, **setting, **changed}))
 
-    def _pooled(self, unpack: Callable, c: Any, priors: tuple[str, ...] | None = None,
+    def _pooled(self, unpack: Callable, c: object, priors: tuple[str, ...] | None = None,
                 origin: Mapping[str, jax.Array] | None = None,
                 moving: Collection[str] | None = None):
         priors = self.priors if priors is None else priors

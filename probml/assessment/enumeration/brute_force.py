@@ -108,7 +108,7 @@ def mixed(parts: Mapping[Any, Truth]) -> Truth:
                   for name in some[0].means}, some[0].prior, 0.0, float(together))
 
 
-def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
+def truth(model: object, params: Mapping[str, Any], data: Mapping[str, Any],
           inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
           read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
           without: Collection[str] = (), most: int = MOST) -> Truth:

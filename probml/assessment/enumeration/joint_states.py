@@ -117,7 +117,7 @@ class Joint:
         return {name: jnp.sum(message["fn"].log_prob(message["value"]))
                 for name, message in found.items() if ROWS not in message}
 
-    def total(self, params: Mapping[str, Any], numbers: Any) -> jax.Array:
+    def total(self, params: Mapping[str, Any], numbers: object) -> jax.Array:
         """log p(all rows, numbers, sites outside rows), joint states summed out."""
         logs = (self.rows(params, numbers) + self.possible).reshape(self.n, self.a)
         return jax.nn.logsumexp(logs, 1).sum() + sum(self.outside(params).values())

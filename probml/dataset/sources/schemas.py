@@ -40,7 +40,7 @@ def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
     return dataset if wide.equals(schema) else dataset.replace_schema(wide)
 
 
-def _reads_text(dataset: Any) -> bool:
+def _reads_text(dataset: object) -> bool:
     """Whether files are text, of which any column can be read as such: that of one file may look
     like numbers where others hold words."""
     kind = getattr(dataset, "format", None)
@@ -58,7 +58,7 @@ def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
                         f"some columns pass a scanner, dataset.scanner(columns=[...])")
 
 
-def _note(types: list[tuple[str, Any]], name: str, file: str, type_: Any, loose: bool) -> None:
+def _note(types: list[tuple[str, Any]], name: str, file: str, type_: object, loose: bool) -> None:
     """Add a file's type of a column to those before, each with who has it."""
     before = next((pair for pair in types if kind_of(pair[1]) != NOTHING), None)
     if before is not None and kind_of(type_) not in (NOTHING, kind_of(before[1])) and not (

@@ -199,7 +199,7 @@ def _before(chain: Chain, blocks: int, parallel: bool) -> jax.Array:
                          min(SWEEP // 2, steps - 1), steps, blocks, parallel)
 
 
-def nowhere(shape: tuple[int, int, int], dtype: Any) -> Ways:
+def nowhere(shape: tuple[int, int, int], dtype: object) -> Ways:
     """The matrices of no steps, of (G, K, M)."""
     g, k, m = shape
     eye = jnp.where(jnp.eye(k, dtype=bool), 0.0, -jnp.inf).astype(dtype)

@@ -86,7 +86,7 @@ class Walk:
         self.outer = max(g, len(tables.initial), len(tables.transition))
         self.whole = (self.outer, self.states, self.lanes)
 
-    def at(self, piece: jax.Array, tree: Any) -> Any:
+    def at(self, piece: jax.Array, tree: object) -> Any:
         return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, piece, 0, False), tree)
 
     def own(self, piece: jax.Array) -> tuple[Any, Any]:
@@ -191,7 +191,7 @@ def one_by_one(function: Callable) -> Callable:
     alone = jax.custom_batching.custom_vmap(function)
 
     @alone.def_vmap
-    def rule(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+    def rule(size: int, batched: object, *args: object) -> tuple[Any, Any]:
         leaves, form = jax.tree.flatten(args)
         own = jax.tree.leaves(batched)
 

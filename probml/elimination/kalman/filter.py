@@ -27,7 +27,7 @@ are shared, O(D² + m D) a step and lane, and T · D · M numbers.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -154,7 +154,7 @@ def see(covariance: jax.Array, slope: jax.Array, variance: jax.Array, seen: jax.
     return symmetric(left), gain, precision
 
 
-def looped(step: Callable, carry: Any, xs: tuple, reverse: bool = False):
+def looped(step: Callable, carry: object, xs: tuple, reverse: bool = False):
     """A scan over the numbers of a step."""
     count = len(jax.tree.leaves(xs)[0])
     return lax.scan(step, carry, xs, reverse=reverse,

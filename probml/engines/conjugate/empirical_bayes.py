@@ -168,7 +168,7 @@ def _lifted(plan: Plan, names: tuple[str, ...]) -> Plan:
     return decide.make(structure, dict(plan.pattern), (*plan.given, *map(site_of, names)))
 
 
-def _doubled(tree: Any) -> Any:
+def _doubled(tree: object) -> Any:
     def double(leaf: jax.Array):
         leaf = np.asarray(leaf)
         return jnp.asarray(leaf.astype(float) if leaf.dtype.kind == "f" else leaf)

@@ -90,7 +90,7 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax
     return run, trail
 
 
-def _map_restarts(plan: Plan, function: Callable, *restarts: Any):
+def _map_restarts(plan: Plan, function: Callable, *restarts: object):
     """function of every restart: all in one batch, or one after the other where their matrices are
     too many for a batch (numerics/lapack.py)."""
     count = len(jax.tree.leaves(restarts)[0])

@@ -7,7 +7,7 @@ arguments that it enters.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +93,7 @@ class Evidence:
         return np.array([value if np.isfinite(value) and is_consistent(value, mismatch) else -np.inf
                          for value, mismatch in found])
 
-    def axes(self, choose: Any) -> list[Axis]:
+    def axes(self, choose: object) -> list[Axis]:
         """What each number may be.
 
         Raises:

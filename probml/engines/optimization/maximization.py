@@ -235,7 +235,7 @@ def height_of(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows
     return float(_lbfgs(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
 
 
-def in_blocks(engine: "OptimizerSettings | MAP", block: Callable, u: Any,
+def in_blocks(engine: "OptimizerSettings | MAP", block: Callable, u: object,
             beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
     """A climb in blocks of iterations: where it ended, its values and how.
 

@@ -184,7 +184,7 @@ def _mean(plan: Plan, u: jax.Array, known: Known, rows: Rows):
 
 @functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
 def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u: jax.Array, state: Any,
-             known: Known, every: Rows, order: Any, n: jax.Array, offset: jax.Array, count: int):
+             known: Known, every: Rows, order: object, n: jax.Array, offset: jax.Array, count: int):
     """`count` steps; `batch` rows a step, the next ones of `order`, or all rows (0)."""
     import optax
 

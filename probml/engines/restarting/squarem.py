@@ -220,7 +220,7 @@ def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     return Evaluated(value, size, lost, improved)
 
 
-def _chosen(flag: np.ndarray, a: Any, b: Any) -> Any:
+def _chosen(flag: np.ndarray, a: object, b: object) -> Any:
     """Of each restart `a` where the flag is, else `b`."""
     return jax.tree.map(lambda x, y: np.where(flag.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y), a,
                         b)

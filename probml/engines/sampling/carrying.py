@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -118,7 +117,7 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
 
 @functools.partial(jit, static_argnums=0)
 def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
-                     spread: jax.Array, steps: Any) -> Begin:
+                     spread: jax.Array, steps: object) -> Begin:
     first = density.flat(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.posterior(plan, known, rows)

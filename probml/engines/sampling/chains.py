@@ -71,7 +71,7 @@ class Chains:
                               self.rows)
         return [states] if self.together else self._split_chains(states)
 
-    def _split_chains(self, states: Any) -> list:
+    def _split_chains(self, states: object) -> list:
         """The states of each chain by itself."""
         leaves, treedef = jax.tree.flatten(states)
         held = [rows_of(leaf) for leaf in leaves]
@@ -158,7 +158,7 @@ def _on_host(state: Any, at: Any = ...) -> Any:
     return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf)[at], state)
 
 
-def _going_on(state: Any, other: Any) -> Any:
+def _going_on(state: object, other: object) -> Any:
     """The state before a new warm-up of another chain, with the random keys of this one."""
     return jax.tree.map(lambda own, new: own if _is_key(own) else new, state,
                         kernel.before_warmup(other))

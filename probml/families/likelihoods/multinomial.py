@@ -1,7 +1,6 @@
 """Multinomial and DirichletMultinomial likelihoods: vectors of counts, such as the words of a
 text."""
 
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ def _orders(x: jax.Array):
     return log_linear.log_factorial(x.sum(-1)) - log_linear.log_factorial(x).sum(-1)
 
 
-def _mask_missing(x: jax.Array, seen: jax.Array | None, dtype: Any):
+def _mask_missing(x: jax.Array, seen: jax.Array | None, dtype: object):
     """Counts with missing vectors set to 0, and which vectors are observed: (b, c)."""
     x = x.astype(dtype)
     return (x, None) if seen is None else (jnp.where(seen.all(-1, keepdims=True), x, 0.0),

@@ -62,7 +62,7 @@ class Variables(NamedTuple):
         return {variable: sites for variable, sites in out.items() if len(sites) > 1}
 
 
-def tables(closed: Any, owners: Sequence[str], looks: Mapping[str, tuple[str, ...]],
+def tables(closed: object, owners: Sequence[str], looks: Mapping[str, tuple[str, ...]],
            hidden: Mapping[str, States], values: Mapping[str, Any]) -> list[Table]:
     """The log densities of the sites `owners`, over the states of the hidden ones.
 
@@ -108,7 +108,7 @@ def _together(closed: Any, steps: EquivalentResults, inputs: Sequence[str], owne
     return Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, tuple(where))
 
 
-def _log_density_tables(closed: Any, at: Sequence[int], looks: tuple[str, ...],
+def _log_density_tables(closed: object, at: Sequence[int], looks: tuple[str, ...],
                         inputs: Sequence[str],
                         owners: Sequence[str], hidden: Mapping[str, States],
                         values: Mapping[str, Any]) -> list[Table]:
@@ -130,7 +130,7 @@ def _log_density_tables(closed: Any, at: Sequence[int], looks: tuple[str, ...],
         for log, own in zip(over, found, strict=True)]
 
 
-def _mapped(logs: Any, count: int) -> Any:
+def _mapped(logs: object, count: int) -> Any:
     """Over the states of each operand, the first one's axis in front."""
     for i in reversed(range(count)):
         logs = jax.vmap(logs, in_axes=tuple(0 if j == i else None for j in range(count)))

@@ -51,7 +51,7 @@ class Summed:
             raise AttributeError(attribute)
         self._refuse()
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise ModelError(
             f"site '{self.name}' is {self.how}, so the scan cannot return its value: observe every "
             f"site that depends on it inside the body of the scan"
@@ -81,7 +81,8 @@ class Loop(NamedTuple):
     def name(self) -> str:
         return next(iter(self.hidden))
 
-    def trace(self, carry: Any, x: Any, step: Any, values: Mapping) -> tuple[dict, Any, Any]:
+    def trace(self, carry: object, x: object, step: object,
+              values: Mapping) -> tuple[dict, Any, Any]:
         """The messages of one step, what it hands on, and what it returns; what is in `values` has
         them."""
         seen = {name: value[step] for name, value in self.given.items()}
@@ -90,7 +91,7 @@ class Loop(NamedTuple):
             after, said = self.body(carry, x)
         return trace, *jax.tree.map(jnp.asarray, (after, said))
 
-    def run(self, carry: Any, x: Any, step: Any, states: Mapping,
+    def run(self, carry: object, x: object, step: object, states: Mapping,
             values: Mapping) -> tuple[list[jax.Array], Any]:
         """The logs of all discrete and observed sites at these states, flat, and what the step
         hands on."""
@@ -158,7 +159,7 @@ def conditioned(msg: dict) -> dict[str, Any]:
                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
 
 
-def _of_body(read: Callable[[dict], Any], body: Callable, *args: Any) -> Any:
+def _of_body(read: Callable[[dict], Any], body: Callable, *args: object) -> Any:
     """What `read` makes of the sites of a loop's body, run by itself without computing anything."""
     found = list[Any]()
 
@@ -172,7 +173,7 @@ def _of_body(read: Callable[[dict], Any], body: Callable, *args: Any) -> Any:
     return found[0]
 
 
-def loop_of(body: Callable, init: Any, first: Any, given: Mapping) -> Loop:
+def loop_of(body: Callable, init: object, first: object, given: Mapping) -> Loop:
     """What a scan's body holds; nothing is compiled.
 
     Args:
@@ -201,7 +202,7 @@ def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     _, init, xs, length, reverse = msg["args"]
     still = {name: value for name, value in loop.blank().items() if name in loop.hidden}
 
-    def step(carry: tuple, x: Any):
+    def step(carry: tuple, x: object):
         with (handlers.block(hide_fn=lambda site: site["name"] not in loop.drawn
                              and site["type"] != "plate"),
               handlers.trace() as trace, handlers.substitute(data=still)):
@@ -212,7 +213,7 @@ def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     return values
 
 
-def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
+def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int,
               lean: Mapping[str, jax.Array], semiring: Semiring) -> jax.Array:
     """log p of all that is seen in the scan, discrete sites summed out, or the best of them taken.
 
@@ -238,7 +239,7 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
                 total = total.at[:, : states.cells].add(each)
         return total
 
-    def step(carry: list, x: Any, t: Any, states: Mapping, values: Mapping,
+    def step(carry: list, x: object, t: object, states: Mapping, values: Mapping,
              weights: Mapping) -> tuple:
         def run(now: Mapping) -> tuple[jax.Array, list]:
             logs, after = loop.run(jax.tree.unflatten(tree, carry), x, t, {**states, **now}, values)
@@ -288,7 +289,7 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     return semiring.logs(held[0], 0).sum() + held[1]
 
 
-def _depends(loop: Loop, init: Any, x: Any,
+def _depends(loop: Loop, init: object, x: object,
              drawn: Mapping) -> tuple[list[bool], int, tuple[str, ...]]:
     """Which leaves of what a step hands on move with its states, on the states of how many steps
     they depend, and on those of which sites.
@@ -367,7 +368,7 @@ class _Places(NamedTuple):
             np.where(where == NONE, self.count, where), self.count + 1)
 
 
-def _places(loop: Loop, init: Any, x: Any, drawn: Mapping, order: int,
+def _places(loop: Loop, init: object, x: object, drawn: Mapping, order: int,
             chain: Sequence[str]) -> _Places:
     """At which cells the elements of a step's logs look.
 

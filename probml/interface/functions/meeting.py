@@ -161,7 +161,7 @@ def _survey_run(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
     return shown, {**items, **wide}, {**arguments, **wide}, given
 
 
-def _by_columns(model: Bound, name: str, table: Any) -> str:
+def _by_columns(model: Bound, name: str, table: object) -> str:
     """What to do about a table as an argument of a function that asks it for columns."""
     own = list(map(str, frames.names_of(table)))
     return (f"'{name}' is a table with the columns {listed(own)}, but a function takes arrays of "
@@ -203,7 +203,7 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
     return read_as_density(model, shown, arguments, given, why, named)
 
 
-def _mapping(data: Any) -> bool:
+def _mapping(data: object) -> bool:
     return isinstance(data, Mapping) or hasattr(data, "columns")
 
 
@@ -215,7 +215,7 @@ def _items(data: Any) -> dict[str, np.ndarray]:
             else {name: data[name] for name in data.columns})
 
 
-def _familiar(data: Any, items: dict[str, Any], known: Collection[str],
+def _familiar(data: object, items: dict[str, Any], known: Collection[str],
               told: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows: others are left alone, but one that may be
     meant for one of those that a table tells, and this one lacks: it is refused later on. Of a
@@ -244,7 +244,7 @@ def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], di
             {name: value for name, value in values.items() if name not in own})
 
 
-def _lacking(model: Bound, data: Any, arguments: Mapping, given: Mapping) -> Met:
+def _lacking(model: Bound, data: object, arguments: Mapping, given: Mapping) -> Met:
     """A function whose arguments are not all there: whoever reads the data says which."""
     name = next(name for name in model.inputs if name not in arguments)
     try:

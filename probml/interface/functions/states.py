@@ -50,7 +50,7 @@ def single(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
             return fn, copies
 
 
-def zeros_of(fn: dist.Distribution, whole: Any = 0) -> jax.Array:
+def zeros_of(fn: dist.Distribution, whole: object = 0) -> jax.Array:
     """Zeros of the shape and kind of a distribution's values, in the place of whole ones `whole`.
     """
     support = of_values(fn)

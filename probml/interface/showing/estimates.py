@@ -292,7 +292,7 @@ def _differences(function: Callable[..., Any], at: list[np.ndarray], ways: list[
 # pandas is loaded when a summary is asked for: 0.2 s that a fit need not take
 
 
-def index_of(values: Any, name: str | None = None) -> Any:
+def index_of(values: object, name: str | None = None) -> Any:
     """A pandas Index."""
     import pandas as pd
 
@@ -313,7 +313,7 @@ def product(levels: Sequence, names: Sequence[str]) -> Any:
     return pd.MultiIndex.from_product(levels, names=names)
 
 
-def frame_of(values: Any, index: Any = None) -> Any:
+def frame_of(values: object, index: object = None) -> Any:
     """A pandas DataFrame."""
     import pandas as pd
 

@@ -127,7 +127,7 @@ def _model(subject: Subject) -> list[str]:
     return [*out, table(settings, "settings"), folded("The function", [code])]
 
 
-def _truncate(value: Any) -> str:
+def _truncate(value: object) -> str:
     text = " ".join(str(value).split())
     return text if len(text) < 120 else f"{text[:117]} …"
 

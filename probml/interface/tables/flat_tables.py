@@ -14,7 +14,7 @@ from probml.language.language import Bound
 Columns = Mapping[str, Mapping[str, Any]]  # table → column → values
 
 
-def tables_of(data: Any) -> dict[str, dict[str, Any]] | None:
+def tables_of(data: object) -> dict[str, dict[str, Any]] | None:
     """A mapping of tables as table → column → values; None for anything else."""
     if not isinstance(data, Mapping) or not data or source_of(data) is not None:
         return None

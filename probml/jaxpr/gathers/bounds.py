@@ -5,15 +5,14 @@ hear of a code from 1 on. What indices are made of constants is computed by NumP
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.gathers.moves import looks
 from probml.jaxpr.primitives import computed, name_of
-from probml.jaxpr.program import JaxprEqn
 
 WHOLE = "biu"  # types of what is computed
 
@@ -57,7 +56,7 @@ class _Constants(Domain[_Array]):
     def __init__(self) -> None:
         self.found: list[Beyond] = []
 
-    def constant(self, value: Any) -> _Array:
+    def constant(self, value: object) -> _Array:
         kind = getattr(getattr(value, "dtype", None), "kind", "")
         if isinstance(value, bool | int) or kind in WHOLE and kind:
             return np.asarray(value)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import JaxprEqn
 from jax.lax import GatherScatterMode
 
 from probml.jaxpr.gathers.symbols import (
@@ -27,7 +28,6 @@ from probml.jaxpr.gathers.symbols import (
 )
 from probml.jaxpr.primitives import TABLE as PRIMITIVES
 from probml.jaxpr.primitives import Kind, computed, name_of
-from probml.jaxpr.program import JaxprEqn
 
 CLIP = GatherScatterMode.CLIP
 
@@ -98,7 +98,7 @@ def blank(operand: Value) -> Value:
                                        for labels in operand.axes))
 
 
-def default(fill: float, dtype: Any) -> bool:
+def default(fill: float, dtype: object) -> bool:
     """Whether a fill value is the one that jnp.take has where none is stated."""
     if jnp.issubdtype(dtype, jnp.floating):
         return bool(np.isnan(fill))

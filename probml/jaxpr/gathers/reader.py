@@ -5,9 +5,9 @@ A program is read equation by equation (walk.py walks into calls); numbers and t
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.analysis import Domain
 from probml.jaxpr.gathers.moves import (
@@ -34,7 +34,7 @@ from probml.jaxpr.gathers.symbols import (
     sources_of,
 )
 from probml.jaxpr.primitives import Kind, name_of, named, table_entry
-from probml.jaxpr.program import JaxprEqn, Scan
+from probml.jaxpr.program import Scan
 
 READS = frozenset({"dynamic_slice", "gather"})
 LOOKS = READS | named(Kind.WRITE)
@@ -52,7 +52,7 @@ class Reader(Domain[Value]):
         self.nodes: list[Node] = []
         self.formulas: list[tuple[tuple[float, ...], int, frozenset[Label]]] = []
 
-    def constant(self, value: Any) -> Value:
+    def constant(self, value: object) -> Value:
         return constant(value)
 
     def equation(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:
@@ -114,7 +114,7 @@ class Reader(Domain[Value]):
         return Value(None if value.numbers is None or turn is None else value.numbers[:, :, turn],
                      value.axes[1:], value.loose | {label[:2] for label in value.axes[0]})
 
-    def leaving(self, values: Sequence[Value], aval: Any) -> Value:
+    def leaving(self, values: Sequence[Value], aval: object) -> Value:
         parts = [v.numbers for v in values if v.numbers is not None and v.numbers.shape[1] == 1]
         numbers = np.stack(parts, 2) if len(parts) == len(values) else None
         axes = tuple(frozenset().union(*each)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.primitives import computed
-from probml.jaxpr.program import JaxprEqn
 
 # of a number: clip(scale · code + offset, low, high), the code of which cell
 SOURCE, SCALE, OFFSET, LOW, HIGH, NODE = range(6)
@@ -60,7 +60,7 @@ class Node(NamedTuple):
     more: Any  # the power of integer_pow, the entries of a table
 
 
-def numbers_of(source: Any, scale: float, offset: Any, low: float = -np.inf,
+def numbers_of(source: object, scale: float, offset: object, low: float = -np.inf,
                high: float = np.inf) -> np.ndarray:
     """One alternative."""
     return np.stack(np.broadcast_arrays(
@@ -83,7 +83,7 @@ def constant(value: Any) -> Value:
     return Value(numbers_of(KNOWN, 0.0, array), axes)
 
 
-def _numeric(value: Any) -> bool:
+def _numeric(value: object) -> bool:
     dtype = getattr(value, "dtype", np.asarray(value).dtype if np.isscalar(value) else None)
     return dtype is not None and any(jnp.issubdtype(dtype, kind)
                                      for kind in (jnp.floating, jnp.integer, jnp.bool_))
@@ -134,7 +134,7 @@ def _folded(eqn: JaxprEqn, parts: list[np.ndarray]) -> np.ndarray:
 
 
 def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool,
-          more: Any) -> None:
+          more: object) -> None:
     """Keep the formulas of numbers that are no affine function."""
     flat = numbers.reshape(6, -1)
     at = np.flatnonzero(np.isnan(flat[SCALE]) & (flat[NODE] == 0))

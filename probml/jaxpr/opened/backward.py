@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.compat import OFF
 from probml.jaxpr.opened.shortened import traced
-from probml.jaxpr.program import JaxprEqn, Line, Program, bind
+from probml.jaxpr.program import Line, Program, bind
 
 # whose gradient is 0
 FLAT = frozenset({"stop_gradient", "sign", "floor", "ceil", "round", "argmax", "argmin"})
@@ -36,7 +37,7 @@ def with_vjp(function: Callable) -> Callable:
         return functools.partial(jax.vjp, function)
 
     @functools.wraps(function)
-    def both(*args: Any) -> tuple[Any, Callable]:
+    def both(*args: object) -> tuple[Any, Callable]:
         program, tree = traced(function, *args)
         leaves, taken = jax.tree.flatten(args)
         leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jnp.result_type(leaf))
@@ -59,7 +60,7 @@ def value_and_gradient(function: Callable) -> Callable:
     """As jax.value_and_grad, with respect to the first argument."""
 
     @functools.wraps(function)
-    def both(first: Any, *others: Any) -> tuple[Any, Any]:
+    def both(first: object, *others: object) -> tuple[Any, Any]:
         value, back = with_vjp(lambda first: function(first, *others))(first)
         return value, back(lax.full((), 1, jnp.result_type(value)))[0]
 
@@ -70,7 +71,7 @@ def gradient(function: Callable) -> Callable:
     """As jax.grad, with respect to the first argument."""
 
     @functools.wraps(function)
-    def slope(*args: Any) -> Any:
+    def slope(*args: object) -> Any:
         return value_and_gradient(function)(*args)[1]
 
     return slope
@@ -90,7 +91,7 @@ def _moving(program: Program) -> set[int]:
     return seen
 
 
-def _real(aval: Any) -> bool:
+def _real(aval: object) -> bool:
     return jnp.issubdtype(getattr(aval, "dtype", np.dtype(bool)), jnp.inexact)
 
 
@@ -133,7 +134,7 @@ def _equation_vjp(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Seq
     at = [i for i, place in enumerate(operands) if place in moving]
     inexact = [_real(var.aval) for var in eqn.outvars]
 
-    def call_equation(*some: Any) -> tuple[list[Any], list[Any]]:
+    def call_equation(*some: object) -> tuple[list[Any], list[Any]]:
         every = list(ins)
         for i, value in zip(at, some, strict=True):
             every[i] = value
@@ -321,7 +322,7 @@ def _factor(g: jax.Array, x: jax.Array, y: Any, contracted: Any, batched: Any, p
 def _extreme(g: jax.Array, ins: Sequence[Any], y: jax.Array, params: dict) -> list[Callable]:
     """Of the one that is it; of equal ones half each."""
 
-    def share(one: jax.Array, other: Any) -> jax.Array:
+    def share(one: jax.Array, other: object) -> jax.Array:
         nothing, whole, half = (lax.full(g.shape, n, g.dtype) for n in (0, 1, 0.5))
         alike = lax.select_n(lax.eq(other, y), whole, half)
         return _fit(lax.mul(g, lax.select_n(lax.eq(one, y), nothing, alike)), one)

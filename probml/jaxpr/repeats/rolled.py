@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-from probml.jaxpr.program import JaxprEqn, Line, Program, flat
+from probml.jaxpr.program import Line, Program, flat
 from probml.jaxpr.repeats.patterns import (
     Digests,
     Leaf,

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
-from probml.jaxpr.program import CALLS, JaxprEqn, bind, equations
+from probml.jaxpr.program import CALLS, bind, equations
 from probml.jaxpr.whole_numbers import as_integers, folded
 
 LEAST = 8  # elements that are stored, from which an array is told by its elements
@@ -78,7 +78,7 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
     if stores < LEAST:
         return closed
 
-    def run(*inputs: Any) -> list[Any]:
+    def run(*inputs: object) -> list[Any]:
         domain = _Elements(idle)
         found = analyse(closed, domain, [(value, None) for value in inputs])
         for filled in domain.made if idle else ():
@@ -90,7 +90,7 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
                                  for aval in closed.in_avals))
 
 
-def _materialized(value: Any) -> Any:
+def _materialized(value: object) -> Any:
     return value.materialized() if isinstance(value, _Filled) else value
 
 
@@ -106,7 +106,7 @@ class _Elements(Domain[_Told]):
         self.made: list[_Filled] = []
         self.idle = idle
 
-    def constant(self, value: Any) -> _Told:
+    def constant(self, value: object) -> _Told:
         return value, as_integers(value)
 
     def equation(self, eqn: JaxprEqn, operands: list[_Told]) -> list[_Told]:

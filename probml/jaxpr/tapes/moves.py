@@ -171,7 +171,7 @@ def _places(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int], mappe
     return out, inside
 
 
-def _mode(mode: Any) -> str:
+def _mode(mode: object) -> str:
     name = getattr(mode, "name", None)
     if name not in (CLIP, DROP, PROMISED):
         raise Untold(f"indices of mode {mode}")
@@ -257,7 +257,7 @@ def _set(out: np.ndarray, where: tuple, values: np.ndarray) -> None:
     out[where] = values
 
 
-def _by_index(ins: Avals, outs: Avals, **_: Any) -> float:
+def _by_index(ins: Avals, outs: Avals, **_: object) -> float:
     """Seconds of a gather, or of a scatter of its last operand."""
     return 20 * CALL + PICKED * max(aval.size for aval in (ins[-1], outs[0]))
 

@@ -21,7 +21,7 @@ WORD, HALF = np.uint32, np.uint64(32)
 HASHED = 1e-7  # seconds a number
 
 
-def is_supported_key(dtype: Any) -> bool:
+def is_supported_key(dtype: object) -> bool:
     """Whether keys of this type are turned into random bits here."""
     return (jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and str(dtype) == "key<fry>"
             and jax.config.jax_threefry_partitionable)
@@ -87,7 +87,7 @@ def _seeded(seeds: np.ndarray) -> np.ndarray:
     return whole.astype(KEY) if whole.dtype.itemsize == 8 else whole.astype(WORD).astype(KEY)
 
 
-def _hashing(ins: Avals, outs: Avals, **_: Any) -> float:
+def _hashing(ins: Avals, outs: Avals, **_: object) -> float:
     return 120 * CALL + HASHED * sum(aval.size for aval in outs)
 
 

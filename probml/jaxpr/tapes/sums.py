@@ -105,7 +105,7 @@ def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable
     return ordered
 
 
-def _ordering(ins: Avals, outs: Avals, **_: Any) -> float:
+def _ordering(ins: Avals, outs: Avals, **_: object) -> float:
     return 10 * CALL + ORDERED * sum(aval.size for aval in ins)
 
 
@@ -159,7 +159,7 @@ def _decomposed(function: Callable, outs: Avals, x: np.ndarray) -> list[np.ndarr
         return [np.full(aval.shape, np.nan, aval.dtype) for aval in outs]
 
 
-def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: Any = None) -> Callable:
+def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: object = None) -> Callable:
     if subset_by_index is not None:
         raise Untold("some of the eigenvalues")
 
@@ -171,7 +171,7 @@ def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: Any = None) ->
 
 
 def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
-              subset_by_index: Any = None) -> Callable:
+              subset_by_index: object = None) -> Callable:
     if subset_by_index is not None:
         raise Untold("some of the singular values")
 
@@ -214,7 +214,7 @@ def _orthogonal(ins: Avals, outs: Avals, full_matrices: bool, pivoting: bool) ->
     return lambda x: list(np.linalg.qr(x))
 
 
-def _factorisation(ins: Avals, outs: Avals, **_: Any) -> float:
+def _factorisation(ins: Avals, outs: Avals, **_: object) -> float:
     size = ins[0].shape[-1]
     return 5 * CALL * (size + 1) + ins[0].size * (FACTORED + MULTIPLIED * size)
 

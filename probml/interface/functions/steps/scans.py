@@ -105,7 +105,7 @@ class _Scans(Messenger):
         carry, said = self._scan_results(loop, init, first, length, reverse, left)
         msg["value"] = ((length, None, carry), (PytreeTrace({}), said))
 
-    def _scan_results(self, loop: Loop, init: Any, first: Any, length: int, reverse: bool,
+    def _scan_results(self, loop: Loop, init: object, first: object, length: int, reverse: bool,
                       left: Summed) -> tuple[Any, Any]:
         """The last carry of a scan, and its stacked outputs."""
         init = jax.tree.map(jnp.asarray, init)
@@ -124,7 +124,7 @@ class _Scans(Messenger):
         return jax.tree.unflatten(tree, out)
 
 
-def scanned(loop: Loop, init: Any, xs: Any, length: int, reverse: bool,
+def scanned(loop: Loop, init: object, xs: object, length: int, reverse: bool,
             rows: Rows | None) -> Chain:
     """A scan, its sites integrated out.
 
