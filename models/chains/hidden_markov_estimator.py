@@ -343,7 +343,8 @@ class HiddenMarkov(ByName, OfEmissions):
     def predict(self, X, lengths=None):
         """The states 0 … k−1, shape (n_steps,), or a list of such: the most probable path, or with
         algorithm="map" step by step."""
-        return self.decode(X, lengths)[1]
+        steps, _, _, states = self._found(X, lengths, self.algorithm)
+        return steps.labelled(states, ["state"])
 
     def decode(self, X, lengths=None, algorithm=None):
         """(How good they are, the states as predict gives them) by `algorithm`, None that of the
@@ -354,16 +355,22 @@ class HiddenMarkov(ByName, OfEmissions):
             ModelError: another algorithm.
         """
         algorithm = self.algorithm if algorithm is None else algorithm
+        steps, data, padded, states = self._found(X, lengths, algorithm)
+        if padded is not None:
+            found = steps.back(padded)
+            good = sum(part.max(1).sum() for part in (found if steps.listed else [found]))
+        else:
+            good = np.sum(self.fit_.log_prob({**data, "z": self._hidden(states, steps)}))
+        return float(good), steps.labelled(states, ["state"])
+
+    def _found(self, X, lengths, algorithm):
+        """The sequences; their data; of "map" each step's probabilities, else None; the states."""
         hold("decode", algorithm=(algorithm, ALGORITHM))
         steps, data = self._asked(X, lengths)
         if algorithm == "map":
-            padded = self.fit_.predict_proba(data, "z")
-            found = steps.back(padded)
-            sure = sum(part.max(1).sum() for part in (found if steps.listed else [found]))
-            return float(sure), steps.labelled(np.asarray(padded).argmax(-1), ["state"])
-        path = self.fit_.decode(data, sites=["z"])["z"]
-        return (float(np.sum(self.fit_.log_prob({**data, "z": self._hidden(path, steps)}))),
-                steps.labelled(path, ["state"]))
+            padded = np.asarray(self.fit_.predict_proba(data, "z"))
+            return steps, data, padded, padded.argmax(-1)
+        return steps, data, None, self.fit_.decode(data, sites=["z"])["z"]
 
     def forecast(self, X, steps=1, lengths=None):
         """Means, or most probable symbols, of what comes next: (steps, d); of a Series or a

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from probml.numerics.process.shared_changes import uncollected
+
 
 def late(package: str, homes: Mapping[str, str], known: Iterable[str],
          hint: Callable[[str], str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -21,7 +23,8 @@ def late(package: str, homes: Mapping[str, str], known: Iterable[str],
 
     def find(name: str) -> Any:
         if name in homes:
-            found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            with uncollected():
+                found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
             setattr(sys.modules[package], name, found)  # asked once
             return found
         whole = f"{package}.{name}"
@@ -39,4 +42,5 @@ class LateModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._name), name)
+        with uncollected():
+            return getattr(importlib.import_module(self._name), name)

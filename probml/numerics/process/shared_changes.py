@@ -1,6 +1,7 @@
 """Changes of the whole process that last while somebody of ours is inside, and no longer."""
 
 import contextlib
+import gc
 import threading
 from collections.abc import Callable, Iterator
 
@@ -33,3 +34,16 @@ class SharedChange:
 
 def no_change() -> None:
     """Takes back nothing, where nothing was changed."""
+
+
+def _without_collector() -> Callable[[], object]:
+    if not gc.isenabled():
+        return no_change
+    gc.disable()
+    return gc.enable
+
+
+uncollected = SharedChange(_without_collector)
+"""Python's garbage collector is off within. A trace, and an import, make hundreds of thousands of
+small objects that live on: the collector would look at every object that there is, again and again,
+and find next to nothing."""

@@ -1,0 +1,63 @@
+"""Changes of the whole process last while somebody of ours is inside: here Python's collector."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from probml.numerics.compiling import jit
+from probml.numerics.process.shared_changes import uncollected
+
+
+@pytest.fixture
+def off():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def traced(seen):
+    def function(x):
+        seen.append(gc.isenabled())
+        return x + 1.0
+
+    return function
+
+
+def test_the_collector_is_off_in_a_trace_and_on_again_after_it():
+    seen = []
+    assert gc.isenabled() and jit(traced(seen))(np.ones(3)).sum() == 6.0
+    assert seen == [False] and gc.isenabled()
+
+
+def test_it_is_on_again_after_an_error():
+    with pytest.raises(ZeroDivisionError), uncollected():
+        assert not gc.isenabled() and 1 / 0
+    assert gc.isenabled()
+
+
+def test_the_last_thread_to_leave_turns_it_on_again():
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with uncollected():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait()
+    with uncollected():
+        pass
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
+
+
+def test_what_the_user_turned_off_stays_off(off):
+    with uncollected():
+        pass
+    jit(traced([]))(np.ones(3))
+    assert not gc.isenabled()
