@@ -10,7 +10,7 @@ import numpy as np
 from probml.assessment import reports
 from probml.comparison.contestants import Fitted, likelihood
 from probml.dataset.source import Source, naming, parts_of
-from probml.errors import DataError, ModelError, Refusal
+from probml.errors import DataError, ModelError, Refusal, present
 from probml.interface.fit import Fit
 
 HELD = ("its rows are read in batches, and this needs all of them at once: hold out some batches "
@@ -45,9 +45,8 @@ class InParts(Fitted):
     def _passed(self) -> tuple[int, int, float, int, frozenset[str]]:
         """Of all parts: rows, n, log likelihood, degrees of freedom, and the sites that are seen.
         """
-        assert self.source is not None
         rows, count, loglik, free, seen = 0, 0, 0.0, 0, frozenset[str]()
-        for part in parts_of(self.source):
+        for part in parts_of(present(self.source)):
             with naming(part):
                 held = reports.own_data(self.fit, part.rows, f"compare('{self.name}')")
             more, own = likelihood(self.fit, held)

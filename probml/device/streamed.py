@@ -18,7 +18,7 @@ from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, spars
 from probml.device.layout import bucket
 from probml.device.load import Room, located, packed, placed_values, used
 from probml.device.rows import Chunk, Known, Resident, Rows
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.numerics.outside import feeding
 from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import Plan
@@ -114,8 +114,7 @@ class Streamed(Rows):
 
     def ordered(self, key: jax.Array, epoch: int, rows: int) -> Any:
         """As Rows.ordered: the number of the epoch's first batch."""
-        assert self.mixed is not None
-        return np.int32(epoch) * self.mixed.count
+        return np.int32(epoch) * present(self.mixed).count
 
     def batch(self, order: Any, i: Any, size: int) -> Rows:
         return self._batches(size).batch(order + i)
@@ -189,8 +188,8 @@ class Cut:
             copies: how many parameter values the rows will be met with at once.
             alone: of parts that are cut by themselves, the largest into equal chunks.
         """
-        assert data.survey is not None
-        profile, sites, dtype = data.survey.profile, data.structure.sites, jnp.result_type(float)
+        survey, sites, dtype = present(data.survey), data.structure.sites, jnp.result_type(float)
+        profile = survey.profile
         kinds = Kinds(dtype, jnp.result_type(int))
         still = {name: found for name, found in profile.moments.items() if sites[name].time is None}
         centre, spread = located(plan, still, profile.weight)
@@ -217,7 +216,7 @@ class Cut:
             "float32", "float64"))}
         most = fitting_rows(plan, data.steps, copies)
         shape = _even_chunks(max(profile.sizes), most) if alone else _shape(
-            most, data.survey.rows if data.survey.chosen else profile.rows, max(data.numbers, 1))
+            most, survey.rows if survey.chosen else profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)),
                    placed_values(data, centre, spread))
 

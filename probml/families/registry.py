@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import AffineTransform
 
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.families import domains
 from probml.families.densities import accurate
 from probml.families.entry import NOTHING, Entry
@@ -75,8 +75,8 @@ def _location_scale(transformed: Any) -> LocationScale:
     """See location_scale.py; the support's own map, which comes last, is no affine one."""
     base = _base(transformed.base_dist)
     moments = entry(base).location_scale
-    assert moments is not None
-    loc, scale = (jnp.broadcast_to(leaf, transformed.base_dist.shape()) for leaf in moments(base))
+    loc, scale = (jnp.broadcast_to(leaf, transformed.base_dist.shape())
+                  for leaf in present(moments)(base))
     for step in transformed.transforms:
         if isinstance(step, AffineTransform):
             loc, scale = step.loc + step.scale * loc, jnp.abs(step.scale) * scale

@@ -72,7 +72,7 @@ class Cluster(Place):
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
-        assert held is not None and held.survey is not None
+        assert held.survey is not None
         if apart:
             raise Refusal(f"{problem}: rows on a cluster stay where they are, so none can be "
                           f"held out: leave held_out out, and ask fit.score of other rows")

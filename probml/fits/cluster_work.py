@@ -20,7 +20,7 @@ from probml.dataset.sources.parts import profile_source
 from probml.dataset.sources.profile import merged
 from probml.device.rows import Chunk
 from probml.device.streamed import Cut
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.language.language import Bound
 from probml.numerics.outside.sent import received_for_many
 from probml.structure.trace import trace
@@ -142,8 +142,7 @@ def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
             own = [_to_64_bit(value).sum(0)
                    for value in program(list(constants), jax.tree.leaves(chunks))]
             found = own if found is None else [a + b for a, b in zip(found, own, strict=True)]
-    assert found is not None
-    return found
+    return present(found)
 
 
 def added(*totals: list[np.ndarray]) -> list[np.ndarray]:

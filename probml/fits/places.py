@@ -61,7 +61,6 @@ class Here(Place):
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
-        assert held is not None
         if held.survey is None and reducible:
             yield condensed(held, plan, problem.weights, problem.start)
             return
@@ -111,7 +110,6 @@ class Devices(Place):
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
-        assert held is not None
         if plan.carried:
             raise Refusal(f"{problem} has numbers of rows, '{plan.carried[0]}', which a sampler "
                           f"moves on one device: leave where= out, or take integrate=\"all\"")

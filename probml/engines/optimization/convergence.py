@@ -5,7 +5,6 @@ Where EM's steps shrink so slowly that each gains less than the tolerance long b
 (of effects about 0 beside a level far from 0 by 1 part in 10⁶), L-BFGS goes on from there.
 """
 
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,15 +30,12 @@ from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import all_blocks
 
-if TYPE_CHECKING:
-    from probml.engines.map import MAP
-
 SHORT = 0.01  # nats that may be left at an end that is said to be the maximum
 STEPS = 10  # of the tolerance, that may be left as well
 LOOKED = 2**24  # rows times squared coordinates up to which it is examined where it lacks a prior
 
 
-def check_identifiability(engine: "OptimizerSettings | MAP", problem: Problem,
+def check_identifiability(engine: OptimizerSettings, problem: Problem,
                           outcome: Outcome) -> Outcome:
     """The end of a climb, with a finding where it is one of many maxima, or there is none.
 

@@ -3,7 +3,7 @@ and L-BFGS preconditioned by blocks of the curvature or by that of a sample of t
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,9 +39,6 @@ from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 from probml.plan.strands import strands
-
-if TYPE_CHECKING:
-    from probml.engines.map import MAP
 
 BLOCK = 50  # iterations a device call
 SAMPLE = 2**14  # rows whose curvature stands for that of many more
@@ -80,7 +77,7 @@ def is_smooth(plan: Plan) -> bool:
     return all(not s.entry.kinked and not s.factor for s in kinds)
 
 
-def by_lbfgs(engine: "OptimizerSettings | MAP", problem: Problem, params: Mapping,
+def by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
              judged: bool | None = None) -> Outcome:
     """By L-BFGS; where it ends is `judged` whatever the units, or is to be compared alone. None:
     judged where the user set no limit."""
@@ -145,7 +142,7 @@ def _is_maximum(top: Optimum) -> bool:
     return bool(0 <= promise <= enough and left <= TAKEN * promise)
 
 
-def optimum_of(engine: "OptimizerSettings | MAP", problem: Problem,
+def optimum_of(engine: OptimizerSettings, problem: Problem,
                u: Mapping[str, jax.Array]) -> Optimum:
     """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
     def run_lbfgs(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
@@ -169,7 +166,7 @@ def _by_name(like: Mapping, vector: np.ndarray) -> dict[str, np.ndarray]:
                                                                            strict=True)}
 
 
-def by_newton(engine: "OptimizerSettings | MAP", problem: Problem, params: Mapping) -> Outcome:
+def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
     u = flat(problem.plan, params, problem.known)
@@ -177,7 +174,7 @@ def by_newton(engine: "OptimizerSettings | MAP", problem: Problem, params: Mappi
         return _by_newton(engine, problem, u)
 
 
-def _by_newton(engine: "OptimizerSettings | MAP", problem: Problem, u: jax.Array) -> Outcome:
+def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
     many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
@@ -235,7 +232,7 @@ def height_of(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows
     return float(_lbfgs(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
 
 
-def in_blocks(engine: "OptimizerSettings | MAP", block: Callable, u: object,
+def in_blocks(engine: OptimizerSettings, block: Callable, u: object,
             beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
     """A climb in blocks of iterations: where it ended, its values and how.
 
@@ -336,7 +333,7 @@ def has_blocks(problem: Problem) -> bool:
     return held and is_smooth(plan) and not problem.known.centring and bool(strands(plan))
 
 
-def by_blocks(engine: "OptimizerSettings | MAP", problem: Problem, params: Mapping) -> Outcome:
+def by_blocks(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
     """By L-BFGS in such coordinates."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     number = np.concatenate([np.array(own) for _, own in strands(plan)])

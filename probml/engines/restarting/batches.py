@@ -95,7 +95,6 @@ def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Arr
     """Where a short run of an engine ends on some rows, drawn by chance; parameters on the
     device."""
     data, weights, plan = problem.data, problem.weights, problem.plan
-    assert data is not None
     size = max(BEGUN, BATCHES * batch_rows)
     if data.table.rows > size:
         data, weights = sample(data, weights, size, problem.seed)
@@ -121,7 +120,6 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
     Cost: a pass is the statistics of all rows, an update a batch, and the objective of all rows.
     """
     plan, rows, known = problem.plan, problem.rows, problem.known
-    assert rows is not None and known is not None
     static, key = (way, int(batch_rows)), random_key(problem.seed)
     history = [float(_objective(plan, way, point, known, rows)[0])]
     best, done_batches, statistics = (point, history[0]), np.asarray(0), None
