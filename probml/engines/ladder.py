@@ -3,6 +3,7 @@
 import ast
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 
 from probml.dataset.dataset import Data
 from probml.engines.conjugate.empirical_bayes import EmpiricalBayes
@@ -18,20 +19,25 @@ from probml.errors import ModelError, Refusal
 
 KINDS: tuple[type[Engine], ...] = (Exact, EM, Laplace, NUTS, MAP, SVI, VB, EmpiricalBayes)
 # from the first that is asked to the last; NUTS, which nobody asked for, takes more careful steps
-LADDER: tuple[Engine, ...] = (Exact(), EM(), Laplace(), MAP(), NUTS(target_accept=0.9))
+NUTS_BY_DEFAULT = NUTS(target_accept=0.9)
+LADDER: tuple[Engine, ...] = (Exact(), EM(), Laplace(), MAP(), NUTS_BY_DEFAULT)
 ON_REQUEST: tuple[Engine, ...] = (SVI(), VB())  # of EmpiricalBayes settings must be named
 
 
-def choose(data: Data) -> tuple[tuple[Engine, ...], dict[Engine, Refusal | str]]:
+def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...],
+                                                              dict[Engine, Refusal | str]]:
     """The engines that neither refuse nor are passed over where nobody names one, in the order in
     which they are asked, and the reasons of those that do: a refusal, or words.
 
+    Args:
+        seconds: the time limit of NUTS; None: no limit.
+
     Raises:
-        Refusal: all of them did.
+        Refusal: all of them did. ModelError: `seconds` is no positive number.
     """
     asked: dict[Engine, float] = {}
     reasons: dict[Engine, Refusal | str] = {}
-    for engine in LADDER:
+    for engine in (*LADDER[:-1], replace(NUTS_BY_DEFAULT, seconds=seconds)):
         why: Refusal | str | None = refusal(engine, data, asked=False)
         if why is None:
             problem = problem_of(engine, data, False)

@@ -240,6 +240,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
     begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
+    if _newton(begun)[1] > AWAY:  # as in units of 10⁻⁶, in which its climb does not move
+        begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
     why = _no_mode(begun)
     if why is None:
         found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
@@ -291,6 +293,10 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     # a ridge costs digits that float32 has not
     adrift = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
+        low = np.min(begun.frame.curvature)
+        if begun.climbed and low.dtype == np.float32 and abs(low) < curvature.TOLD[low.dtype]:
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, as far as float32 can "
+                          f"tell")
         return why
     history = np.asarray(begun.trail)
     history = history[np.isfinite(history)]
@@ -369,8 +375,6 @@ def _no_mode(begun: begin.Begin) -> Finding | None:
         return None
     worst = ("its curvature is not positive in every direction" if bool(begun.climbed)
              else "the optimisation did not converge")
-    if not jax.config.jax_enable_x64:
-        worst += ", in float32: jax.config.update('jax_enable_x64', True) resolves small ones"
     return Finding.of(Code.NO_MODE, problem=worst)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, tables
-from probml.dataset.checks import digits, prior_data_conflict
+from probml.dataset.checks import digits
 from probml.dataset.sources import parts
 from probml.device.few import Moments, by_cells, counted, moments, rows_with_moments
 from probml.device.load import load
@@ -48,6 +48,7 @@ from probml.language.language import Bound
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
+from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
 from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.plan import Plan
@@ -85,13 +86,16 @@ class Found(NamedTuple):
 
 def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
           start: Mapping[str, Any] | None, checkpoint: Checkpoint | None = None,
-          where: object = None) -> Found:
+          where: object = None, seconds: float | None = None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
+    if engine is not None and seconds is not None:
+        raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds "
+                                f"limits the NUTS of the default; write NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
-                                    place_of(where, data))
+                                    place_of(where, data), seconds)
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, run.outcome.noting(note), jax.device_get(run.known.given),
                  run.posterior, run.kept, note is not None, run.pattern, run.again)
@@ -100,8 +104,8 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
 def _inferred(
     model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
     start: Mapping[str, Any] | None, bar: Progress, checkpoint: Checkpoint | None,
-    place: Place
-) -> tuple[dataset.Data, "_Run", Finding | None]:
+    place: Place, seconds: float | None
+) -> tuple[dataset.Data, '_Run', Finding | None]:
     """The data as they were read, what an engine found, and why in double."""
     if model.whole and weights is not None:
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
@@ -115,16 +119,13 @@ def _inferred(
         if (why := refusal(engine, held)) is not None:
             raise advised(why, held)
         engine = _in_batches(engine, held)
-    asked, ladder = engine, choose(held)[0] if engine is None else (engine,)
+    asked, ladder = engine, choose(held, seconds)[0] if engine is None else (engine,)
     plan = planned(ladder[0].taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    prior_data_conflict.refuse_points(plan)
     takes = ladder[0].capabilities
-    if takes.uses_prior and takes.stated:
-        prior_data_conflict.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Run:
@@ -141,10 +142,7 @@ def _inferred(
         try:
             run, note = precise(attempt, lambda found: found.outcome, takes.uses_prior, short)
         except Refusal as why:
-            digits.refuse_vast(held)
             raise advised(why, held, type(ladder[0]).__name__) from None
-    if run.outcome.status is Status.COLLAPSED:
-        digits.refuse_vast(held)
     return held, run, note
 
 
@@ -225,9 +223,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
                                 asked, astray, seen)
-                outcome = check_precision(plan, (engine if plan.free else Exact()).run(problem),
-                                          known,
-                                          rows)
+                with one_thread(plan.largest_matrix):
+                    outcome = (engine if plan.free else Exact()).run(problem)
+                outcome = check_precision(plan, outcome, known, rows)
                 if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
                 if outcome.state.onward and (run := _further(

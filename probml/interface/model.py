@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+import jax
 import numpy as np
 from numpyro.primitives import Messenger
 
@@ -204,7 +205,8 @@ class Model(Bound):
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: Any = 0,
             start: Mapping[str, Any] | None = None,
-            checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: Any = None):
+            checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: Any = None,
+            seconds: float | None = None):
         """Infer everything that `data` does not show.
 
         Args:
@@ -231,6 +233,9 @@ class Model(Bound):
             where: several devices, a list such as jax.devices() or a jax.sharding.Mesh: rows lie
                 and are passed over there, parameters are the same everywhere. Of several processes
                 (jax.distributed.initialize) each passes its own rows, and all get the same Fit.
+            seconds: where no engine is named and NUTS is needed: it begins no iteration so many
+                seconds after its run began, and returns what was drawn by then; `Fit.status` says
+                so. None: no limit.
 
         Returns:
             Fit.
@@ -249,7 +254,7 @@ class Model(Bound):
         seed = whole_seed(seed, "fit")
         start = by_new_names(mapping(start, "fit(start)", "another fit's params"), self.renamed)
         start = {**begin, **site_values(read, start)}
-        found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where)
+        found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where, seconds)
         return Fit.of(read, found, columns, seed)
 
     def read(self, data: object) -> Bound:
@@ -371,7 +376,7 @@ class Model(Bound):
         value among draws of its posterior is uniform if model, data pattern and engine are right; a
         chi-square test says whether it is. Ranked are all elements of the parameters (of
         exchangeable states what does not depend on their numbers) and the log likelihood (Modrák et
-        al. 2023).
+        al. 2023). All of it is computed in double precision.
 
         Args:
             data: rows, of which the inputs and the pattern of the observed cells are used, and the
@@ -400,9 +405,10 @@ class Model(Bound):
         from probml.assessment import certificate
 
         self.check_context()
-        read, data, *_ = read_function(self, data)
-        return certificate.check(read, data, engine, simulations, whole_seed(seed, "check"),
-                                 rows=rows, steps=steps, simulator=simulator, progress=progress)
+        with jax.enable_x64(True):
+            read, data, *_ = read_function(self, data)
+            return certificate.check(read, data, engine, simulations, whole_seed(seed, "check"),
+                                     rows=rows, steps=steps, simulator=simulator, progress=progress)
 
     def explain(self, data: object = None, engines: Sequence[Engine] = ()):
         """How each site is treated with these data: roles, elimination order and cost, the update

@@ -8,7 +8,6 @@ quadrature a member has the nodes and their probabilities (factors/effects/at_no
 
 import functools
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +29,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.posteriors.posterior import Averaged, part, register
+from probml.posteriors.posterior import Posterior, part, register
 
 
 class Given(NamedTuple):
@@ -53,7 +52,7 @@ def _effects_at(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
     return effects.point_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
 
 
-class _Given(NamedTuple):
+class _Effects(NamedTuple):
     names: tuple[str, ...]
     point: dict[str, Any]
     moments: eliminated_effects.Moments
@@ -61,7 +60,7 @@ class _Given(NamedTuple):
 
 
 @register
-class Effects(_Given):
+class Effects(_Effects, Posterior):
     """Parameters at one point, and the effects of groups given them and the rows.
 
     Args:
@@ -69,9 +68,7 @@ class Effects(_Given):
         at: what they are drawn by.
     """
 
-    varies, exact = True, False
-    table = tables = chains = None
-    stats = worth = MappingProxyType({})
+    varies = True
 
     @property
     def partly(self) -> tuple[str, ...]:
@@ -83,9 +80,6 @@ class Effects(_Given):
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int):
         return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
-
-    def rows(self, n: int, seed: int):
-        return {}
 
     def spread(self, plan: Plan, known: Known, n: int):
         """In pairs about the mean, so that the average of what is affine is what it is there; of
@@ -125,11 +119,6 @@ class Effects(_Given):
         """Of effects of one member, as coefficients that are integrated out too; those of several
         members lie in no sum with others."""
         return eliminated_effects.ways(self._plan(plan), self.moments, names)
-
-    def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
-                 n: int):
-        values, _ = self.spread(fitted, known, n)
-        return Averaged({name: values[name] for name in params}, None, {}, True)
 
     def saved(self):
         leaves = jax.tree.leaves(self[1:])

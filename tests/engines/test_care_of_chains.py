@@ -184,6 +184,26 @@ def test_a_limit_of_seconds_bounds_the_whole_and_keeps_what_was_drawn():
     assert f"stopped after seconds=2, with {draws} of 1000000 draws a chain" in fit.status
 
 
+def few_rows(x, y=None):
+    a = sample("a", dist.Normal(0.0, 10.0))
+    b = sample("b", dist.Normal(0.0, 10.0))
+    sigma = sample("sigma", dist.HalfNormal(10.0))
+    with plate("n", len(x)):
+        sample("y", dist.Normal(a + b * x, sigma), obs=y)
+
+
+def test_the_default_stops_sampling_at_a_limit_and_says_so():
+    model, x = probml.model(few_rows)(), np.arange(4.0)
+    data = {"x": x, "y": 1 + 2 * x + np.array([0.5, -0.3, 0.2, -0.6])}
+    fit = model.fit(data, seconds=1e-3)
+    assert not fit.converged and "stopped after seconds=0.001" in fit.status
+    assert "seconds=0.001" in fit.engine
+    with pytest.raises(probml.ModelError, match=r"write NUTS\(seconds=1\)"):
+        model.fit(data, probml.MAP(), seconds=1)
+    with pytest.raises(probml.ModelError, match="seconds"):
+        model.fit(data, seconds=-1)
+
+
 def test_settings_of_care_are_checked():
     for wrong in ({"seconds": 0}, {"seconds": "1"}, {"seconds": True}, {"retries": -1},
                   {"retries": 1.5}):

@@ -13,6 +13,7 @@ if str(HERE) not in sys.path:
 import fifth_cases  # noqa: E402, F401
 import fourth_cases  # noqa: E402, F401
 import more_cases  # noqa: E402, F401
+import sixth_cases  # noqa: E402, F401
 import third_cases  # noqa: E402, F401
 
 import first_cases  # noqa: E402

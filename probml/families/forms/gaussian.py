@@ -10,6 +10,8 @@ from probml.families import domains
 from probml.families.form import Form, Natural, Prior
 from probml.numerics.small import diagonal
 
+STEP = 2.0**16  # of a probe: a quadratic's slope must change by more than its rounding, in any unit
+
 
 def solve(precision: jax.Array, right: jax.Array):
     """precision⁻¹ right for positive definite matrices (..., d, d), equilibrated first, so that
@@ -42,9 +44,8 @@ class Gaussian(Form):
     joint = scaled = True
 
     def points(self, c: jax.Array, event: int):
-        """c itself, and c moved along every axis that matters; a quadratic may be probed with long
-        steps."""
-        step = jnp.maximum(1.0, jnp.abs(c))
+        """c itself, and c moved along every axis that matters, by long steps."""
+        step = STEP * jnp.maximum(1.0, jnp.abs(c))
         if event == 0:
             return jnp.stack([c, c + step])
         d = c.shape[-1]
@@ -58,7 +59,7 @@ class Gaussian(Form):
             safe = jnp.where(precision > 0, precision, 1.0)
             return {"loc": c + jnp.where(precision > 0, gradient / safe, 0.0),
                     "precision": precision}
-        size = jnp.maximum(1.0, jnp.abs(c))
+        size = STEP * jnp.maximum(1.0, jnp.abs(c))
         precision = -jnp.moveaxis(gradients[1:] - gradient, 0, -2) / size[..., :, None]
         precision = 0.5 * (precision + jnp.swapaxes(precision, -1, -2))
         return {"loc": c + solve(precision, gradient), "precision": precision}
@@ -100,6 +101,3 @@ class GaussianPrior(Prior):
         if event == 0:
             return dist.Normal(natural["loc"], natural["precision"] ** -0.5)
         return dist.MultivariateNormal(natural["loc"], precision_matrix=natural["precision"])
-
-
-ENTRIES = ()

@@ -16,19 +16,11 @@ class Bernoulli(Likelihood):
 
     name = "Bernoulli"
     nominal = True
-    event = 0
     argument_event = {"probs": 0, "logits": 0}
     canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
 
-    def arguments(self, base: dist.Distribution):
-        return {"probs": base.probs} if isinstance(base,
-                                                   dist.BernoulliProbs) else {"logits": base.logits}
-
     def states(self, arguments: Arguments):
         return 2
-
-    def distribution(self, arguments: Arguments):
-        return dist.Bernoulli(**arguments)
 
     def probabilities(self, arguments: Arguments):
         """(..., c, 2) table of state probabilities."""

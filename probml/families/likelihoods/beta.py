@@ -16,13 +16,9 @@ class BetaLikelihood(Likelihood):
     concentration0, for 0 < x < 1."""
 
     name = "Beta"
-    event = 0
     argument_event = {"concentration1": 0, "concentration0": 0}
     terms = ("concentration1", "concentration0")
     checked = domains.OPEN_UNIT_INTERVAL
-
-    def distribution(self, arguments: Arguments):
-        return dist.Beta(**arguments)
 
     def natural(self, arguments: Arguments, centre: jax.Array | float):
         given = log_linear.floats(arguments)

@@ -17,13 +17,9 @@ class Exponential(Likelihood):
     draws none."""
 
     name = "Exponential"
-    event = 0
     checked = domains.NONNEGATIVE
     argument_event = {"rate": 0}
     canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
-
-    def distribution(self, arguments: Arguments):
-        return dist.Exponential(**arguments)
 
     def natural(self, arguments: Arguments, centre: jax.Array | float):
         rate = log_linear.floats(arguments)["rate"]

@@ -18,13 +18,9 @@ class Gamma(Likelihood):
     which has no closed form."""
 
     name = "Gamma"
-    event = 0
     argument_event = {"concentration": 0, "rate": 0}
     terms = ("concentration",)
     canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
-
-    def distribution(self, arguments: Arguments):
-        return dist.Gamma(**arguments)
 
     def natural(self, arguments: Arguments, centre: jax.Array | float):
         given = log_linear.floats(arguments)

@@ -18,9 +18,6 @@ class LogNormal(Normal):
     normal = scaling = False
     mean_of = None
 
-    def distribution(self, arguments: Arguments):
-        return dist.LogNormal(**arguments)
-
     def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         def statistics(x: jax.Array):
             log = jnp.log(x)
