@@ -111,7 +111,7 @@ def _from_numpy(what: str, value: object, rows: bool):
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "biuf":
         value = np.ma.filled(value.astype(np.result_type(value.dtype, np.float32)), np.nan)
     elif isinstance(value, np.ma.MaskedArray):
-        value = np.ma.filled(value.astype(object), None)
+        value = np.where(np.ma.getmaskarray(value), np.array(None), value.data.astype(object))
     try:
         a = np.asarray(value)
     except ValueError as error:
