@@ -24,6 +24,7 @@ from probml.engines.engine import (
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
+from probml.engines.optimization.identifiability import by_coordinate
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling import places
 from probml.engines.sampling.reliance import doubts, improper
@@ -188,7 +189,7 @@ class Laplace(Engine):
                 return found, _unlike(found, [])
         found = importance.weighted(densities, modes, self.draws, problem.seed,
                                     functools.partial(_values, plan, known))
-        heavy, power = importance.heavy_tail(densities, mode, problem.seed)
+        heavy, power = importance.heavy_tail(densities, _normal(mode), problem.seed)
         if heavy >= 0 and (power or found.reliable):
             return found, _heavy(density.owners(plan, known)[heavy], power)
         return found, None if found.reliable else _unlike(found, _entries(plan))
@@ -214,8 +215,7 @@ class Laplace(Engine):
         findings = doubts(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
-        owner = np.concatenate([np.full(spec.size, name in over)
-                                for name, spec in sorted(density.shapes(plan, known).items())])
+        owner = by_coordinate(plan, known, over.__contains__)
         loc = np.asarray(density.flat(plan, mode, known)).copy()
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)

@@ -7,10 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from probml.errors import present
-from probml.testing.case import ABSENT, PART, SEEN, SOFT, Case
-from probml.testing.families import KINDS, LOC, PRIORS, UNIT
-from probml.testing.recipe import (
+from random_models.case import ABSENT, PART, SEEN, SOFT, Case
+from random_models.families import KINDS, LOC, PRIORS, UNIT
+from random_models.recipe import (
     CHAINS,
     EFFECTS,
     INDEXES,
@@ -73,13 +72,12 @@ def _site(draw: st.DrawFn, name: str, before: list[dict], learn: bool,
     site |= _draw_layout(draw, parents, own.width, known)
     site |= _draw_terms(draw, site, before, known)
     names = [*own.arguments, *(EFFECTS[i] for i in INDEXES if i in site.get("adds", ()))]
-    if "takes" in site and present(own.takes)[1] == UNIT:
-        names.remove(present(own.takes)[0])
+    if "takes" in site and own.takes[1] == UNIT:
+        names.remove(own.takes[0])
     priors = set().union(*(PRIORS[where] for where in (*own.arguments.values(), "real")))
     chosen = draw(st.sampled_from(sorted(priors)))
     site |= _learnt(draw, names, chosen, learn)
-    learnt = not set(EFFECTS.values()).isdisjoint(site.get("learn", ()))
-    if learnt and draw(st.booleans()):
+    if set(EFFECTS.values()) & set(site.get("learn", ())) and draw(st.booleans()):
         site["spread"] = True
     return site
 
