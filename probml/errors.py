@@ -3,8 +3,9 @@
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
+T = TypeVar("T")
 LONG = 80  # characters of one value in a message
 
 
@@ -113,3 +114,9 @@ def shortly(value: object) -> str:
     """A value in a message, its beginning."""
     said = repr(value)
     return said if len(said) <= LONG else f"{said[:LONG]} …"
+
+
+def present(value: T | None) -> T:
+    """The value itself, of which its type alone does not say that it is there."""
+    assert value is not None
+    return value

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 
 from probml.assessment.intervals import from_simulated
 from probml.dataset import dataset
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, present
 from probml.queries.conditionals import conditional
 from probml.queries.fitted import Fitted
 
@@ -32,7 +32,7 @@ def bands(fit: Fitted, held: dataset.Data, sites: Sequence[str], probability: fl
             found = None
         if isinstance(found, dist.Normal | dist.MultivariateNormal):
             shape = (held.table.rows, *fit.structure.sites[name].along(held.steps))
-            time = fit.structure.sites[name].time
+            time = present(fit.structure.sites[name].time)
             inner = (*shape[: 1 + time], *shape[2 + time :])
             mean, scale = (np.moveaxis(np.reshape(leaf, (inner[0], shape[1 + time], *inner[1:])),
                                        1, 1 + time)

@@ -20,6 +20,7 @@ from probml.assessment import refits
 from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
+from probml.dataset.dataset import Data
 from probml.device import load
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
@@ -142,8 +143,8 @@ def _fault(levels: np.ndarray) -> str:
 
 def check(
     model: Bound,
-    data: Any = None,
-    engine: Any = None,
+    data: object = None,
+    engine: object = None,
     simulations: int = 200,
     seed: int = 0,
     *,
@@ -268,8 +269,9 @@ def _levels(
     return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
 
 
-def _certificate(model, engine, how, held, levels, effective, failures, predictive, exchange,
-                 simulator) -> Certificate:
+def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: Any,
+                 effective: Any, failures: Any, predictive: object, exchange: Any,
+                 simulator: Any) -> Certificate:
     from scipy.stats import chisquare
 
     n = len(levels)

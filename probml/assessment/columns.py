@@ -33,7 +33,7 @@ def along(structure: Structure, columns: Mapping[str, tuple],
                   if site.rows and (name in site.inputs or name == site.name
                                     and _cells(site, len(names)))
                   for p in structure.parameters if _fits(structure, p, site.name, len(names))]
-    for name, names in reversed(labels.items()):
+    for name, names in reversed(list(labels.items())):
         site = structure.sites.get(name)
         if site is not None and site.states == len(names):
             asked += [(p, child, name) for child in structure.children[name]
@@ -95,7 +95,7 @@ def _touching(structure: Structure, parameter: str, child: str, name: str) -> ja
             moved[name] = (jnp.full_like(env[name], i) if name in structure.sites else
                            jnp.where(jnp.arange(count) == i, env[name], 0))
 
-        def arguments(value):
+        def arguments(value: jax.Array):
             out = evaluate(program, *({**moved, parameter: value}[other] for other in takes))
             if name == child:
                 out = [_by_column(site.layout(leaf, site.traits.argument_event[key]),

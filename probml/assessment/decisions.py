@@ -28,7 +28,7 @@ class Thresholds(NamedTuple):
     high: float
 
 
-def decide(probabilities: Any, loss: Any = None, reject: float | None = None,
+def decide(probabilities: object, loss: object = None, reject: float | None = None,
            labels: Sequence | None = None) -> np.ndarray:
     """The Bayes action of every row; of actions equally good the first.
 
@@ -65,7 +65,7 @@ def decide(probabilities: Any, loss: Any = None, reject: float | None = None,
     return actions if names is None else named(actions, names)
 
 
-def thresholds(loss: Any = None, reject: float | None = None) -> Thresholds:
+def thresholds(loss: object = None, reject: float | None = None) -> Thresholds:
     """Where a binary problem changes its action, as a function of p = p(state 1).
 
         act = (l₀₁ − l₀₀) / ((l₀₁ − l₀₀) + (l₁₀ − l₁₁)),   l = loss[truth, action]
@@ -107,7 +107,7 @@ def thresholds(loss: Any = None, reject: float | None = None) -> Thresholds:
 # Reading
 
 
-def distribution(probabilities: Any, verb: str) -> np.ndarray:
+def distribution(probabilities: object, verb: str) -> np.ndarray:
     """(..., k) probabilities as float64, checked, with a sum of one."""
     try:
         p = np.asarray(probabilities, float)
@@ -191,7 +191,7 @@ def named(codes: np.ndarray, names: Sequence) -> np.ndarray:
     return np.fromiter([*names, None], object, len(names) + 1)[codes]
 
 
-def _real(value: Any) -> bool:
+def _real(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(
         np.isfinite(value)
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from probml.assessment.columns import along
 from probml.dataset.coding.indices import bounds, together
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.queries.fitted import Fitted
 from probml.structure import indices
 from probml.structure.structure import Structure
@@ -100,7 +100,7 @@ class Dimensions:
         """Of an input."""
         dims = self._name_axes(name, self.held.table.inputs[name].shape[1:])
         if name in self.structure.timed:
-            dims[0] = self._name("step", ("plate", "step"), self.held.steps)
+            dims[0] = self._name("step", ("plate", "step"), present(self.held.steps))
         self._along_columns(name, dims)
         return (self.rows, *dims)
 
@@ -147,8 +147,8 @@ def _derived(structure: Structure,
         for axis, standing in enumerate(indices.parameter_axes(structure.programs, structure.sites,
                                                                  name)[0]):
             size = structure.named[name].shape[axis]
-            told = {tuple(_shifted(found[own], shift, size)) for *own, shift in standing
-                    for own in [tuple(own)] if own in found}
+            told = {tuple(_shifted(found[name, at], shift, size)) for name, at, shift in standing
+                    if (name, at) in found}
             if len(told) == 1:
                 out[name, axis] = told.pop()
     return out

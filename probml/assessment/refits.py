@@ -13,10 +13,10 @@ import numpy as np
 
 from probml.dataset import dataset
 from probml.device import load
-from probml.device.rows import Known
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.progress import Progress, in_threads
-from probml.errors import DataError, ModelError, Refusal
+from probml.errors import DataError, ModelError, Refusal, present
 from probml.evidence.passes import log_evidence
 from probml.fits import fitting
 from probml.numerics.compile_effort import ONCE
@@ -56,7 +56,7 @@ def all_of(
     judged, failures = {}, {}
 
     @in_same_precision
-    def refit_one(i):
+    def refit_one(i: int):
         try:
             judged[i] = _fitted(engine, replace(problems[i], seed=seed + i), at[i], draws)
         except (ModelError, DataError) as error:
@@ -82,7 +82,7 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
         raise Refusal(f"{type(engine).__name__} gives a point estimate, and check needs a "
                       f"posterior: choose another engine with engine=; explain(data) lists them")
     values = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
-              for name, value in found.chains.items()} if found.stats else jax.device_get(
+              for name, value in present(found.chains).items()} if found.stats else jax.device_get(
                   found.draw(plan, known, draws, problem.seed))
     return _with_log_likelihoods(problem, values, truth, bool(found.stats))
 
@@ -106,5 +106,5 @@ def _with_log_likelihoods(problem: Problem, values: Mapping, truth: Mapping,
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows) -> jax.Array:
+def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows: Rows) -> jax.Array:
     return jax.lax.map(lambda params: log_evidence(plan, params, known, rows), draws)

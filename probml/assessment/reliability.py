@@ -97,7 +97,7 @@ class Calibration:
 
 
 def calibration(
-    truth: Any, probabilities: Any, labels: Sequence | None = None, *, bins: int = 10,
+    truth: object, probabilities: object, labels: Sequence | None = None, *, bins: int = 10,
     strategy: str = "uniform"
 ) -> Calibration:
     """Evaluate probabilities against the true labels, on rows that were not fitted.
@@ -140,7 +140,7 @@ def calibration(
                        curves, strategy)
 
 
-def compute_calibration(fit: Fitted, data: Any, site: str | None, plug_in: bool, bins: int,
+def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bool, bins: int,
                         strategy: str) -> Calibration:
     """See Fit.calibration."""
     held = fit._read(data)
@@ -168,7 +168,7 @@ def compute_calibration(fit: Fitted, data: Any, site: str | None, plug_in: bool,
     return calibration(truth, p, fit.labels(name), bins=bins, strategy=strategy)
 
 
-def _seen(truth: Any, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarray]:
+def _seen(truth: object, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarray]:
     """(codes (n,), probabilities (n, k)) of the rows, or steps, whose truth is known."""
     truth = np.asarray(truth, object)
     if truth.shape != p.shape[:-1]:

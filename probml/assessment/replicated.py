@@ -11,9 +11,9 @@ Source: Gelman, Meng & Stern (1996), "Posterior predictive assessment of model f
 discrepancies".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,8 @@ FEWEST = 20  # tables, below which nothing can be said
 CELLS, STATES = 8, 12  # of a site that are told
 WIDE = 2  # ranges of a series: a wider central 95% of replicated levels says nothing of it
 BINS = 20  # of a picture
-STATISTICS = {"mean": np.nanmean, "sd": np.nanstd, "minimum": np.nanmin, "maximum": np.nanmax}
+STATISTICS: dict[str, Callable[..., Any]] = {
+    "mean": np.nanmean, "sd": np.nanstd, "minimum": np.nanmin, "maximum": np.nanmax}
 
 
 class Statistic(NamedTuple):

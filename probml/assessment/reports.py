@@ -15,7 +15,7 @@ from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.engines.engine import short_name
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, present
 from probml.fits.standard_errors import WORDS, Widths
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
@@ -55,9 +55,9 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
         for index in np.ndindex(value.shape):
             label = dimensions.entry(name, index, entries)
             records.append({"parameter": label} | {c: v[index] for c, v in columns.items()})
-    columns = sorted(dict.fromkeys(column for record in records for column in record),
-                     key="note".__eq__)  # behind the numbers
-    table = Estimates(records, columns=columns or ["parameter", "value"])
+    order = sorted(dict.fromkeys(column for record in records for column in record),
+                   key="note".__eq__)  # behind the numbers
+    table = Estimates(records, columns=order or ["parameter", "value"])
     out = table.set_index("parameter")
     if "note" in out:
         out["note"] = out["note"].fillna("")
@@ -77,7 +77,7 @@ class Estimates(pd.DataFrame):
     def _constructor(self) -> type:
         return Estimates
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         lacks = isinstance(key, str) and key == "value" and key not in self.columns
         return super().__getitem__("mean" if lacks and "mean" in self.columns else key)
 
@@ -116,8 +116,8 @@ def _ways(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
     names = {*fit.point, *fit.belief.partly}
     if fit.belief.exact:
         mixed = {name: unit for name, unit in fit.units.items() if not unit.is_elementwise}
-        mixed = {*mixed, *(other for unit in mixed.values() for other in unit.others)}
-        names &= {*mixed, *asked}
+        others = {other for unit in mixed.values() for other in unit.others}
+        names &= {*mixed, *others, *asked}
     if not (fit.belief.varies and names):
         return {}
     return ways_in_units(fit.units, fit.belief.root(fit._plan, fit._known(), names))
@@ -222,7 +222,7 @@ def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarr
     )
 
 
-def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
+def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
     """The data as they are read, by default those that were fitted.
 
     Raises:
@@ -232,7 +232,7 @@ def own_data(fit: Fitted, data: Any, verb: str) -> dataset.Data:
     if data is None and fit.data is None:
         raise ModelError(f"{verb}: this Fit of {short_name(fit.engine)} does not store its data: "
                          f"pass the fitted data as a mapping or table")
-    held = fit.data if data is None else fit._read(data)
+    held = present(fit.data) if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
         raise ModelError(f"{verb}: every cell of the data is missing; expected the rows that model "
@@ -272,7 +272,7 @@ class _Groups(NamedTuple):
                                                "warnings": list(map(str, fit.warnings))})
 
 
-def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
+def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
              along: Callable[[Mapping], Mapping] = lambda draws: {}):
     """See Fit.to_arviz; `along` as in summary."""
     if fit.learnt is not None:
@@ -284,7 +284,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
     seen = [name for name in held.table.columns if held.table.columns[name].likelihood is None]
     _check_entries(fit, held, seen, draws)
     names = dimensions.Dimensions(fit, held)
-    group = _Groups(fit, names)
+    group: Any = _Groups(fit, names)
     latents = row_latents(fit, draws) if data is None else {}
     inside, more = row_values(fit, held, draws, latents) | latents, along(draws)
     posterior = {**draws, **outside.chains(fit, draws), **inside, **more}

@@ -1,8 +1,9 @@
 """What lies inside rows at draws of what lies outside: unseen numbers, and what is computed."""
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,12 @@ import numpy as np
 
 from probml.dataset import dataset
 from probml.device import layout, load
+from probml.errors import present
 from probml.queries import asking, queries, row_draws
 from probml.queries.fitted import Fitted
 
 
-def at_draws(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray]) -> tuple[
+def at_draws(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> tuple[
     dataset.Data, dict[str, jax.Array], tuple[int, int]
 ]:
     """The data with all discrete sites outside rows for given; the draws of what is unknown,
@@ -35,11 +37,11 @@ def row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarr
     draw: site → (chains, draws, n, *cells)."""
     lead = next(iter(draws.values())).shape[:2]
 
-    def flat(values):
+    def flat(values: Mapping[str, Any]):
         return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
                 for name, value in values.items()}
 
-    inside = fit.belief.inside if fit.belief.chains is not None else {}
+    inside = getattr(fit.belief, "inside", {})
     found = row_draws.within(fit, flat(draws), flat(inside), 0)
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
@@ -66,15 +68,15 @@ def row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
     held, flat, lead = at_draws(fit, held, draws)
     plan = held.plan(tuple(names))
     order = layout.order(held, plan)
-    rows, known = load.load(held, plan, keep=order, params=fit.point)
-    made = queries.row_values(plan, tuple(names), flat, known, rows)
+    rows, own = load.load(held, plan, keep=order, params=fit.point)
+    made = queries.row_values(plan, tuple(names), flat, own, rows)
     out = {}
     for name in names:
         values, time = np.asarray(made[name]), plan.structure.named[name].time
         values = np.stack([asking.back(held, order, value, name) for value in values])
         # behind the last step that shows anything nothing was asked
         if time is not None and held.lengths is not None:
-            dead = np.arange(held.steps) >= held.lengths[:, None]
+            dead = np.arange(present(held.steps)) >= held.lengths[:, None]
             np.moveaxis(values, 2 + time, 2)[:, dead] = np.nan
         out[name] = values.reshape(*lead, *values.shape[1:])
     return out

@@ -61,7 +61,7 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
     return held._replace(table=replace(held.table, columns=columns)), False
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -127,7 +127,7 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     return {name: np.asarray(value) for name, value in drawn.items()}
 
 
-def _other(held: dataset.Data, plan: Plan, simulator: Any) -> Structure:
+def _other(held: dataset.Data, plan: Plan, simulator: object) -> Structure:
     """The structure of another model that makes the rows.
 
     Raises:

@@ -54,7 +54,7 @@ def log_likelihood(fit: Fitted, inputs: Mapping[str, Any],
 
 @functools.partial(jit, static_argnums=0)
 def _logs(model: Bound, inputs: Mapping, draws: Mapping):
-    def log_densities_at(values):
+    def log_densities_at(values: Mapping[str, Any]):
         found = model.generative.elements(model.bound, inputs, values)
         return {name: element.log for name, element in found.items()}
 

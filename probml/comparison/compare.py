@@ -30,10 +30,10 @@ FOLDS = ("elpd_kfold", "se_kfold", "kfold_diff", "se_kfold_diff")
 
 def compare(
     fits: Mapping[str, Any],
-    data: Any = None,
+    data: object = None,
     *,
     target: str | None = None,
-    folds: Any = None,
+    folds: object = None,
     engines: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> "pd.DataFrame":
@@ -175,7 +175,7 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -
     return table
 
 
-def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, Fitted]:
+def _contestants(fits: object, data: object, engines: Mapping[str, Any]) -> dict[str, Fitted]:
     if not isinstance(fits, Mapping) or not fits:
         got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
         raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got '

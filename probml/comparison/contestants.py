@@ -14,6 +14,7 @@ from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import mapping, refit
 from probml.dataset import dataset
 from probml.device import load
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Status, short_name
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, passes
@@ -169,11 +170,11 @@ class Density(Fitted):
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def loglik_of(plan: Plan, params: Mapping, known, rows) -> jax.Array:
+def loglik_of(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     return passes.log_evidence(plan, params, known, rows)
 
 
-def freedom(plan: Plan, known) -> int:
+def freedom(plan: Plan, known: Known) -> int:
     """Unbounded coordinates of the parameters on which rows, or discrete sites outside them, or
     effects of groups, depend."""
     sites, structure = plan.structure.sites, plan.structure

@@ -101,7 +101,7 @@ class _Estimator:
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
         from sklearn.base import clone
 
-        def at(index):
+        def at(index: np.ndarray):
             return self.rows.iloc[index] if hasattr(self.rows, "iloc") else self.rows[index]
 
         what = type(self.estimator).__name__
@@ -122,7 +122,7 @@ class _Estimator:
 
 
 def predictions(
-    fits: Mapping[str, Any], data: Any, target: str, folds: Any, engines: Mapping[str, Any],
+    fits: Mapping[str, Any], data: object, target: str, folds: object, engines: Mapping[str, Any],
     seed: int
 ) -> "pd.DataFrame":
     """See probml.compare, `target`."""
@@ -170,7 +170,7 @@ def predictions(
     return table
 
 
-def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: Any, discrete: bool,
+def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: object, discrete: bool,
             seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Training and test rows of every fold: rows without the target are never test rows."""
     if folds is None or isinstance(folds, int | np.integer) or hasattr(folds, "split"):
@@ -184,7 +184,7 @@ def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: Any
 # Who is compared
 
 
-def _contestants(fits: Any, data: Any, target: str,
+def _contestants(fits: object, data: object, target: str,
                  engines: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
     if not isinstance(fits, Mapping) or not fits:
         raise ModelError(f'compare(fits): expected a mapping name → Fit or estimator, got '
@@ -209,8 +209,8 @@ def _contestants(fits: Any, data: Any, target: str,
     return out, truth
 
 
-def _contestant(name: str, given: Any, rows: Any, target: str, truth: np.ndarray,
-                engine: Any) -> Any:
+def _contestant(name: str, given: object, rows: object, target: str, truth: np.ndarray,
+                engine: object) -> Any:
     if isinstance(given, Fit):
         if given.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare the Fit before "
@@ -238,7 +238,7 @@ def _contestant(name: str, given: Any, rows: Any, target: str, truth: np.ndarray
     return _Estimator(name, given, _columns(rows, target, name), truth)
 
 
-def _unseen(value: Any) -> bool:
+def _unseen(value: object) -> bool:
     return value is None or value != value
 
 

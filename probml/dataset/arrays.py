@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -43,17 +44,17 @@ class Raw:
 class Labelled(np.ndarray):
     """Codes beside the labels that they stand for, as an array that was read already."""
 
-    labels: tuple = ()
+    labels: tuple | None = ()
     categorical = Categories.FOUND
 
     @classmethod
-    def of(cls, codes, labels, categorical):
+    def of(cls, codes: np.ndarray, labels: tuple | None, categorical: Categories):
         out = np.asarray(codes).view(cls)
         out.labels, out.categorical = labels, categorical
         return out
 
 
-def as_raw(what, value, rows):
+def as_raw(what: str, value: object, rows: bool):
     """Whatever the user gave as an array; rows: it must have a row axis, not empty."""
     if isinstance(value, Labelled) and value.labels:
         return Raw(np.asarray(value).astype(np.int32), value.labels, value.categorical)
@@ -74,7 +75,7 @@ def as_raw(what, value, rows):
     return raw
 
 
-def _from_library(what, value, rows):
+def _from_library(what: str, value: Any, rows: bool):
     """A value as an array, read by the rules of the library it comes from."""
     module = type(value).__module__.partition(".")[0]
     if module == "pyarrow" and hasattr(value, "schema"):  # several columns as one array
@@ -85,7 +86,7 @@ def _from_library(what, value, rows):
     return (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
 
 
-def _from_pandas(what, value, rows):
+def _from_pandas(what: str, value: Any, rows: bool):
     import pandas as pd
 
     if isinstance(value, pd.Index | pd.api.extensions.ExtensionArray):
@@ -106,11 +107,11 @@ def _from_pandas(what, value, rows):
     return _from_numpy(what, value.to_numpy() if hasattr(value, "to_numpy") else value, rows)
 
 
-def _from_numpy(what, value, rows):
+def _from_numpy(what: str, value: object, rows: bool):
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "biuf":
-        value = value.astype(np.result_type(value.dtype, np.float32)).filled(np.nan)
+        value = np.ma.filled(value.astype(np.result_type(value.dtype, np.float32)), np.nan)
     elif isinstance(value, np.ma.MaskedArray):
-        value = np.where(np.ma.getmaskarray(value), None, value.data.astype(object))
+        value = np.where(np.ma.getmaskarray(value), np.array(None), value.data.astype(object))
     try:
         a = np.asarray(value)
     except ValueError as error:
@@ -130,7 +131,7 @@ def _from_numpy(what, value, rows):
                     f"first{how}")
 
 
-def _from_objects(what, a, rows):
+def _from_objects(what: str, a: np.ndarray, rows: bool):
     flat = a.ravel()
     if Decimal in set(map(type, flat.tolist())):  # whose signalling NaN no comparison takes
         flat = np.array([np.nan if isinstance(v, Decimal) and v.is_nan() else v
@@ -156,7 +157,7 @@ def _from_objects(what, a, rows):
          f"Convert the {odd[0].__name__} first.")
 
 
-def coded(a, hidden):
+def coded(a: np.ndarray, hidden: np.ndarray):
     """Values as codes into their sorted distinct labels, numbers before text."""
     seen = a[~hidden].tolist()
     labels = sorted(set(seen), key=lambda v: (isinstance(v, str), v))
@@ -167,11 +168,12 @@ def coded(a, hidden):
     return Raw(codes, tuple(str(v) if isinstance(v, str) else v for v in labels))
 
 
-def deny(bad, what, values, must, rows=True, hint=UNSEEN):
+def deny(bad: np.ndarray, what: str, values: "np.ndarray | Raw | None", must: str,
+         rows: bool = True, hint: str = UNSEEN):
     """Refuse the first bad cell: which it is, what it must be, what it holds."""
     if bad.any():
         i = tuple(int(j) for j in np.unravel_index(np.argmax(bad), bad.shape))
-        got = ("a missing cell" if values is None else values.labels[values.values[i]]
+        got = ("a missing cell" if values is None else (values.labels or ())[values.values[i]]
                if isinstance(values, Raw) else values[i])
         got = (got.tolist() if isinstance(got, np.ndarray) else shortly(str(got))
                if isinstance(got, str) and values is not None else got)

@@ -123,7 +123,7 @@ class Data(NamedTuple):
     def pattern(self) -> dict[str, str]:
         """Site → seen, part, torn (some vector of it is seen in part), likelihood or carried."""
 
-        def state(column):
+        def state(column: tables.Column):
             if column.likelihood is not None:
                 return "likelihood"
             if column.carried is not None:
@@ -223,7 +223,7 @@ class Data(NamedTuple):
         table, sites = self.table, self.structure.sites
         at = begins[:, None] + np.arange(steps)
 
-        def cut(array, axis):
+        def cut(array: np.ndarray, axis: int | None) -> np.ndarray:
             return array[rows] if axis is None else np.moveaxis(
                 np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis
             )
@@ -241,7 +241,7 @@ class Data(NamedTuple):
         """Some of the rows, in this order, as often as they stand there; of a slice, nothing is
         copied."""
 
-        def at(array):
+        def at(array: Any) -> Any:
             return None if array is None else array[index]
 
         columns = {name: column.mapped(at) for name, column in self.table.columns.items()}

@@ -60,7 +60,7 @@ class Column(NamedTuple):
         return ", ".join(map(written, self.labels)) + f", … ({self.distinct} values)" * (more > 0)
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """A value as it is shown: numbers with five significant digits."""
     if value is None:
         return ""
@@ -119,7 +119,7 @@ def _together(data: Sequence) -> np.ndarray:
         return np.asarray(data, object)
 
 
-def column_of(name: str, values: Any) -> Column:
+def column_of(name: str, values: object) -> Column:
     """One column: a pandas Series or an array (n,)."""
     import pandas as pd
 
@@ -157,7 +157,7 @@ def column_of(name: str, values: Any) -> Column:
                   distinct=len(order), middle=most, example=str(example), **common)
 
 
-def _day(value: Any) -> str:
+def _day(value: object) -> str:
     """A date without a time of day where that is midnight."""
     text = str(value)
     return text.removesuffix(" 00:00:00")

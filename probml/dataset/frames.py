@@ -14,7 +14,7 @@ from probml.errors import DataError, listed
 OURS = ("pandas", "pyarrow")  # read as they are
 
 
-def to_pandas(data: Any) -> Any:
+def to_pandas(data: object) -> Any:
     """A table or a column of another library (Polars, Modin, cuDF, …) as pandas, a lazy one of
     Polars read; anything else unchanged."""
     if not _foreign(data):
@@ -39,7 +39,7 @@ def as_pandas(data: Any) -> Any:
     return data.to_pandas() if arrow else to_pandas(data)
 
 
-def _foreign(data: Any) -> bool:
+def _foreign(data: object) -> bool:
     """Whether data are of a library that only narwhals can tell."""
     if data is None or isinstance(data, Mapping | Sequence | np.ndarray | str):
         return False
@@ -96,7 +96,7 @@ def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
                         backend=nw.get_native_namespace(frame)).to_native()
 
 
-def native(answer: Any, given: Any) -> Any:
+def native(answer: Any, given: object) -> Any:
     """An answer whose tables and columns are pandas' with those of the library that the rows came
     from; also inside lists, tuples and mappings. Dates have the type that they had."""
     if isinstance(given, list | tuple):
@@ -125,7 +125,7 @@ def native(answer: Any, given: Any) -> Any:
           if column.dtype.kind == "M" and name in kinds)).to_native()
 
 
-def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, Any]:
+def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, np.ndarray]:
     """Columns in the order of a table, then what it had none of."""
     return {**{name: flat[name] if name in flat else stay[name] for name in own}, **flat}
 
@@ -143,7 +143,7 @@ def _filled_column(column: Any, filled: np.ndarray) -> np.ndarray:
     return np.where(seen, column.to_numpy(float, na_value=np.nan), filled)
 
 
-def shortest(values: Any) -> np.ndarray:
+def shortest(values: object) -> np.ndarray:
     """Numbers of float32 as the doubles that their shortest decimals name, 0.3 for
     0.30000001192092896, as a table is to show them; all else as it is."""
     values = np.asarray(values)
@@ -171,7 +171,7 @@ def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return out
 
 
-def check_order(data: Any) -> None:
+def check_order(data: object) -> None:
     """
     Raises:
         DataError: columns of a mapping that are pandas' have the same index in another order, which
@@ -192,7 +192,7 @@ def check_order(data: Any) -> None:
                             f"{one}.loc[{name}.index], or without an index, {name}.to_numpy()")
 
 
-def check_once(data: Any) -> None:
+def check_once(data: object) -> None:
     """
     Raises:
         DataError: a table has two columns of one name.
@@ -206,12 +206,12 @@ def check_once(data: Any) -> None:
                         f"table.loc[:, ~table.columns.duplicated()] keeps the first of each")
 
 
-def is_far(data: Any) -> bool:
+def is_far(data: object) -> bool:
     """Whether data are a table that lies elsewhere, as Dask's: its length is work."""
     return type(data).__module__.partition(".")[0] in ("dask", "dask_expr")
 
 
-def is_table(data: Any) -> bool:
+def is_table(data: object) -> bool:
     """Whether data are a table of some library, with columns by name."""
     kind = type(data)  # asking a lazy table itself would make it read
     return not isinstance(data, Mapping) and hasattr(kind, "columns") and hasattr(kind, "shape")
@@ -225,7 +225,7 @@ def names_of(table: Any) -> list:
 # Columns that travel as one array, {"x": table[["a", "b"]]}
 
 
-def columns_of(data: Any) -> dict[str, tuple[str, ...]]:
+def columns_of(data: object) -> dict[str, tuple[str, ...]]:
     """Name → the names of the columns of what is given for it as a table."""
     if not isinstance(data, Mapping):
         return {}
@@ -256,7 +256,7 @@ def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
 # The names of a table's columns beside those of a model
 
 
-def closest_name(name: Any, own: Iterable[str]) -> str | None:
+def closest_name(name: object, own: Iterable[str]) -> str | None:
     """The own name closest to a mistyped one, upper and lower case alike; None where none is
     close."""
     small = {each.lower(): each for each in own}

@@ -25,11 +25,11 @@ class Places(NamedTuple):
         """The most rows that belong to one."""
         return int(self.place.max()) + 1 if len(self.place) else 1
 
-    def gathered(self, array: Any) -> np.ndarray:
+    def gathered(self, array: object) -> np.ndarray:
         """(n, places, ...) → (m, ...), in the order of the table."""
         return np.asarray(array)[self.row, self.place]
 
-    def spread(self, what: str, column: Any, rows: int, width: int, unseen: bool) -> Any:
+    def spread(self, what: str, column: object, rows: int, width: int, unseen: bool) -> Any:
         """A column (m, ...) → (rows, width, ...).
 
         Args:
@@ -71,7 +71,7 @@ def _labelled(codes: np.ndarray, raw: Raw) -> Any:
     return np.array([*raw.labels, None], object)[codes]
 
 
-def keys_of(what: str, column: Any) -> tuple[list[Any], np.ndarray]:
+def keys_of(what: str, column: object) -> tuple[list[Any], np.ndarray]:
     """The different values of a column that is an index, in order, and which of them every row has.
 
     Raises:
@@ -90,7 +90,7 @@ def keys_of(what: str, column: Any) -> tuple[list[Any], np.ndarray]:
     return values.tolist(), codes
 
 
-def positions(what: str, column: Any, rows: Mapping[Any, int], other: str) -> Places:
+def positions(what: str, column: object, rows: Mapping[Any, int], other: str) -> Places:
     """The places of a table's rows beside those of the other, in the order in which they come.
 
     Args:

@@ -100,7 +100,7 @@ def _frequency(index: Any) -> Any:
     return type(index)(index, freq="infer").freq
 
 
-def labels_of(table: Any) -> tuple[Any, Labels | None]:
+def labels_of(table: object) -> tuple[Any, Labels | None]:
     """A pandas table without its one column of dates, a column as it is, and the labels of its
     rows; an array has none."""
     if isinstance(table, pd.Series):

@@ -56,7 +56,7 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
     return out
 
 
-def of_column(value: Any) -> Any:
+def of_column(value: object) -> Any:
     """A column of Arrow with lists of unequal lengths as sequences; all else as it is."""
     return (arrow_values.sequences(value) if arrow_values.holds_lists(value)
             and arrow_values.uneven(value) else value)
@@ -99,7 +99,7 @@ class Labelled(NamedTuple):
         return found[0] if self.alone else found
 
 
-def labelled(structure: Structure, data: Any) -> dict[str, Labelled]:
+def labelled(structure: Structure, data: object) -> dict[str, Labelled]:
     """The labels of sequences that were given as tables, one each, by the name of their site."""
     out = {}
     for name, value in data.items() if isinstance(data, Mapping) else ():
@@ -113,7 +113,7 @@ def labelled(structure: Structure, data: Any) -> dict[str, Labelled]:
     return out
 
 
-def _is_single_sequence(structure: Structure, name: str, value: Any) -> bool:
+def _is_single_sequence(structure: Structure, name: str, value: object) -> bool:
     """Whether a value is one sequence as a Series or a table, whose rows are its steps."""
     if isinstance(value, list | tuple | np.ndarray):
         return False

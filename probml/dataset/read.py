@@ -29,7 +29,7 @@ ZERO = ("{kind} has no density at 0. Replace zeros from rounding by half the rou
 
 def read(
     model: Bound,
-    data: Any,
+    data: object,
     labels: Mapping[str, tuple] | None = None,
     rows: int | None = None,
     shapes: Mapping | None = None,
@@ -83,7 +83,7 @@ class _Input(NamedTuple):
     padding: np.ndarray | None
 
 
-def _columns(known: Any) -> Any:
+def _columns(known: object) -> Any:
     """The names that a table or a mapping has."""
     return getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
 
@@ -129,7 +129,7 @@ def _read_input(model: Bound, known: Any, name: str, rows: int | None, shapes: M
                   else np.arange(raw.values.shape[1]) >= lengths[:, None])
 
 
-def _check_computed(model: Bound, structure: Structure, known: Any) -> None:
+def _check_computed(model: Bound, structure: Structure, known: object) -> None:
     computed = next((name for name in structure.deterministics if name in _columns(known)), None)
     if computed is not None:
         raise errors.DataError(
@@ -168,7 +168,7 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
                 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
         words = f"an integer in 0 … {most}, its {site.traits.limit}"
 
-        def valid(values):
+        def valid(values: np.ndarray):
             return values <= most
 
     elif domain.checkable and (site.states is None or domain.ragged) and site.event == ():
@@ -177,7 +177,7 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
             lambda end: np.asarray(site.layout(jnp.asarray(end), 0)).reshape(site.cells)
         ) if site.rows else domain
 
-        def valid(values):
+        def valid(values: np.ndarray):
             return held.contains(site.valued(values))
 
     zero = ZERO.format(kind=site.kind) if site.rows and words == "positive" else arrays.UNSEEN

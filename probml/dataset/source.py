@@ -106,7 +106,7 @@ def _empty(rows: Any) -> bool:
     return frames.is_table(rows) and not frames.is_far(rows) and rows.shape[0] == 0
 
 
-def _is_empty(column: Any) -> bool:
+def _is_empty(column: object) -> bool:
     shape = getattr(column, "shape", None)
     if shape is not None:
         return tuple(shape[:1]) == (0,)

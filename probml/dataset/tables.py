@@ -10,11 +10,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from probml.dataset import frames
-from probml.dataset.arrays import NUMBERS, UNSEEN, as_raw, deny
+from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow_values
 from probml.errors import DataError, listed
@@ -81,17 +82,9 @@ class Table:
     index: object | None  # the index of a DataFrame
 
 
-def read(
-    data,
-    expected: Mapping[str, Expected],
-    inputs: Sequence[str] = (),
-    labels: Mapping = {},
-    *,
-    model: str,
-    rows: int | None = None,
-    codes: Mapping[str, np.ndarray] = {},
-    asked: bool = False,
-) -> Table:
+def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] = (),
+         labels: Mapping = {}, *, model: str, rows: int | None = None,
+         codes: Mapping[str, np.ndarray] = {}, asked: bool = False) -> Table:
     """The user's data as NumPy columns, checked against what the model expects.
 
     Args: data, a mapping name -> array, a DataFrame, a pyarrow Table or None; labels, those of an
@@ -129,7 +122,7 @@ def read(
     return Table(n, columns, given, values, kept, index)
 
 
-def read_weights(weights, rows: int, all_rows: bool = True) -> np.ndarray | None:
+def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarray | None:
     """Row weights as float64 (n,), finite, not negative, of all rows not all zero; None stays
     None."""
     if weights is None:
@@ -159,7 +152,7 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
     return np.fromiter(labels, object, len(labels))[codes]
 
 
-def _items(data, expected, inputs, model):
+def _items(data: Any, expected: Mapping[str, Expected], inputs: Sequence[str], model: str):
     """(name -> value, is it a table, its index, its rows)."""
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "pyarrow") and hasattr(data, "columns") and hasattr(data, "shape"):
@@ -178,7 +171,8 @@ def _items(data, expected, inputs, model):
                     f"Table, got {type(data).__name__}: pass {some}{{{known}{rest}}}.{file}")
 
 
-def _agreed(counts, rows, height, known, model):
+def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known: list[str],
+            model: str):
     """The one number of rows."""
     if rows is not None and rows < 1 or height == 0:
         raise DataError(f"{model}: the data is empty: expected at least 1 row, got 0.")
@@ -194,14 +188,14 @@ def _agreed(counts, rows, height, known, model):
     return n or 1
 
 
-def _likely(e, raw):
+def _likely(e: Expected, raw: Raw):
     """Is this likelihood evidence, float (n, states) on a scalar finite discrete site?"""
     v = raw.values
     return (e.rows and e.states is not None and e.cells == () and raw.labels is None
             and v.dtype.kind == "f" and v.shape[1:] == (e.states,))
 
 
-def _shaped(e, raw):
+def _shaped(e: Expected, raw: Raw):
     shape = raw.values.shape
     behind = shape[1:] if e.rows else shape
     if behind == e.cells or _likely(e, raw):
@@ -235,7 +229,7 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
     )
 
 
-def _site(e, raw, known, asked):
+def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
     """(Column or None where nothing is seen, labels or None)."""
     what = f"'{e.name}'"
     if _likely(e, raw):
@@ -259,7 +253,7 @@ def _site(e, raw, known, asked):
     return _checked(e, codes, ~hidden if hidden.any() else None), own
 
 
-def _finite(what, raw, rows):
+def _finite(what: str, raw: Raw, rows: bool):
     """(numbers with 0 in unseen cells, seen or None), all finite; categories that are numbers are
     read as such."""
     a = raw.values
@@ -276,7 +270,7 @@ def _finite(what, raw, rows):
     return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
 
 
-def _read_as(text):
+def _read_as(text: Any):
     """What to do about text in the place of a number."""
     for said, instead in ((text, "pandas.to_numeric(column)"),
                           (text.replace(",", "."), "pandas.read_csv(..., decimal=',')")):
@@ -287,7 +281,7 @@ def _read_as(text):
     return UNSEEN
 
 
-def _complete(what, raw):
+def _complete(what: str, raw: Raw):
     a, seen = _finite(what, raw, True)
     if seen is not None:
         deny(~seen, what, None, "complete",
@@ -296,7 +290,7 @@ def _complete(what, raw):
     return a
 
 
-def _floats(e, a, seen):
+def _floats(e: Expected, a: np.ndarray, seen: np.ndarray | None):
     """Floats, with the mean of their column (else of all) in unseen cells; `a` is a copy where
     there are any."""
     a = np.asarray(a, np.float64 if a.dtype.kind != "f" else None, order="C")
@@ -309,7 +303,7 @@ def _floats(e, a, seen):
     return a
 
 
-def _read_integers(e, a):
+def _read_integers(e: Expected, a: np.ndarray):
     """States 0..states-1, or counts, as integers."""
     a = a.view(np.uint8) if a.dtype.kind == "b" else a
     high = LARGEST_COUNT if e.states is None else e.states - 1
@@ -322,7 +316,7 @@ def _read_integers(e, a):
     return out if out.max(initial=0) >= 2**31 else np.asarray(out, np.int32)
 
 
-def _checked(e, values, seen):
+def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):
     """The column, its seen values inside the support; None where nothing is seen."""
     if seen is not None and not seen.any():
         return None
@@ -333,13 +327,11 @@ def _checked(e, values, seen):
     if e.valid is not None:
         with np.errstate(all="ignore"):
             ok = np.asarray(e.valid(values))
-        batch, look = values.shape[: values.ndim - e.event], seen
+        batch, look = values.shape[: values.ndim - e.event], True if seen is None else seen
         # one answer per event: judge those seen whole
         if ok.shape != values.shape and ok.size == np.prod(batch, dtype=int):
-            ok, look = (ok.reshape(batch),
-                        None if seen is None else seen.all(tuple(range(len(batch), values.ndim))))
-        bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape)
-        bad = bad if look is None else bad & look
+            ok, look = ok.reshape(batch), np.all(look, tuple(range(len(batch), np.ndim(look))))
+        bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape) & look
         hint = e.zero if bad.any() and not values[bad].any() else UNSEEN
         deny(bad, f"'{e.name}'", values + e.low if e.low else values, e.support, e.rows, hint)
     whole = None if seen is None or not e.event else seen.reshape(
@@ -349,7 +341,7 @@ def _checked(e, values, seen):
                   torn=whole is not None and bool((whole.any(-1) & ~whole.all(-1)).any()))
 
 
-def _likelihood(what, raw):
+def _likelihood(what: str, raw: Raw):
     w, nan = raw.values, np.isnan(raw.values)
     unseen = nan.all(1)
     bad = (nan.any(1) & ~unseen) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)

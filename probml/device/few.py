@@ -139,7 +139,7 @@ def by_cells(data: Data, told: Members, weights: np.ndarray | None,
         return None
     w = np.ones(len(owner)) if weights is None else np.asarray(weights, float)[live]
 
-    def total(x):
+    def total(x: np.ndarray):
         return np.bincount(owner, w * x, count)
 
     weight = np.bincount(owner, w, count)

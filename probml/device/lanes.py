@@ -14,6 +14,7 @@ from probml.dataset.moments import Moments
 from probml.dataset.sources.sequences import along_steps
 from probml.device.layout import bucket
 from probml.device.rows import Chunk, Steps
+from probml.errors import present
 from probml.families.marginal_normal import Unseen, locate
 from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import CHUNK, Plan
@@ -49,7 +50,7 @@ def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
     return int(np.clip(CHUNK // width, enough, 8192))
 
 
-def sparse(plan: Plan, params: Mapping[str, Any]) -> bool:
+def sparse(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
     """Whether, in float32, some move of a hidden chain is so improbable that states lost on the way
     matter: see chains.py.
 
@@ -94,14 +95,14 @@ class Lanes:
         self.data, self.plan, self.weight, self.index, self.shape = data, plan, weight, index, shape
         self.kinds, self.place, self.most = kinds, place, most
         host = jax.default_backend() == "cpu"
-        lanes, steps = (LANES if host else SPREAD), data.steps
+        lanes, steps = (LANES if host else SPREAD), present(data.steps)
         self.wide = wide
         self.chained = tuple(n for group in plan.latents if plan.timed(group)
                              for n in group.sites)
         cut = (bool(plan.chains or self.chained) and not self.wide
                and steps >= (LONG if host else 2 * LANES) and 4 * shape[1] <= lanes)
-        most = 1 << (steps // BLOCK).bit_length()
-        self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), most) if cut else 1
+        cuts = 1 << (steps // BLOCK).bit_length()
+        self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), cuts) if cut else 1
         self.length = -(-(span or bucket(steps)) // self.blocks)
         self.roomy = span is not None
         self.parallel = not host
@@ -184,7 +185,7 @@ class Lanes:
 
     def _alive(self) -> jax.Array | None:
         """The steps that count; None: all."""
-        steps, n = self.data.steps, self.data.table.rows
+        steps, n = present(self.data.steps), self.data.table.rows
         lengths = self.data.lengths if self.data.lengths is not None else np.full(n, steps)
         if self.length * self.blocks == steps and self.data.lengths is None and not self.roomy:
             return None
@@ -204,14 +205,16 @@ class Lanes:
             centre[name], spread = located_along(site, along_steps(self.data, name, weight))
             spreads[name] = placed(spread, self.kinds.real)
         cells = self.data.table.columns[name].values.shape[1:]
-        return centre[name].reshape(cells[: site.time] + cells[site.time + 1 :])
+        at = present(site.time)
+        return centre[name].reshape(cells[:at] + cells[at + 1 :])
 
     def _unseen(self, name: str, seen: np.ndarray) -> Unseen:
-        site, n, steps = self.data.structure.sites[name], self.data.table.rows, self.data.steps
-        flat = np.moveaxis(seen, 1 + site.time, 1).reshape(n * steps, math.prod(site.lattice),
-                                                           *site.event)
+        site, n = self.data.structure.sites[name], self.data.table.rows
+        steps = present(self.data.steps)
+        flat = np.moveaxis(seen, 1 + present(site.time), 1).reshape(
+            n * steps, math.prod(site.lattice), *site.event)
         found = locate(flat, False, self.most)
-        return Unseen(*(leaf if leaf is None else self._flat(leaf, n, steps) for leaf in found))
+        return jax.tree.map(lambda leaf: self._flat(leaf, n, steps), found)
 
     def _flat(self, leaf: np.ndarray, n: int, steps: int) -> jax.Array:
         """(rows · steps, ...) → (chunks, N, ...)."""

@@ -8,11 +8,13 @@ again, at weight 0.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from probml.dataset.dataset import Data
+from probml.errors import present
 from probml.families.marginal_normal import MORE, Tiles
 from probml.plan.plan import Plan
 
@@ -23,7 +25,7 @@ LARGEST = 64  # rows of a tile
 class Layout(NamedTuple):
     """Which row stands at each place."""
 
-    index: np.ndarray  # (places,)
+    index: np.ndarray  # type: ignore[assignment] # not the tuple's method; (places,)
     own: np.ndarray  # (places,) bool; False: the row stands elsewhere, here it fills up a tile
     tiles: Tiles | None = None
 
@@ -34,7 +36,8 @@ def order(data: Data, plan: Plan) -> np.ndarray | None:
     torn = [data.table.columns[name] for name in plan.partially_observed if name not in plan.steps]
     if not torn:
         return None
-    return np.argsort(sum((~c.seen).reshape(len(c.seen), -1).sum(1) for c in torn), kind="stable")
+    masks = [present(c.seen) for c in torn]
+    return np.argsort(sum((~seen).reshape(len(seen), -1).sum(1) for seen in masks), kind="stable")
 
 
 def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout | None:
@@ -55,7 +58,7 @@ def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -
     alone = len(partial) == 1 and math.prod(sites[partial[0]].lattice) == 1
     if not whole or rows < FEW or not alone or plan.steps or plan.carried:
         return Layout(plain, np.ones(rows, bool))
-    seen = data.table.columns[plan.partially_observed[0]].seen.reshape(rows, -1)
+    seen = present(data.table.columns[plan.partially_observed[0]].seen).reshape(rows, -1)
     # rows that share one program have its tiles
     several = round(bucket(rows) / plan.chunk_rows(copies)) > 1
     return tiled(seen, several) or Layout(plain, np.ones(rows, bool))
@@ -103,7 +106,7 @@ def _tiles(lengths: np.ndarray, unseen: np.ndarray, d: int) -> list[int]:
     chosen, limit = {}, LARGEST
     for m in np.unique(unseen[unseen > 0]):
         allowed = [2**i for i in range(limit.bit_length())]
-        limit = min(allowed, key=lambda size, m=m: cost(lengths[unseen == m], size, int(m), d))
+        limit = min(allowed, key=partial(cost, lengths[unseen == m], m=int(m), d=d))
         chosen[int(m)] = limit
     tiles = [limit]
     for m in range(int(unseen.max()) - 1, -1, -1):

@@ -15,6 +15,7 @@ from probml.dataset.moments import Moments
 from probml.device.lanes import Kinds, Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Resident
+from probml.errors import present
 from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import Plan
@@ -123,7 +124,7 @@ def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Cal
         site = sites[name]
         shape = (math.prod(site.lattice), *site.event)
         if name in plan.centred:
-            centre[name], weight = rounded(mean.reshape(shape)), total
+            centre[name], weight = rounded(mean.reshape(shape)), np.asarray(total)
         if name in plan.centred or scattered(plan, name):
             found = np.sqrt(square / np.maximum(weight, np.finfo(float).tiny))
             spread[name] = place(found.reshape(shape if name in centre else shape[:1]), dtype)
@@ -133,7 +134,7 @@ def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Cal
 def scattered(plan: Plan, name: str) -> bool:
     """Whether a row-wise site's spread is asked for: what a collapsed scale is judged against."""
     site = plan.structure.sites[name]
-    return (name in plan.rowwise and bool(site.traits.scatter) and site.family.event == 0
+    return (name in plan.rowwise and bool(site.traits.scatter) and site.traits.event == 0
             and name not in plan.carried)
 
 
@@ -158,7 +159,7 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
 
-    def cut(array, kind=None, shift=None):
+    def cut(array: np.ndarray, kind: np.dtype | None = None, shift: np.ndarray | None = None):
         array = array if index is None else array[index]
         out = aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
         if shift is None:
@@ -206,11 +207,11 @@ def _codes(columns: list[tables.Column]) -> np.ndarray:
     """The states of scalar columns, (rows, columns); −1 where unseen."""
     out = np.empty((len(columns[0].values), len(columns)), np.int32)
     for i, column in enumerate(columns):
-        out[:, i] = np.where(column.seen, column.values, -1).reshape(-1)
+        out[:, i] = np.where(present(column.seen), column.values, -1).reshape(-1)
     return out
 
 
-def unload(array: Any, rows: int, order: np.ndarray | None) -> np.ndarray:
+def unload(array: object, rows: int, order: np.ndarray | None) -> np.ndarray:
     """(chunks, b, ...) of loaded rows → (rows, ...), padding dropped, in the user's order."""
     flat = np.asarray(array)
     flat = flat.reshape(-1, *flat.shape[2:])[:rows]

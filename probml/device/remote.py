@@ -37,11 +37,11 @@ class Remote(Rows):
     def first(self) -> Chunk:
         return self.example
 
-    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
         raise Refusal("rows on a cluster have no fixed order, which this needs: pass rows in "
                       "memory", ("EM", "MAP"))
 
-    def accumulate(self, function: Callable, *along: Any) -> tuple[Any, Any]:
+    def accumulate(self, function: Callable, *along: object) -> tuple[Any, Any]:
         """As Rows.accumulate, of functions that say nothing of a chunk; sums are made in double."""
         said: list[Any] = []
 

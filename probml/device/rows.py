@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.errors import present
 from probml.families.marginal_normal import Unseen
 
 
@@ -64,6 +65,11 @@ class Chunk(NamedTuple):
     # sites with numbers that a sampler moves: which cells these are, and their coordinates
     carried: dict[str, "Coordinates"] = {}
 
+    @property
+    def along(self) -> Steps:
+        """The steps of rows that have chains."""
+        return present(self.steps)
+
     def revalued(self, values: dict[str, jax.Array]) -> "Chunk":
         """With other values of some sites of the rows, (b, *cells), which their steps see too."""
         steps = self.steps
@@ -90,7 +96,7 @@ def merged(chunks: Chunk) -> Chunk:
     if steps is None:
         return whole
 
-    def merge_lanes(leaf):
+    def merge_lanes(leaf: jax.Array):
         leaf = leaf.reshape(len(leaf), steps.length, -1, *leaf.shape[2:])
         return leaf.swapaxes(0, 1).reshape(-1, *leaf.shape[3:])
 
@@ -105,7 +111,7 @@ def picked(rows: Chunk, index: jax.Array) -> Chunk:
     if steps is None:
         return whole
 
-    def pick_lanes(leaf):
+    def pick_lanes(leaf: jax.Array):
         leaf = leaf.reshape(steps.length, -1, steps.blocks, *leaf.shape[1:])[:, index]
         return leaf.reshape(-1, *leaf.shape[3:])
 
@@ -126,6 +132,7 @@ class Rows(ABC):
         lanes: how many members of `vmap_copies` are worked on at once, each on a device of its own.
     """
 
+    stacked: Chunk  # all chunks, of rows that are held
     held: bool = True
     joint: bool = False
     lanes: int = 1
@@ -185,9 +192,9 @@ class Rows(ABC):
         zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                             jax.eval_shape(function, *first)[0])
 
-        def step(carry, *parts):
+        def step(carry: tuple, *parts: Any):
             more, said = function(*parts)
-            return compensated(*carry, more), said
+            return compensated(carry[0], carry[1], more), said
 
         (total, _), said = self.fold(step, (zero, zero), *along)
         return total, said
@@ -254,7 +261,7 @@ class Rows(ABC):
         """
         index = jnp.atleast_2d(jnp.asarray(index))
 
-        def step(carry, chunk):
+        def step(carry: tuple, chunk: Chunk):
             found, number = carry
             own = index // self.size == number
             here = jax.vmap(lambda at: picked(chunk, at))(index % self.size)

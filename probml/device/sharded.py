@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Chunk, Known, Resident, Stacked
+from probml.device.rows import Chunk, Known, Resident, Rows, Stacked
 from probml.device.streamed import Cut
 from probml.numerics.outside.meshes import ALONG, AXIS, EACH, cut
 from probml.plan.plan import Plan
@@ -30,27 +30,27 @@ class Sharded(Stacked):
     several = True
     joint = True
 
-    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
         """As Rows.fold: one chunk after another, wherever it lies."""
         return Resident(self.stacked).fold(step, init, *along)
 
-    def accumulate(self, function: Callable, *along: Any) -> tuple[Any, Any]:
+    def accumulate(self, function: Callable, *along: object) -> tuple[Any, Any]:
         """As Rows.accumulate: all devices at once, and one sum over them.
 
         The order of additions is another than on one device, within which and over which sums are
         compensated: totals agree to some units of rounding.
         """
-        def own(stacked: Chunk, *along: Any) -> tuple[Any, Any]:
+        def own(stacked: Chunk, *along: object) -> tuple[Any, Any]:
             total, said = Resident(stacked).accumulate(function, *along)
             return jax.lax.psum(total, AXIS), said
 
         return self._on_every_device(own, (EACH, ALONG), *along)
 
-    def map(self, question: Callable, *along: Any) -> Any:
+    def map(self, question: Callable, *along: object) -> Any:
         return self._on_every_device(
             lambda stacked, *along: Resident(stacked).map(question, *along), ALONG, *along)
 
-    def _on_every_device(self, own: Callable, out: Any, *along: Any) -> Any:
+    def _on_every_device(self, own: Callable, out: object, *along: object) -> Any:
         """own(chunks of a device, ...) on every device."""
         # a program of its own: what the function reads of traces outside becomes its arguments
         program = jax.jit(jax.shard_map(
@@ -75,10 +75,10 @@ class Repeated(Resident):
     mesh: Mesh
 
     @property
-    def lanes(self) -> int:
+    def lanes(self) -> int:  # type: ignore[override] # of others a number of their class
         return self.mesh.size
 
-    def vmap_copies(self, function: Callable, *copies: Any) -> Any:
+    def vmap_copies(self, function: Callable, *copies: object) -> Any:
         """As Rows.vmap_copies; the last copy is repeated until every device has as many."""
         count, devices = len(jax.tree.leaves(copies)[0]), self.mesh.size
         if count == 1:
@@ -86,7 +86,7 @@ class Repeated(Resident):
         each = -(-count // devices)
         index = np.minimum(np.arange(each * devices), count - 1)
 
-        def own(*copies: Any) -> Any:
+        def own(*copies: object) -> Any:
             if each > 1:
                 return jax.vmap(function)(*copies)
             found = function(*jax.tree.map(lambda leaf: leaf[0], copies))
@@ -102,12 +102,12 @@ class Repeated(Resident):
 jax.tree_util.register_dataclass(Repeated, data_fields=["stacked"], meta_fields=["mesh"])
 
 
-def repeated(rows: Resident, mesh: Mesh) -> Repeated:
+def repeated(rows: Rows, mesh: Mesh) -> Repeated:
     """Rows of this process on each of the devices of a mesh."""
     return Repeated(jax.device_put(rows.stacked, NamedSharding(mesh, EACH)), mesh)
 
 
-def spread(rows: Resident, mesh: Mesh) -> Sharded:
+def spread(rows: Rows, mesh: Mesh) -> Sharded:
     """Rows of this process over the devices of a mesh, whose number divides that of the chunks."""
     return Sharded(jax.tree.map(functools.partial(cut, mesh), rows.stacked),
                    np.asarray(rows.weight), mesh)

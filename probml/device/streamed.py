@@ -17,7 +17,7 @@ from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, spars
 from probml.device.layout import bucket
 from probml.device.load import located, packed, placed_values, used
 from probml.device.rows import Chunk, Known, Resident, Rows
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.numerics.outside import feeding
 from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import Plan
@@ -76,14 +76,14 @@ class Streamed(Rows):
         """Numbers that a pass brings."""
         return int(self.count) * sum(math.prod(leaf.shape) for leaf in self.leaves)
 
-    def _chunk_at(self, i: Any) -> Resident:
+    def _chunk_at(self, i: object) -> Resident:
         return Resident(feeding.chunk(self.number, i, self._specs))
 
-    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
         """As Rows.fold, of steps that say nothing: there is no room for something of each chunk."""
         silence: list[Any] = []  # the tree of nothing
 
-        def turn(i: Any, carry: Any) -> Any:
+        def turn(i: jax.Array, carry: object) -> Any:
             carry, said = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
                                                  carry)
             silence.append(said)
@@ -93,19 +93,18 @@ class Streamed(Rows):
         _refuse(along)
         return jax.lax.fori_loop(0, self.count, turn, init), silence[-1]
 
-    def walk(self, step: Callable, init: Any, size: int, key: jax.Array, epoch: Any) -> Any:
+    def walk(self, step: Callable, init: object, size: int, key: jax.Array, epoch: object) -> Any:
         """As Rows.walk, in the order of the mixed rows."""
         mixed = self._batches(size)
 
-        def turn(i: Any, carry: Any) -> Any:
+        def turn(i: object, carry: object) -> Any:
             return step(carry, mixed.batch(epoch * mixed.count + i))
 
         return jax.lax.fori_loop(0, mixed.count, turn, init)
 
     def ordered(self, key: jax.Array, epoch: int, rows: int) -> Any:
         """As Rows.ordered: the number of the epoch's first batch."""
-        assert self.mixed is not None
-        return np.int32(epoch) * self.mixed.count
+        return np.int32(epoch) * present(self.mixed).count
 
     def batch(self, order: Any, i: Any, size: int) -> Rows:
         return self._batches(size).batch(order + i)
@@ -122,7 +121,7 @@ class Streamed(Rows):
         return self.mixed
 
 
-def _refuse(kept: Any) -> None:
+def _refuse(kept: object) -> None:
     if jax.tree.leaves(kept):
         raise Refusal("results for each row are not stored for rows that are read in batches: pass "
                       "them in memory")
@@ -142,7 +141,7 @@ class Mixed:
         """Rows of a batch."""
         return jax.tree.unflatten(self.form, self.leaves).weights.shape[1]
 
-    def batch(self, i: Any) -> Resident:
+    def batch(self, i: object) -> Resident:
         """The i-th since the first epoch began."""
         return Resident(feeding.chunk(self.number, i, jax.tree.unflatten(self.form, self.leaves)))
 
@@ -178,8 +177,8 @@ class Cut:
             copies: how many parameter values the rows will be met with at once.
             alone: of parts that are cut by themselves, the largest into equal chunks.
         """
-        assert data.survey is not None
-        profile, sites, dtype = data.survey.profile, data.structure.sites, jnp.result_type(float)
+        survey, sites, dtype = present(data.survey), data.structure.sites, jnp.result_type(float)
+        profile = survey.profile
         kinds = Kinds(dtype, jnp.result_type(int))
         still = {name: found for name, found in profile.moments.items() if sites[name].time is None}
         centre, spread = located(plan, still, profile.weight)
@@ -204,7 +203,7 @@ class Cut:
             "float32", "float64"))}
         most = fitting_rows(plan, data.steps, copies)
         shape = _even_chunks(max(profile.sizes), most) if alone else _shape(
-            most, data.survey.rows if data.survey.chosen else profile.rows, max(data.numbers, 1))
+            most, survey.rows if survey.chosen else profile.rows, max(data.numbers, 1))
         return cls(Reader(data), shape, pack, data.taken(np.arange(1)),
                    placed_values(data, centre, spread))
 

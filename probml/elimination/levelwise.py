@@ -245,7 +245,7 @@ def _upwards(schedule: _Schedule, logs: Sequence[jax.Array],
         waiting.append([capped(jnp.concatenate(flat, 1).T)] if flat else [])
     pools: dict[int, jax.Array] = {}
 
-    def fill(number):
+    def fill(number: int):
         pools[number] = jnp.concatenate(waiting[number]) if len(waiting[number]) > 1 else waiting[
             number
         ][0]

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from probml.errors import present
+
 TRIES = 50  # random orders at the most
 STEPS = 2_000_000  # pairs of neighbours that all tries together may look at, about two seconds
 NONE = (math.inf, math.inf)
@@ -47,8 +49,7 @@ def best_order(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
     names, wanted = sorted(near), sorted(set(eliminate))
     spent = [0]
     first = _greedy(near, sizes, wanted, lambda fill, entries, v: (fill, entries, v), NONE, spent)
-    assert first is not None, "no order is worse than no bound"
-    best, value, edges = first
+    best, value, edges = present(first)  # no order is worse than no bound
     if not edges:
         return best
     place = {name: i for i, name in enumerate(names)}  # whole numbers are faster than names
@@ -80,8 +81,7 @@ def min_fill(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
     near = _interaction(scopes, eliminate)
     found = _greedy(near, sizes, sorted(set(eliminate)),
                     lambda fill, entries, v: (fill, entries, v), NONE, [0])
-    assert found is not None, "no order is worse than no bound"
-    return found[0]
+    return present(found)[0]  # no order is worse than no bound
 
 
 def _greedy(near: Mapping, sizes: Mapping, eliminate: Sequence, cost: Callable, bound: tuple,

@@ -62,7 +62,7 @@ from probml.engines.start.start import (
     starts,
     tells_apart,
 )
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan import noiseless
@@ -235,7 +235,8 @@ class EM(Engine):
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
         point = batches.first(problem, brief, int(self.batch_rows or 0))
         found, history, status, statistics = batches.passes(
-            "EM", self.capabilities.way, problem, point, self.batch_rows, self.max_iterations,
+            "EM", self.capabilities.way, problem, point, present(self.batch_rows),
+            self.max_iterations,
             self.tolerance, self.progress)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
@@ -266,9 +267,9 @@ class EM(Engine):
         # a closed form misled: go on from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
-            again = self._maximize_groups(plan, Start(point, None, {}), rows, known,
+            other = self._maximize_groups(plan, Start(point, None, {}), rows, known,
                                           closed=False)[0]
-            outcome = again.after(outcome)._replace(findings=outcome.findings).noting(
+            outcome = other.after(outcome)._replace(findings=outcome.findings).noting(
                 Finding.of(Code.WITHOUT_CLOSED_FORM))
         if not self.hard:
             ascent = OptimizerSettings(self.prior, self.progress,

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Known, Rows, Summary
+from probml.device.rows import Known, Rows
 from probml.engines.findings import Finding
 from probml.engines.status import Status
 from probml.errors import ModelError, meant
@@ -39,6 +39,7 @@ from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 
+LATER: Any = None  # of a problem: what is not there yet, or no longer
 MOST = 512  # parameters of which a posterior is made where nobody names an engine
 
 
@@ -136,10 +137,10 @@ class Problem:
         seen: parameter → (k, *shape), values at which that engine found the posterior.
     """
 
-    data: Data | None
+    data: Data
     plan: Plan
-    rows: Rows | Summary | None = None
-    known: Known | None = None
+    rows: Rows = LATER
+    known: Known = LATER
     weights: np.ndarray | None = None
     seed: int = 0
     start: Mapping[str, Any] = field(default_factory=dict)
@@ -148,8 +149,8 @@ class Problem:
     seen: Mapping[str, np.ndarray] | None = None
 
     @property
-    def size(self) -> int | None:
-        """Rows, where the data are there."""
+    def size(self) -> int:
+        """Rows; None where the data are not there."""
         return None if self.data is None else self.data.size
 
     @property

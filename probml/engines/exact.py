@@ -2,6 +2,7 @@
 it."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from probml.factors.prior import log_prior
 from probml.jaxpr.levels import Level
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.plan.blocks import all_blocks, blocks
+from probml.plan.blocks import Block, all_blocks, blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.coupling import coupling
@@ -144,7 +145,7 @@ def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
                 raise Refusal(
                     f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
                     f"no conjugate update: {why}", ("EM", "Laplace"))
-    single = {b.names[0] for b in all_blocks(plan, True) if not b.form.joint}
+    single = {b.names[0] for b in all_blocks(plan, True) if not b.closed_form.joint}
     for name in plan.free:
         above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
                      None)
@@ -157,7 +158,7 @@ def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
 def _refuse_unknown_scales(plan: Plan, where: str) -> None:
     """Refuse coefficients whose prior does not scale with the unknown scale of their data."""
     sites = plan.structure.sites
-    for block in (b for b in all_blocks(plan, True) if b.form.joint):
+    for block in (b for b in all_blocks(plan, True) if b.closed_form.joint):
         scales = coupling(plan, block)
         if block.stacked and any(scales) and any(sites[name].traits.event
                                                  for name in block.names):
@@ -177,11 +178,11 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
                 f"/ kappa) (normal–inverse-gamma)", ("EM",))
 
 
-def _loose(every: list, posterior: Closed) -> tuple[int, np.ndarray] | None:
+def _loose(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:
     """A block of coefficients that can move together at no cost, as far as the arithmetic can tell,
     and how: (d,) of its places."""
     for number, (block, natural) in enumerate(zip(every, posterior.natural, strict=True)):
-        if not block.form.joint or block.event == 0:
+        if not block.closed_form.joint or block.event == 0:
             continue
         if "root" in natural:
             root = np.asarray(natural["root"])

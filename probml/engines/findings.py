@@ -302,7 +302,7 @@ class Finding:
     numbers: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, code: Code, parameter: str = "", entry: Entry = (), **numbers: Any) -> "Finding":
+    def of(cls, code: Code, parameter: str = "", entry: Entry = (), **numbers: object) -> "Finding":
         """A finding with such numbers.
 
         Args:
@@ -377,7 +377,8 @@ class Finding:
         if isinstance(record, str):
             return cls.of(Code.NOTE, text=record)
         try:
-            return cls.of(Code(record["code"]), record["parameter"], tuple(record["entry"]),
+            codes: Any = Code  # an enumeration is called by value
+            return cls.of(codes(record["code"]), record["parameter"], tuple(record["entry"]),
                           **record["numbers"])
         except ValueError:  # of a later version
             return cls.of(Code.NOTE, text=str(record["message"]))
@@ -385,7 +386,7 @@ class Finding:
             raise TypeError(f"its finding is {record!r:.60}") from error
 
 
-def _to_json_value(value: Any) -> Any:
+def _to_json_value(value: object) -> Any:
     """A number, text, or a tuple of them: hashable, and what JSON holds."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()

@@ -32,7 +32,7 @@ from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin, ridges
 from probml.engines.start.labelling import hidden
 from probml.engines.start.start import check_distinct
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, present
 from probml.evidence import centring, density
 from probml.factors.prior import log_prior
 from probml.language import given
@@ -199,13 +199,14 @@ class Laplace(Engine):
         plan, known = problem.plan, problem.known
         top = MAP().run(problem)
         mode = {name: jnp.asarray(value) for name, value in top.params.items()}
-        others = {name: value for name, value in mode.items() if name not in self.over}
+        over = present(self.over)
+        others = {name: value for name, value in mode.items() if name not in over}
         some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
         if some.globals:
             raise Refusal(f"Laplace(over=...): {problem} has discrete "
                           f"sites outside rows; take all parameters")
         given = known._replace(given={**known.given, **others})
-        start = {name: np.asarray(mode[name]) for name in self.over}
+        start = {name: np.asarray(mode[name]) for name in over}
         part = replace(problem, plan=some, known=given, start=start)
         found = _or_refused(part, _located(part, centred=False))
         normal = _normal(found.modes[0])
@@ -214,7 +215,7 @@ class Laplace(Engine):
         findings = doubts(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
-        owner = by_coordinate(plan, known, self.over.__contains__)
+        owner = by_coordinate(plan, known, over.__contains__)
         loc = np.asarray(density.flat(plan, mode, known)).copy()
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
@@ -461,7 +462,7 @@ def _volume(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray,
 def _volumes(plan: Plan, u: jax.Array, known: Known):
     """log |∂ parameters / ∂ u|, and of priors that are maximised in other coordinates (a Gamma of
     shape below 1) what is in them already."""
-    def total(u):
+    def total(u: jax.Array):
         params, volume = density.unflat(plan, u, known)
         more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
         return jnp.asarray(volume + more, u.dtype)

@@ -32,6 +32,7 @@ from probml.engines.optimization.boundary import (
 )
 from probml.engines.optimization.convergence import check_identifiability
 from probml.engines.optimization.maximization import (
+    OptimizerSettings,
     by_blocks,
     by_lbfgs,
     by_newton,
@@ -220,21 +221,21 @@ class MAP(Engine):
         """The optimum, before diagnostics."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
-        def maximize_by_lbfgs(params):
-            return by_lbfgs(self, problem, params)
+        def maximize_by_lbfgs(params: Mapping[str, jax.Array]):
+            return by_lbfgs(self._ascent, problem, params)
 
         if self.optimizer is None and newton_pays(plan, known):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
 
-            def newton(params):
-                found = by_newton(self, problem, params)
+            def newton(params: Mapping[str, jax.Array]):
+                found = by_newton(self._ascent, problem, params)
                 if found.status is not Status.MAX_ITERATIONS or self.steps is not None:
                     return found
                 return maximize_by_lbfgs(placed_all(dict(found.params)))
 
             found = improve(first_optimum(problem, self.prior, newton, maximize_by_lbfgs, begin),
                             [larger_gaps(problem, self.prior, newton)])
-            return improve(check_identifiability(self, problem, found),
+            return improve(check_identifiability(self._ascent, problem, found),
                            second_looks(problem, self.prior, begin, newton))
         # by name it answers at once
         count = STARTS if self.optimizer is None and not problem.asked and tells_apart(
@@ -254,8 +255,8 @@ class MAP(Engine):
                                          self.patience, self.prior, self.progress)
             return training.run(settings, problem, moved_from_start(problem, params, stuck))
 
-        def maximize_by_blocks(params):
-            return by_blocks(self, problem,
+        def maximize_by_blocks(params: Mapping[str, jax.Array]):
+            return by_blocks(self._ascent, problem,
                              params) if has_blocks(problem) else maximize_by_lbfgs(params)
 
         found = first_optimum(problem, self.prior, maximize_by_blocks, maximize_by_lbfgs, params)
@@ -263,7 +264,7 @@ class MAP(Engine):
                                 self._from_em(problem, maximize_by_lbfgs),
                                 larger_gaps(problem, self.prior, maximize_by_lbfgs)])
         found = improve(found, [self._from_others(problem, found, others)])
-        return improve(check_identifiability(self, problem, found), second_looks(
+        return improve(check_identifiability(self._ascent, problem, found), second_looks(
             problem, self.prior, params,
             lambda params: by_lbfgs(self._no_longer(found), problem, params, False)))
 
@@ -275,14 +276,18 @@ class MAP(Engine):
         def maximize_briefly(params: Mapping) -> Outcome:
             other = by_lbfgs(short, problem, params, False)
             if other.status is Status.MAX_ITERATIONS and higher(other, found):
-                other = by_lbfgs(self, problem, placed_all(dict(other.params))).after(other)
+                other = by_lbfgs(self._ascent, problem, placed_all(dict(other.params))).after(other)
             return other
 
         return Proposal("other labels of the hidden states", lambda _: others, maximize_briefly)
 
-    def _no_longer(self, found: Outcome) -> "MAP":
+    @property
+    def _ascent(self) -> OptimizerSettings:
+        return OptimizerSettings(self.prior, self.progress, self.steps, self.tolerance)
+
+    def _no_longer(self, found: Outcome) -> OptimizerSettings:
         """The same for further climbs, which together take about as long as the first."""
-        return replace(self, steps=max(LEAST, found.iterations))
+        return self._ascent._replace(steps=max(LEAST, found.iterations))
 
     def _from_em(self, problem: Problem, plain: Maximize) -> Proposal:
         """From some steps of EM, where a column has no residual variance about its latents: L-BFGS

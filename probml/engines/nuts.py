@@ -353,7 +353,7 @@ def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray
     out = {name: value[:, every - 1 : every * draws : every] for name, value in drawn.items()}
     if "diverging" in drawn:
         whole = drawn["diverging"][:, : every * draws]
-        out["diverging"] = whole.reshape(len(whole), draws, every).any(2)
+        out["diverging"] = np.asarray(whole.reshape(len(whole), draws, every).any(2))
     return out
 
 
@@ -380,6 +380,6 @@ def unlikeness(begun: begin.Begin) -> float:
     return float(np.std(starts.value + 0.5 * (z**2).sum(0)))
 
 
-def _finite(trail) -> np.ndarray:
+def _finite(trail: np.ndarray) -> np.ndarray:
     trail = np.asarray(trail)
     return trail[np.isfinite(trail)]

@@ -41,7 +41,8 @@ class Progress:
     _open = threading.local()  # `innermost`: of this thread's work
 
     def __init__(self, title: str, total: int | None, show: bool):
-        self.title, self.total, self.bar = title, total, None
+        self.title, self.total = title, total
+        self.bar: Any = None
         self._begun, self._lock, self._ended = time.monotonic(), threading.Lock(), threading.Event()
         self._at: tuple[int, str] = (0, "preparing" if total else "working")
         self._outer: Progress | None = getattr(self._open, "innermost", None)
@@ -175,7 +176,7 @@ class Progress:
         for watcher in self._watchers:
             watcher.hear(self._step, False)
 
-    def __exit__(self, failed, *_):
+    def __exit__(self, failed: type[BaseException] | None, *_: object):
         with self._lock:
             self._ended.set()
             if self.bar is not None:
@@ -211,7 +212,7 @@ def reading(speed: Callable[[], float]) -> None:
 class Turn(NamedTuple):
     """What one device call did."""
 
-    count: int  # iterations
+    count: int  # type: ignore[assignment] # not the tuple's method; iterations
     value: float  # the objective now, to be shown
     status: Status = Status.RUNNING  # how the run ended with it, if it did
 

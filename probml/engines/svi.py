@@ -2,7 +2,7 @@
 gradients bring it."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +137,7 @@ class SVI(Engine):
     def refuse(self, problem: Problem) -> None:
         """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
         plan = problem.plan
-        if guided.meant(self.guide, problem):
+        if callable(self.guide) and guided.meant(self.guide, problem):
             guided.refuse(self.guide, problem)
         check_batch(self, problem)
         check_distinct(problem.data, plan)
@@ -157,17 +157,16 @@ class SVI(Engine):
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if guided.meant(self.guide, problem):
-            static = guided.Static(problem.plan.structure.model, self.guide, self.step_by,
-                                   self.particles)
-            return guided.run(static, self.steps, self.progress, problem)
+            whole = guided.Static(problem.plan.structure.model, self.guide, self.step_by,
+                                  self.particles)
+            return guided.run(whole, self.steps, self.progress, problem)
         carrying.check(problem, "SVI", KEPT)
         begun = self._start(problem)
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
-        static = _Static(self.guide, self.step_by,
-                         self.batch_rows or 0, total, self.particles)
+        static = _Static(self.guide, self.step_by, self.batch_rows or 0, total, self.particles)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         findings = begin.other_modes(plan, begun, known)
@@ -208,7 +207,8 @@ class SVI(Engine):
         begin.check(plan, begun, params, known, "SVI")
         return begun
 
-    def _optimize(self, problem: Problem, static: "_Static", frame: Any) -> tuple[Any, np.ndarray]:
+    def _optimize(self, problem: Problem, static: "_Static",
+                  frame: object) -> tuple[Any, np.ndarray]:
         """The guide's parameters after all steps, and the ELBO of each step."""
         plan, rows, known = problem.plan, problem.rows, problem.known
         state = _initial(plan, static, frame, known, rows,
@@ -250,12 +250,12 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
     from numpyro.infer import SVI, Trace_ELBO, autoguide
     from numpyro.infer.initialization import init_to_value
 
-    def flat(rows, scale, known):
+    def flat(rows: Rows, scale: float, known: Known):
         z = numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (), frame.centre.shape))
         both = frame.transform(density.posterior(plan, known, rows, scale))
         numpyro.factor("density", density.differentiable(both)(z))
 
-    def named(rows, scale, known):
+    def named(rows: Rows, scale: float, known: Known):
         env = dict(known.given)
         for name in plan.free:
             site = plan.structure.sites[name]
@@ -263,7 +263,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
                 name, dist.ImproperUniform(density.domain(plan, name, env).support, (), site.shape)
             )
 
-        def both(params):
+        def both(params: Mapping[str, jax.Array]):
             return density.value_and_gradient(plan, lambda p: (p, 0.0), params, known, rows,
                                               scale=scale)
 
@@ -282,7 +282,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
     else:
         model, own = named, static.guide
 
-        def guide(rows, scale, known):
+        def guide(rows: Rows, scale: float, known: Known):
             return own()
 
     optimizer = numpyro.optim.optax_to_numpyro(static.optimizer)
@@ -290,22 +290,22 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows, key):
+def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows, key: jax.Array):
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
 
-def _prototype(svi: SVI, state, rows: Rows, known: Known) -> None:
+def _prototype(svi: Any, state: Any, rows: Rows, known: Known) -> None:
     """Let the guide learn its sites; what it draws is thrown away."""
     svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, done,
-             count):
+def _descend(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known,
+             rows: Rows, done: jax.Array, count: jax.Array):
     svi, _ = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
 
-    def once(i, carry):
+    def once(i: jax.Array, carry: tuple):
         state, losses = carry
         part, scale = rows, 1.0
         if static.batch:
@@ -319,7 +319,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _normal(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows):
+def _normal(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known, rows: Rows):
     """The guide's normal in unbounded coordinates: location, independent scales, factor."""
     svi, guide = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
@@ -349,13 +349,14 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _guided(plan: Plan, static: _Static, frame: Frame, state, known: Known, rows: Rows, key):
+def _guided(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known, rows: Rows,
+            key: jax.Array):
     """Draws of the user's own guide."""
     svi, guide = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
     params = svi.get_params(state)
 
-    def draw_from_guide(key):
+    def draw_from_guide(key: jax.Array):
         handler = numpyro.handlers.trace(
             numpyro.handlers.substitute(numpyro.handlers.seed(guide, key), params)
         )

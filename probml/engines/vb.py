@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.device.rows import Summary
+from probml.device.rows import Known, Summary
 from probml.engines.conjugate import stochastic
 from probml.engines.conjugate.runs import Run, finished, initial_posteriors, runs
 from probml.engines.conjugate.sizes import concentrations, of_size
@@ -33,6 +33,7 @@ from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
+from probml.posteriors.closed import Closed
 from probml.structure.structure import Structure
 
 FEW = 2000  # rows of which evidences cost next to nothing
@@ -192,7 +193,7 @@ class VB(Engine):
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
         return narrowed(structure, outcome)._replace(
-            posterior=of_size(plan, structure, outcome.posterior))
+            posterior=of_size(plan, structure, _closed(outcome)))
 
     def _in_batches(self, problem: Problem) -> Outcome:
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
@@ -218,7 +219,7 @@ class VB(Engine):
             return found
         few = isinstance(rows, Summary) or (problem.size or 0) <= FEW
         worth = np.inf if few else SHARE * float(np.asarray(run.count).sum())
-        return found.noting(doubts_of_blocks(problem, found.posterior, worth))
+        return found.noting(doubts_of_blocks(problem, _closed(found), worth))
 
 
 def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
@@ -236,9 +237,14 @@ def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
     return out
 
 
-def _best(plan: Plan, run: Run, trail: np.ndarray, known, close: float) -> Outcome:
+def _best(plan: Plan, run: Run, trail: np.ndarray, known: Known, close: float) -> Outcome:
     """The restart of the highest bound, and what became of the others."""
     best = best_at(run)
     found = jax.device_get(finished(plan, jax.tree.map(lambda leaf: leaf[best], run.closed), known))
     return best_of(run, trail[best], close, best)._replace(
         params=found.mean, posterior=found, bound=float(run.value[best]))
+
+
+def _closed(outcome: Outcome) -> Closed:
+    assert isinstance(outcome.posterior, Closed)
+    return outcome.posterior

@@ -28,7 +28,7 @@ class Classifier(ClassifierMixin, Estimator):
     """An estimator whose target is seen, in part at least: rows whose y is None or NaN are learnt
     from without their label."""
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: object, y: object, sample_weight: object = None):
         """Learn from rows X (n, d) and labels y (n,); missing cells and missing labels are NaN or
         None.
 
@@ -39,7 +39,7 @@ class Classifier(ClassifierMixin, Estimator):
         check(self)
         return self._learn(X, y, sample_weight, None)
 
-    def _learn(self, X, y, sample_weight, classes):
+    def _learn(self, X: object, y: object, sample_weight: object, classes: object):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)
         if not self.prior:
             self._check_likelihood_is_bounded(X, codes)
@@ -71,13 +71,15 @@ class Classifier(ClassifierMixin, Estimator):
                              f"{self.classes_.tolist()}")
         return {"weights": given}
 
-    def _solve(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+    def _solve(self, model: Model, data: Mapping, weights: object, start: Mapping,
+               complete: bool) -> Fit:
         return self._infer(model, data, weights, start, complete)
 
-    def _remember(self, fit: Fit, X, codes, weights) -> None:
+    def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
         """Hold on to what further rows go on from, in an estimator that takes them."""
 
-    def _batch(self, X, y, sample_weight, classes, reset: bool) -> tuple:
+    def _batch(self, X: object, y: object, sample_weight: object, classes: object,
+               reset: bool) -> tuple:
         """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from
         it."""
         if y is None:
@@ -92,7 +94,7 @@ class Classifier(ClassifierMixin, Estimator):
         check_consistent_length(X, y)
         return X, self._codes(y, classes), weights
 
-    def _codes(self, y, classes) -> np.ndarray:
+    def _codes(self, y: Any, classes: Any) -> np.ndarray:
         """y as codes into `classes_`, which are learnt where `classes` is None; NaN where a label
         is unseen."""
         y = column_or_1d(y, warn=True)
@@ -115,15 +117,15 @@ class Classifier(ClassifierMixin, Estimator):
                             f"classes {self.classes_.tolist()}")
         return _among(codes, hidden)
 
-    def _check_likelihood_is_bounded(self, X, codes) -> None:
+    def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
         """Raise where the likelihood has no maximum."""
 
-    def predict(self, X):
+    def predict(self, X: object):
         """The most probable class of every row, as a label."""
         best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: object):
         """log p(class | row), shape (n, k)."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
@@ -156,7 +158,7 @@ def _among(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     return out
 
 
-def _counted(codes: np.ndarray, weights, classes: int) -> np.ndarray:
+def _counted(codes: np.ndarray, weights: object, classes: int) -> np.ndarray:
     """The weight of the rows of every class, (classes,); those without a label are of none."""
     seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
     own = None if weights is None else np.asarray(weights, float)[seen]
@@ -166,12 +168,18 @@ def _counted(codes: np.ndarray, weights, classes: int) -> np.ndarray:
 class Joint:
     """A classifier that models rows and classes together."""
 
-    def predict_joint_log_proba(self, X):
+    fit_: Fit
+    classes_: np.ndarray
+    predict_log_proba: Callable[..., np.ndarray]
+    _asked: Callable[..., Any]
+    _averages: Callable[[], bool]
+
+    def predict_joint_log_proba(self, X: object):
         """log p(row, class), (n, k); missing cells are summed out."""
         rows = self.fit_.log_prob(self._asked(X), plug_in=self._averages())
         return np.asarray(rows)[:, None] + self.predict_log_proba(X)
 
-    def decision_function(self, X):
+    def decision_function(self, X: object):
         """log p(row, class) of every class, (n, k); of two classes the log odds of classes_[1],
         (n,)."""
         check_is_fitted(self)
@@ -187,10 +195,18 @@ class Stepwise:
     fit_: Fit
     unlabelled_weight: float | str
     _target: ClassVar[str]
-    _data: Callable[..., Any]
-    _ladder: Callable[..., Any]
+    classes_: np.ndarray
+    class_count_: np.ndarray
+    total_weight_: float
+    _data: Callable[..., dict[str, np.ndarray]]
+    _ladder: Callable[..., tuple]
+    _learn: Callable[..., None]
+    _batch: Callable[..., tuple]
+    _hyper: Callable[..., dict[str, np.ndarray]]
+    _keep: Callable[[Fit, float], None]
+    _together: Callable[..., dict[str, np.ndarray]]
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None):
         """Learn from further rows. Where nothing is hidden, by adding their statistics: chunks with
         all labels observed equal one batch. From the first chunk on in which something is hidden, a
         label or the component of a class, each is a step of stepwise EM, see Fit.update.
@@ -204,7 +220,8 @@ class Stepwise:
         check(self)
         if not hasattr(self, "fit_"):
             self._learn(X, y, sample_weight, classes)
-            if self.fit_.kept is None and self.fit_.by.capabilities.way is not None:
+            if self.fit_.kept is None and self.fit_.by is not None and (
+                    self.fit_.by.capabilities.way is not None):
                 self.fit_ = goes_on(self, lambda: (self._coded(self.fit_), *self._counted(
                     *self._batch(X, y, sample_weight, self.classes_, False))))
             return self
@@ -227,10 +244,10 @@ class Stepwise:
                                                          len(self.classes_))
         return self
 
-    def _remember(self, fit: Fit, X, codes, weights) -> None:
+    def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
         remember(self, fit, *self._counted(X, codes, weights))
 
-    def _counted(self, X, codes, weights) -> tuple[dict, np.ndarray | None]:
+    def _counted(self, X: object, codes: Any, weights: Any) -> tuple[dict, np.ndarray | None]:
         """A batch as data, and its weights, in which rows without a label count as the setting
         `unlabelled_weight` says."""
         data = {**self._data(X), self._target: codes}
@@ -257,7 +274,7 @@ class Stepwise:
 class Additive(Stepwise):
     """One whose statistics add up where nothing is hidden: chunks and parts equal one batch."""
 
-    def merge(self, *others):
+    def merge(self, *others: Any):
         """Add what other estimators of the same parameters, columns and classes have learnt from
         other rows; returns self.
 

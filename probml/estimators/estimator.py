@@ -68,7 +68,7 @@ class Estimator(Portable, BaseEstimator):
     _plug_in: ClassVar[bool] = False
     lists: ClassVar[bool] = False  # whether X and y may be lists of sequences
 
-    def __init_subclass__(cls, **settings: Any):
+    def __init_subclass__(cls, **settings: object):
         super().__init_subclass__(**settings)
         take_tables(cls)
 
@@ -81,7 +81,7 @@ class Estimator(Portable, BaseEstimator):
         state = super().__getstate__()
         return {name: state[name] for name in state if name not in ROWS}  # rows are in no file
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]):
         super().__setstate__(state)
         if "fit_" in vars(self):
             self.fit_ = self.fit_  # which knows its estimator again
@@ -91,33 +91,33 @@ class Estimator(Portable, BaseEstimator):
     def _model(self, k: int) -> Model:
         raise NotImplementedError
 
-    def _data(self, X) -> dict[str, Any]:
+    def _data(self, X: object) -> dict[str, Any]:
         return {"x": X}
 
-    def _take(self, X, reset: bool):
+    def _take(self, X: object, reset: bool):
         return self._numbers(X, reset)
 
-    def _start(self, X, labels) -> dict[str, Any]:
+    def _start(self, X: object, labels: object) -> dict[str, Any]:
         """Starting values of parameters for iterative engines."""
         return {}
 
-    def _hyper(self, data: Mapping, weights, further: bool = False) -> dict[str, Any]:
+    def _hyper(self, data: Mapping, weights: object, further: bool = False) -> dict[str, Any]:
         """Values of the prior's own sites, measured on the rows; `further`: these come beside those
         before."""
         return {}
 
-    def _doubt(self, X) -> list[str]:
+    def _doubt(self, X: object) -> list[str]:
         """What a user should know of these rows: notes for `status`; what is wrong more likely than
         not is a warning as well."""
         return []
 
-    def _together(self, others) -> dict[str, Any]:
+    def _together(self, others: object) -> dict[str, Any]:
         """As `_hyper`, of the rows of this estimator and of others."""
         return {}
 
     # Reading what the user gave
 
-    def _seed(self, random_state: Any = None, verb: str = "") -> int:
+    def _seed(self, random_state: object = None, verb: str = "") -> int:
         """Of a fit, or of a verb, by its own argument where that is given; None is 0, so that a fit
         repeats; a generator gives its next number."""
         given = self.random_state if random_state is None else random_state
@@ -125,7 +125,7 @@ class Estimator(Portable, BaseEstimator):
             return int(given or 0)
         return whole_seed(given, verb or type(self).__name__)
 
-    def _numbers(self, X, reset: bool) -> np.ndarray:
+    def _numbers(self, X: object, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
         out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
                             ensure_all_finite="allow-nan")
@@ -147,7 +147,7 @@ class Estimator(Portable, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         return f"column {index}" if names is None else f"column '{names[index]}'"
 
-    def _weigh(self, X, sample_weight):
+    def _weigh(self, X: object, sample_weight: object):
         """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were
         not there."""
         if sample_weight is None:
@@ -173,7 +173,8 @@ class Estimator(Portable, BaseEstimator):
         em = EM(prior=bool(self.prior), **given)
         return (Exact(), em) if self.prior and complete else (em,)
 
-    def _infer(self, model: Model, data: Mapping, weights, start: Mapping, complete: bool) -> Fit:
+    def _infer(self, model: Model, data: Mapping, weights: object, start: Mapping,
+               complete: bool) -> Fit:
         """The Fit by the first engine that does not refuse."""
         ladder, seed = self._ladder(complete), self._seed()
         if start and {name for name, site in model.structure.nodes(data=True)
@@ -308,11 +309,11 @@ class Estimator(Portable, BaseEstimator):
 
     # Answers
 
-    def _asked(self, X) -> dict[str, Any]:
+    def _asked(self, X: object) -> dict[str, Any]:
         check_is_fitted(self, "fit_")
         return self._data(self._take(X, reset=False))
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: object):
         """p(class or component | row), shape (n, k); a row with nothing observed gets the prior."""
         data = self._asked(X)
         return self.fit_.predict_proba(data, self._target, plug_in=self._averages())
@@ -341,7 +342,7 @@ def absent(verb: str, instead: str) -> property:
     return property(none, doc=f"There is none: {instead}.")
 
 
-def rows(X, kept):
+def rows(X: Any, kept: Any):
     """Some rows of an array or a DataFrame."""
     if kept is None:
         return X
@@ -378,7 +379,7 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
-def remember(estimator: Any, fit: Fit, data: Mapping, weights) -> None:
+def remember(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
     """Hold on to few rows that were fitted, until further ones come, or the estimator is pickled or
     saved: where what they show depends on the point, further rows go on from what these are
     expected to show, which is asked for then."""
@@ -388,7 +389,7 @@ def remember(estimator: Any, fit: Fit, data: Mapping, weights) -> None:
     estimator._first = (fit, data, weights) if few and steps else None
 
 
-def goes_on(estimator: Estimator, first: Callable[[], tuple] | None = None) -> Fit:
+def goes_on(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
     """The fit of an estimator, from which further rows go on by steps.
 
     Args:

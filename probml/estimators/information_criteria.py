@@ -37,14 +37,14 @@ class InformationCriteria:
     n_parameters_: int
     score_samples: Callable[[Any], np.ndarray]
 
-    def _criteria(self, X) -> dict[str, float]:
+    def _criteria(self, X: object) -> dict[str, float]:
         log = self.score_samples(X)
         return criteria(float(log.sum()), self.n_parameters_, len(log))
 
-    def bic(self, X):
+    def bic(self, X: object):
         """−2 Σ log p(row) + parameters · log n (Schwarz 1978); the lower the better."""
         return float(self._criteria(X)["bic"])
 
-    def aic(self, X):
+    def aic(self, X: object):
         """−2 Σ log p(row) + 2 · parameters (Akaike 1974); the lower the better."""
         return float(self._criteria(X)["aic"])

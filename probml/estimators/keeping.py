@@ -49,12 +49,12 @@ class Portable:
                                   "state": state})
         write(path, arrays)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
         if name == "fit_" and isinstance(value, Fit):
             vars(value)["_estimator"] = weakref.ref(self)  # whose report is that of its fit
 
-    def report(self, path: str | os.PathLike, X: Any = None, y: Any = None,
+    def report(self, path: str | os.PathLike, X: object = None, y: object = None,
                name: str | None = None) -> Any:
         """Write one HTML file about the model and the table: see Fit.report.
 
@@ -68,7 +68,7 @@ class Portable:
         """
         return page.write(self._subject(X, y, name), path)
 
-    def _subject(self, X: Any = None, y: Any = None, name: str | None = None) -> Subject:
+    def _subject(self, X: object = None, y: object = None, name: str | None = None) -> Subject:
         """What a report of this estimator is about."""
         if not hasattr(self, "fit_"):
             raise ModelError(f"report: this {type(self).__name__} {_why_not(self)}")
@@ -93,7 +93,7 @@ class Portable:
     _row: ClassVar[str] = "row"  # what a row of X is called
     _kind: ClassVar[str] = ""  # whose pictures are drawn; by default what its model's structure is
 
-    def _data_of_fit(self, X: Any, y: Any = None, **others: Any) -> Any:
+    def _data_of_fit(self, X: object, y: object = None, **others: object) -> Any:
         """Rows, and answers where they are given, as the data of `fit_`; None where these depend
         on arguments that this cannot read."""
         named = {name: value for name, value in others.items()
@@ -130,7 +130,7 @@ class Portable:
         return estimator
 
 
-def _why_not(estimator: Any) -> str:
+def _why_not(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
         return "has no Fit of probml: save it with pickle or joblib"

@@ -30,7 +30,7 @@ from probml.language.language import whole_seed
 class Mixture(InformationCriteria, DensityMixin, Estimator):
     """An estimator whose target is never seen: components, densities, new rows."""
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: Any, y: object = None, sample_weight: object = None):
         """Learn from rows X (n, d), missing cells NaN or None; y is ignored, present for
         scikit-learn's convention.
 
@@ -43,9 +43,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None
                        else X, reset=True)
         data, total = self._data(X), X.shape[0] if weights is None else weights.sum()
-        components = [self.n_components] if isinstance(self.n_components, Integral) else sorted(
-            {int(k) for k in self.n_components}
-        )
+        several = () if isinstance(self.n_components, Integral) else self.n_components
+        components = sorted({int(k) for k in several}) or [int(self.n_components)]
         self._refuse_few(data, components[-1])
         if not self.prior:
             self._check_likelihood_is_bounded(X, None)
@@ -61,7 +60,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
             self._choose(components, data, weights, total)
         return self
 
-    def partial_fit(self, X, y=None, sample_weight=None):
+    def partial_fit(self, X: object, y: object = None, sample_weight: object = None):
         """Learn from further rows. The first ones are fitted by `fit`, here or before; each later
         call is a step of stepwise EM, or of stochastic variational Bayes, see Fit.update: what
         these rows show counts (their share of all rows so far)^0.6. The prior stays as the first
@@ -88,14 +87,14 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         self._keep(fit.update(data, weights=weights), self.total_weight_ + own)
         return self
 
-    def _further(self, X, sample_weight) -> tuple[dict, np.ndarray | None, float]:
+    def _further(self, X: Any, sample_weight: object) -> tuple[dict, np.ndarray | None, float]:
         """(data, weights, their sum) of rows like those that were fitted."""
         weights, kept = self._weigh(X, sample_weight)
         X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None
                        else X, reset=False)
         return self._data(X), weights, X.shape[0] if weights is None else weights.sum()
 
-    def _choose(self, components: list[int], data: Mapping, weights, total: float) -> None:
+    def _choose(self, components: list[int], data: Mapping, weights: object, total: float) -> None:
         """Fit every number of components, and keep the best by `criterion`."""
         fits, records = self._fits(components, data, weights), []
         w = np.ones(int(total)) if weights is None else weights
@@ -138,7 +137,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         """The logarithm of the orders of k components that are all as good: q has one of them."""
         return float(gammaln(k + 1))
 
-    def _fits(self, components: list[int], data: Mapping, weights) -> dict[int, Fit]:
+    def _fits(self, components: list[int], data: Mapping, weights: object) -> dict[int, Fit]:
         """Components → Fit: one program for all restarts of all, where a model with fewer is one
         with some impossible."""
         engine = self._ladder(False)[-1]
@@ -163,18 +162,18 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                     f"(n_samples={len(table)}): use at most {distinct} components"
                 )
 
-    def _check_likelihood_is_bounded(self, X, codes) -> None:
+    def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
         """Raise where the likelihood has no maximum."""
 
-    def fit_predict(self, X, y=None, sample_weight=None):
+    def fit_predict(self, X: object, y: object = None, sample_weight: object = None):
         """The components of the rows that were fitted, as fit(X).predict(X)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
-    def predict(self, X):
+    def predict(self, X: object):
         """The most probable component of every row, 0 … k−1."""
         return self.predict_proba(X).argmax(1)
 
-    def occupied(self, X, draws=1000, seed=0):
+    def occupied(self, X: object, draws: int = 1000, seed: int = 0):
         """How probable it is that so many components have rows of X: of draws of the component of
         every row, how many components they come from.
 
@@ -195,12 +194,12 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                                 > cumulated).sum(1))) for _ in range(draws)]
         return pd.Series(found).value_counts(normalize=True).sort_index().rename("probability")
 
-    def score_samples(self, X):
+    def score_samples(self, X: object):
         """log p(row), shape (n,); missing cells are summed out."""
         data = self._asked(X)
         return self.fit_.log_prob(data)
 
-    def score(self, X, y=None):
+    def score(self, X: object, y: object = None):
         """The mean of score_samples."""
         return float(self.score_samples(X).mean())
 
@@ -209,14 +208,14 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         """Free parameters of the model: the unconstrained coordinates of every parameter site."""
         return n_parameters(self.fit_)
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(self, n_samples: int = 1, random_state: object = None):
         """New rows and the components that made them: (X (n, d), labels (n,))."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
         drawn = self.fit_.simulate(int(n_samples), seed=self._seed(random_state, "sample"))
         return self._rows_of(drawn), drawn[self._target]
 
-    def impute(self, X):
+    def impute(self, X: object):
         """X with its missing cells at their conditional mean, or at their most probable state,
         given the row's observed cells."""
         data = self._asked(X)

@@ -26,18 +26,18 @@ from probml.errors import ModelError
 Rule = tuple[str, Callable[[Any], bool]]
 
 
-def parameter(default: Any, rule: Rule) -> Any:
+def parameter(default: object, rule: Rule) -> Any:
     """A field of an estimator: a parameter, its default, and what it must be."""
     return field(default=default, metadata={"rule": rule})
 
 
-def fixed(value: Any) -> Any:
+def fixed(value: object) -> Any:
     """A field of an estimator that its base has as a parameter, and for which it has settled on a
     value."""
     return field(default=value, init=False)
 
 
-def rules(estimator: Any) -> dict[str, Rule]:
+def rules(estimator: object) -> dict[str, Rule]:
     """Parameter → rule of an estimator, in the order of its constructor's fields."""
     parameters = fields(estimator) if is_dataclass(estimator) else ()
     return {each.name: each.metadata["rule"] for each in parameters if "rule" in each.metadata}
@@ -78,7 +78,7 @@ def sizes(low: int) -> Rule:
     """A whole number from `low` on, or several of them to choose among."""
     words, valid = integer(low)
 
-    def all_valid(value):
+    def all_valid(value: Any):
         several = isinstance(value, range | list | tuple) or (isinstance(value, np.ndarray)
                                                               and value.ndim == 1)
         return several and len(value) > 0 and all(map(valid, value))
@@ -109,7 +109,7 @@ def several(words: str = "names") -> Rule:
 def numbers(low: float) -> Rule:
     """A number above `low`, or an array of such."""
 
-    def valid(value):
+    def valid(value: object):
         try:
             array = np.asarray(value)
             if array.dtype.kind not in "biufO":  # dates have numbers too
@@ -129,13 +129,13 @@ def optional(rule: Rule) -> Rule:
     return f"{words}, or None", lambda value: value is None or valid(value)
 
 
-def one_of(*names: Any) -> Rule:
+def one_of(*names: object) -> Rule:
     """One of a few values."""
     return (f"one of {', '.join(map(repr, names))}",
             lambda value: isinstance(value, str) and value in names)
 
 
-def check(estimator: Any) -> None:
+def check(estimator: object) -> None:
     """Hold the parameters of an estimator against their rules.
 
     Raises:
@@ -159,7 +159,7 @@ def hold(call: str, **given: tuple[Any, Rule]) -> None:
             raise ModelError(f"{call}({name}={value!r:.200}): expected {words}")
 
 
-def check_count(verb: str, name: str, value: Any) -> None:
+def check_count(verb: str, name: str, value: object) -> None:
     """
     Raises:
         ModelError: an argument of a verb is no whole number of at least 1.

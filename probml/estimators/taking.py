@@ -44,7 +44,7 @@ def _taking(verb: Callable) -> Callable:
     needed = any(each.name == "y" and each.default is each.empty for each in takes)
 
     @functools.wraps(verb)
-    def ask(self: Any, *args: Any, **named: Any) -> Any:
+    def ask(self: Any, *args: object, **named: object) -> Any:
         rows = args[0] if args else named.get("X")
         given = {**dict(zip(names, args, strict=False)), **named}
         where = f"{type(self).__name__}.{verb.__name__}"
@@ -71,7 +71,7 @@ def _taking(verb: Callable) -> Callable:
 
 def _is_small(given: dict[str, Any]) -> bool:
     """Whether the rows that were given are few enough for an estimator to store them."""
-    def size(value: Any) -> int:
+    def size(value: object) -> int:
         if hasattr(value, "shape"):
             return math.prod(value.shape)
         if not isinstance(value, list | tuple):
@@ -127,7 +127,7 @@ def _rows(value: Any, name: str, estimator: Any, where: str) -> Any:
     return value
 
 
-def _listed(value: Any, name: str, where: str) -> None:
+def _listed(value: object, name: str, where: str) -> None:
     try:
         if np.ndim(np.asarray(value)):
             return
@@ -137,7 +137,7 @@ def _listed(value: Any, name: str, where: str) -> None:
                     f"length, got {reprlib.repr(value)}. A missing cell is NaN")
 
 
-def _numbers(value: Any, name: str, where: str) -> Any:
+def _numbers(value: object, name: str, where: str) -> Any:
     """Numbers, or what may become some: of weights, offsets and trials each is finite."""
     try:
         array = np.asarray(value)
@@ -161,7 +161,7 @@ def _numbers(value: Any, name: str, where: str) -> Any:
     return value if array.dtype.kind in "biuf" and value is not array else array
 
 
-def _to_table(rows: Any, cells: Any, lists: bool) -> Any:
+def _to_table(rows: object, cells: object, lists: bool) -> Any:
     """Cells (n, d) as the columns of the table that was given, or of each table of a list; of a
     column of a table as such a column."""
     if lists and isinstance(rows, list | tuple) and isinstance(cells, list):

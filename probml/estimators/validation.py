@@ -71,7 +71,7 @@ class ConvergenceWarning(errors.ConvergenceWarning, exceptions.ConvergenceWarnin
 errors.ConvergenceWarning.kind = ConvergenceWarning
 
 
-def validate_data(estimator: Any, X: Any, **settings: Any) -> Any:
+def validate_data(estimator: object, X: object, **settings: object) -> Any:
     """scikit-learn's `validate_data` of X, which it keeps the names of.
 
     Raises:
@@ -129,7 +129,7 @@ def _refuse_dates(X: Any, error: TypeError | None) -> None:
                             f"X['{name}'].min()).dt.total_seconds() / 86400 for days") from error
 
 
-def _unseen(cell: Any) -> bool:
+def _unseen(cell: object) -> bool:
     try:
         return cell is None or bool(cell != cell)
     except (TypeError, ValueError):  # pandas' NA is neither; an array is several

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.errors import present
 from probml.latents.coordinates import own_shape
 from probml.plan import hierarchy
 from probml.plan.plan import Plan
@@ -43,7 +44,7 @@ def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, 
     """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) that of
     each vector (families/location_scale.py)."""
     site = plan.structure.sites[name]
-    loc, scale = site.entry.location_scale(plan.structure.distribution(name, env))
+    loc, scale = present(site.entry.location_scale)(plan.structure.distribution(name, env))
     matrix = site.entry.coupled
     shape = own_shape(site)
     return (jnp.broadcast_to(loc, shape),

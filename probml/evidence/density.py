@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions.transforms import Transform
 
-from probml.device.rows import Known, Rows, Summary
+from probml.device.rows import Chunk, Known, Rows, Summary
+from probml.errors import present
 from probml.evidence import centring, effect_gradients, row_coordinates
 from probml.evidence.passes import (
     chunkwise_plan,
@@ -121,7 +121,7 @@ def owners(plan: Plan, known: Known) -> list[str]:
 
 
 def value_and_gradient(
-    plan: Plan, point: Callable, u: Any, known: Known, rows: Rows | Summary, prior: bool = True,
+    plan: Plan, point: Callable, u: object, known: Known, rows: Rows | Summary, prior: bool = True,
     mode: bool = False, scale: float = 1.0
 ):
     """log p(data, parameters) at `point(u)` and its gradient in u, chunk by chunk.
@@ -141,20 +141,21 @@ def value_and_gradient(
     """
 
     part = plan if isinstance(rows, Summary) else chunkwise_plan(plan, rows)
-    moves = plan.carried and row_coordinates.has_coordinates(rows)
+    moves = (plan.carried and not isinstance(rows, Summary)
+             and row_coordinates.has_coordinates(rows))
 
-    def chunk(some):
-        def total(u, own=None):
+    def chunk(some: Chunk):
+        def total(u: jax.Array, own: Mapping[str, jax.Array] | None = None):
             params, at, volume = point(u)[0], some, 0.0
             if moves:
-                at, volume = row_coordinates.enter(plan, params, known, some, own)
+                at, volume = row_coordinates.enter(plan, params, known, some, present(own))
             return scale * (weigh(
                 row_evidence(part, params, known, naturals(part, params, known), at), some.weights
             ) + volume)
 
         return with_vjp(total)(u, row_coordinates.own(some)) if moves else with_vjp(total)(u)
 
-    def rest(u, total):
+    def rest(u: jax.Array, total: jax.Array):
         params, volume = point(u)
         total = together(plan, part, total, params, known, rows, scale)
         value = total_evidence(plan, global_factors(plan, params, known), total) + volume
@@ -164,7 +165,7 @@ def value_and_gradient(
         return backward.value_and_gradient(
             lambda u: rest(u, row_totals(plan, point(u)[0], known, rows)))(u)
 
-    def outside(total):
+    def outside(total: jax.Array):
         whole, back = with_vjp(rest)(u, total)
         outer, share = back(jnp.ones_like(whole))
         return (whole, outer), share
@@ -201,8 +202,8 @@ def value_gradient_hessian(
     few = _has_affine_predictors(plan, known)
     others = dataclasses.replace(plan, rowwise=()) if few else plan
 
-    def chunk(some):
-        def total(u):
+    def chunk(some: Chunk):
+        def total(u: jax.Array):
             params = point(u)[0]
             return scale * weigh(
                 row_evidence(others, params, known, naturals(plan, params, known), some),
@@ -214,7 +215,7 @@ def value_gradient_hessian(
         found = derivatives(plan, lambda u: point(u)[0], u, known, some, scale)
         return jax.tree.map(jnp.add, found, second_order(total)(u)) if plan.pooled else found
 
-    def rest(u):
+    def rest(u: jax.Array):
         params, volume = point(u)
         if isinstance(rows, Summary):
             volume += scale * row_totals(plan, params, known, rows)
@@ -238,14 +239,15 @@ def _has_affine_predictors(plan: Plan, known: Known) -> bool:
 def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0) -> Callable:
     """u → (log density of the vector u of unbounded coordinates given the data, up to a constant;
     its gradient). Coordinates of rows stand behind those of the parameters."""
-    def point(u):
+    def point(u: jax.Array):
         return unflat(plan, u, known)
 
     if not plan.carried:
         return lambda u: value_and_gradient(plan, point, u, known, rows, scale=scale)
     first = size(plan, known)
 
-    def both(u):
+    def both(u: jax.Array):
+        assert isinstance(rows, Rows)
         at = row_coordinates.at(plan, rows, u[first:])
         value, (gradient, own) = value_and_gradient(plan, point, u[:first], known, at, scale=scale)
         return value, jnp.concatenate([gradient, row_coordinates.flat(own)])
@@ -259,7 +261,7 @@ def log_posterior(plan: Plan, known: Known, rows: Rows | Summary) -> Callable:
         both = posterior(plan, known, rows)
         return lambda u: both(u)[0]
 
-    def value(u):
+    def value(u: jax.Array):
         params, volume = unflat(plan, u, known)
         return log_evidence(plan, params, known, rows) + log_prior(plan, params, known) + volume
 
@@ -270,7 +272,7 @@ def differentiable(both: Callable) -> Callable:
     """A function with a value and a gradient as one that JAX differentiates by that gradient."""
 
     @jax.custom_vjp
-    def value(u):
+    def value(u: jax.Array):
         return both(u)[0]
 
     value.defvjp(both, lambda gradient, share: (jax.tree.map(lambda leaf: share * leaf, gradient),))

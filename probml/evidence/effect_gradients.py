@@ -27,7 +27,7 @@ from probml.factors.effects.messages import Information, Prior, Two
 from probml.plan.plan import Plan
 
 
-def value_and_gradient(plan: Plan, point: Callable, u: Any, known: Known,
+def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
                        rows: Rows) -> tuple[jax.Array, Any]:
     """log p(the rows that look at effects | point(u)) and its gradient in u.
 
@@ -69,15 +69,15 @@ def value_and_gradient(plan: Plan, point: Callable, u: Any, known: Known,
     return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
 
 
-def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
+def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
               rows: Rows) -> tuple[jax.Array, Any]:
     own = effects.proper(plan)
     noise, told = effect_modes.mode(plan, point(u)[0], known, rows.total)
     at = eliminated_effects.eliminated(effects.prior(plan, point(u)[0], known), told, noise, own)
     places, share = effect_modes.spread(at, plan.groupings[0].nodes)
 
-    def chunk(rows):
-        def logs(u):
+    def chunk(rows: Chunk):
+        def logs(u: jax.Array):
             params = point(u)[0]
             found = effects.prior(plan, params, known)
             return curved_effects.member_logs(plan, params, known, rows,
@@ -85,26 +85,26 @@ def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
 
         return jax.vjp(logs, u)
 
-    def after(logs):
+    def after(logs: jax.Array):
         return jax.value_and_grad(lambda logs: effect_modes.summed(logs, share))(logs)
 
     value, gradient, _ = returned(chunk, rows, after)
     return value, gradient
 
 
-def _along(plan: Plan, point: Callable, u: Any, known: Known, rows: Rows, noise: Two,
+def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noise: Two,
            way: Two) -> Any:
     """∂ ⟨way, b⟩ / ∂u at ε held still."""
 
-    def prior(u):
+    def prior(u: jax.Array):
         return effects.prior(plan, point(u)[0], known)
 
-    def chunk(rows):
+    def chunk(rows: Chunk):
         return jax.vjp(lambda u: curved_effects.slopes(
             plan, point(u)[0], known, rows, effects.point_at(plan, prior(u), noise)), u)
 
-    def after(slope):
-        def inner(u, slope):
+    def after(slope: dict[str, jax.Array]):
+        def inner(u: jax.Array, slope: dict[str, jax.Array]):
             here, there = (effects.point_at(plan, prior(u), step)
                            for step in (jax.tree.map(jnp.zeros_like, way), way))
             return sum(jnp.vdot(slope[name], there[name] - here[name]) for name in slope)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.evidence import effects
 from probml.evidence.expected import Anchor, Expected
 from probml.evidence.surrogates import Settings, inner, quadratic
@@ -67,7 +68,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         value, back = function(chunk)
         return value, lambda share: back(share)[:1]
 
-    def rest(total):
+    def rest(total: jax.Array):
         value, (posteriors, share) = _outer_posteriors(plan, outer, total)
         return (value, posteriors, share), share
 
@@ -130,7 +131,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
     """chunk → (Σ log evidence, its cotangent → (statistics, responsibilities of the states))."""
 
     def chunk(rows: Chunk):
-        def logs(params):
+        def logs(params: Mapping[str, jax.Array]):
             return {name: rowwise_logs(plan, params, known, rows, name) for name in plan.rowwise}
 
         taps = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
@@ -140,7 +141,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
             taps = jax.tree.map(lambda mean, at: jnp.where(mean == at, 0.0, mean - at),
                                 settings.mean(logs), logs(params))
 
-        def total(natural, taps):
+        def total(natural: Mapping[str, Any], taps: Mapping[str, jax.Array]):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
         if not plan.latents:
@@ -150,7 +151,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
         value, back = with_vjp(total)(natural, taps | messages)
 
-        def pull_back(share):
+        def pull_back(share: jax.Array):
             statistics, taps = back(share)
             weights = {name: taps.pop(name) for name in messages}
             found = integrated.statistics(plan, params, known, rows, middle, weights)
@@ -168,7 +169,7 @@ def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Calla
     if expected.effects is not None:
         alone, held = function, {plan.effects[0]: expected.effects}
 
-        def function(chunk, taps):
+        def function(chunk: Chunk, taps: Mapping[str, jax.Array]):
             return alone(chunk, {**taps, **held})
 
     if anchor is None:
@@ -178,7 +179,7 @@ def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Calla
     return rows.total(lambda chunk: function(chunk, again(chunk)[1](anchor.share)[1]))
 
 
-def _size(statistics: Any, natural: Any) -> jax.Array:
+def _size(statistics: object, natural: object) -> jax.Array:
     return inner(jax.tree.map(jnp.abs, statistics), jax.tree.map(jnp.abs, natural))
 
 
@@ -196,10 +197,10 @@ def summarise(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Summary:
     if squares:
         plan = dataclasses.replace(plan, rowwise=())
     sites = plan.structure.sites
-    blank = {name: sites[name].family.zero(leaf)
+    blank = {name: sites[name].traits.zero(leaf)
              for name, leaf in naturals(plan, params, known).items()}
 
-    def chunk(rows):
+    def chunk(rows: Chunk):
         if not plan.pooled:
             return (jnp.zeros(()), blank), rows.weights.sum()
         found = value_and_gradient(
@@ -230,8 +231,8 @@ def chunkwise_plan(plan: Plan, rows: Rows) -> Plan:
     return plan.others if plan.ordered and rows.as_one_chunk(ORDERED) is not None else plan
 
 
-def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known, rows: Rows,
-             scale: float = 1.0) -> jax.Array:
+def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known,
+             rows: Rows | Summary, scale: float = 1.0) -> jax.Array:
     """The total over the states of plan.touching, from that of `part` over its own, and the ordered
     sites'.
 
@@ -245,9 +246,10 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         return total
     own = {name: plan.variables[name].states for name in plan.touching}
     total = total.reshape([states if name in part.touching else 1 for name, states in own.items()])
-    every = rows.as_one_chunk(ORDERED)
+    assert isinstance(rows, Rows)
+    every = present(rows.as_one_chunk(ORDERED))
     for name in plan.ordered:
-        switches, order = plan.switches[name], plan.switches[name].order
+        switches, order = plan.switches[name], present(plan.switches[name].order)
         logs, weights = setting_logs(plan, params, known, every, name), every.weights[:, None]
         logs = jnp.where(weights > 0, scale * weights * jnp.where(weights > 0, logs, 0.0), 0.0)
         number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
@@ -271,7 +273,7 @@ def log_evidence(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary
     out."""
     value = total_evidence(plan, global_factors(plan, params, known),
                            row_totals(plan, params, known, rows))
-    if plan.groupings:
+    if plan.groupings and isinstance(rows, Rows):
         value += effects.given_rows(plan, params, known, rows.total).log
     return value
 
@@ -316,7 +318,7 @@ def returned(function: Callable, rows: Rows, outer: Callable,
         summed, *own = back(share)
         return found, summed, jax.tree.map(lambda leaf: leaf[None], own)
 
-    def both(chunk, share=None):
+    def both(chunk: Chunk, share: jax.Array | None = None):
         value, back = function(chunk)
         summed, *own = back(jnp.ones_like(value) if share is None else share)
         return (value, summed) if share is None else summed, own

@@ -15,22 +15,23 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known, Resident
+from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents import coordinates
 from probml.latents.coordinates import LOG_TWO_PI
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
+from probml.structure.site import Site
 
 
-def shapes(plan: Plan, rows: Resident) -> dict[str, tuple[int, ...]]:
+def shapes(plan: Plan, rows: Rows) -> dict[str, tuple[int, ...]]:
     """Site → its coordinates, (chunks, b, ...)."""
-    return {name: (*rows.weights.shape, *coordinates.own_shape(plan.structure.sites[name]))
+    return {name: (*rows.stacked.weights.shape, *coordinates.own_shape(plan.structure.sites[name]))
             for name in plan.carried}
 
 
-def size(plan: Plan, rows: Resident) -> int:
+def size(plan: Plan, rows: Rows) -> int:
     """How many coordinates rows have."""
     return sum(math.prod(shape) for shape in shapes(plan, rows).values())
 
@@ -40,7 +41,7 @@ def flat(own: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.concatenate([jnp.ravel(own[name]) for name in sorted(own)])
 
 
-def at(plan: Plan, rows: Resident, u: jax.Array) -> Resident:
+def at(plan: Plan, rows: Rows, u: jax.Array) -> Resident:
     """The rows with a vector of coordinates."""
     out, start = dict(rows.stacked.carried), 0
     for name, shape in sorted(shapes(plan, rows).items()):
@@ -50,7 +51,7 @@ def at(plan: Plan, rows: Resident, u: jax.Array) -> Resident:
     return Resident(rows.stacked._replace(carried=out))
 
 
-def has_coordinates(rows: Resident) -> bool:
+def has_coordinates(rows: Rows) -> bool:
     """Whether the rows' latent numbers are given by coordinates; else they have fixed values."""
     return any(one.u is not None for one in rows.stacked.carried.values())
 
@@ -70,7 +71,8 @@ def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         plain = site.domain.fixed and any(p in plan.variables or p in plan.hidden
                                           for p in site.parents)
 
-        def enter_row(varying, u, x, seen, name=name, site=site, plain=plain):
+        def enter_row(varying: Mapping[str, jax.Array], u: jax.Array, x: jax.Array,
+                      seen: jax.Array, name: str = name, site: Site = site, plain: bool = plain):
             value, volume = coordinates.enter(plan.structure, name, {**fixed, **varying}, u, x,
                                               seen, plain)
             return site.collect(value, 1)[0], volume
@@ -84,7 +86,7 @@ def enter(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     return rows, total
 
 
-def placed(plan: Plan, rows: Resident, values: Mapping[str, jax.Array]) -> Resident:
+def placed(plan: Plan, rows: Rows, values: Mapping[str, jax.Array]) -> Rows:
     """The rows with values of the carried sites, (chunks, b, *cells), as if they were data."""
     if not plan.carried:
         return rows
@@ -92,11 +94,11 @@ def placed(plan: Plan, rows: Resident, values: Mapping[str, jax.Array]) -> Resid
     return Resident(jax.vmap(Chunk.revalued)(rows.stacked, held))
 
 
-def values(plan: Plan, params: Mapping, known: Known, rows: Resident,
+def values(plan: Plan, params: Mapping, known: Known, rows: Rows,
            u: jax.Array) -> dict[str, jax.Array]:
     """The values of the carried sites at a vector of their coordinates, (chunks, b, *cells)."""
 
-    def chunk_values(chunk):
+    def chunk_values(chunk: Chunk):
         found, _ = enter(plan, params, known, chunk, own(chunk))
         return {name: found.values[name] for name in plan.carried}
 

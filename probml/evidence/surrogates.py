@@ -17,7 +17,7 @@ from probml.factors.naturals import naturals
 from probml.plan.plan import Plan
 
 
-def inner(statistics: Any, natural: Any) -> jax.Array:
+def inner(statistics: object, natural: object) -> jax.Array:
     """⟨statistics, naturals⟩, with 0 · (−∞) = 0."""
     terms = jax.tree.map(lambda s, n: jnp.sum(s * jnp.where(s == 0, 0.0, n)), statistics, natural)
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))

@@ -45,10 +45,11 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
         scale: float | jax.Array) -> Derivatives:
     (argument,) = entered(plan, name)
 
-    def row_derivatives(varying, x, seen, weight):
+    def row_derivatives(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+                        weight: jax.Array):
         entering, log = _through(plan, name, argument, point, c, known, varying, x, seen)
 
-        def value(eta):
+        def value(eta: jax.Array):
             return jnp.where(weight > 0, scale * weight * jnp.where(weight > 0, log(eta), 0.0), 0.0)
 
         eta, slope = value_and_gradient(lambda c: entering(c).reshape(()))(c)
@@ -71,12 +72,12 @@ def _through(plan: Plan, name: str, argument: str, point: Callable, c: jax.Array
     line → the log density, of a variable that of each state, all else as at c."""
     site = plan.structure.sites[name]
 
-    def env(c):
+    def env(c: jax.Array):
         return {**environment(plan, point(c), known), **varying}
 
     fixed = plan.structure.arguments(name, env(c))
 
-    def log(eta):
+    def log(eta: jax.Array):
         held = {**fixed, argument: eta.reshape(fixed[argument].shape)}
         return row_log(plan, name, {
             **env(c), SETTING: lambda _: [held[a] for a in site.arguments]}, x, seen)
@@ -97,7 +98,8 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
     (name,) = plan.rowwise
     (argument,) = entered(plan, name)
 
-    def row_curvature(varying, x, seen, weight):
+    def row_curvature(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+                      weight: jax.Array):
         entering, log = _through(plan, name, argument, point, c, known, varying, x, seen)
         bent = -weight * jnp.diagonal(jax.jacfwd(gradient(
             lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(entering(c).reshape(-1)))
@@ -126,11 +128,12 @@ def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c
     """
     numbers, places = np.array(entering.numbers), np.array(entering.places)
 
-    def row_hessian(varying, x, seen, q):
+    def row_hessian(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None,
+                    q: jax.Array):
         of, log = _through(plan, name, entering.argument, point, c, known, varying, x, seen)
         here = of(c).reshape(-1)
 
-        def value(eta):
+        def value(eta: jax.Array):
             logs = log(here.at[numbers].set(eta))
             return jnp.where(q > 0, q * jnp.where(q > 0, logs, 0.0), 0.0).sum()
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman.filter import applied, previous, product, transposed
+from probml.errors import present
 from probml.factors.linear_chains import (
     at_first,
     over,
@@ -77,7 +78,7 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     found = jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
                          over(plan, params, known, group, at))
     found = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
-    steps = rows.steps
+    steps = rows.along
     spread = jnp.repeat(weight, steps.blocks, 0)
     spread = jnp.broadcast_to(spread, (steps.length, *spread.shape)).reshape(-1, *weight.shape[1:])
     if steps.rows.weights is not None:
@@ -104,8 +105,8 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
     """The second moments of a group that takes nothing of rows, over steps and rows: leaves
     (*states, ...)."""
 
-    def totals_of(middle, path):
-        steps = rows.steps
+    def totals_of(middle: Middle, path: Path):
+        steps = rows.along
         first = starts(steps, len(path.weight))
         before = shifted(previous, steps, path.mean - middle.state)
         return Totals(
@@ -169,7 +170,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Midd
     statistics."""
     structure = plan.structure
 
-    def expected_gain(env, middle, found):
+    def expected_gain(env: Mapping[str, jax.Array], middle: Middle, found: Totals):
         total = sum((_gain_below(structure, group, name, env, middle.state, old, found.below[name])
                      for name, old in middle.below.items()), start=jnp.zeros(()))
         total += chain_gains.moves_gain(linear_chain.moves(structure, group, env), middle.moves,
@@ -191,16 +192,17 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
              path: Path, origin: Mapping) -> jax.Array:
     """The same over the point `origin` from the beliefs of a chunk of rows, of a group that takes
     something of rows or steps: what takes nothing is added up first."""
-    structure, steps, before = plan.structure, rows.steps, environment(plan, origin, known)
+    structure, steps, before = plan.structure, rows.along, environment(plan, origin, known)
     moving = varying(plan, known, steps, group.names)
 
-    def expected_gain(env, path):
+    def expected_gain(env: Mapping[str, jax.Array], path: Path):
         total, count = jnp.zeros(()), len(path.weight)
         past = {**env, **before}
         for name in linear_chain.emission_sites(group):
             own = varying(plan, known, steps, (name,))
 
-            def seen(along, x, mask, *found, name=name):
+            def seen(along: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
+                     *found: Any, name: str = name):
                 some = steps.rows._replace(values={name: x},
                                            seen={} if mask is None else {name: mask})
                 state = found[1][0]
@@ -211,7 +213,9 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
             total += _sum_over_steps(seen, own, steps.rows.values[name], steps.rows.seen.get(name),
                                      path.weight, path.mean, path.covariance)
 
-        def transition_gain(along, weight, before, later, spread_before, spread_later, across):
+        def transition_gain(along: Mapping[str, jax.Array], weight: jax.Array, before: jax.Array,
+                            later: jax.Array, spread_before: jax.Array, spread_later: jax.Array,
+                            across: jax.Array):
             old = linear_chain.moves(structure, group, {**past, **along})
             new = linear_chain.moves(structure, group, {**env, **along})
             noise = _noise(old, before, later, spread_before, spread_later, across)
@@ -219,7 +223,8 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
                 weight, before - before[0], noise.mean, spread_before, noise.covariance,
                 noise.across))
 
-        def initial_gain(along, weight, mean, spread):
+        def initial_gain(along: Mapping[str, jax.Array], weight: jax.Array, mean: jax.Array,
+                         spread: jax.Array):
             old = linear_chain.first(structure, group, {**past, **along})
             new = linear_chain.first(structure, group, {**env, **along})
             return chain_gains.moves_gain(new, old, old.offset,
@@ -242,7 +247,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
 def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Array,
            spread_later: jax.Array, across: jax.Array) -> kalman_evidence.Noise:
     """The noise of n moves at other parameters than the E-step's, from the states' moments."""
-    slope = at.slope
+    slope = present(at.slope)
     pushed = slope @ across
     spread = (spread_later - pushed - jnp.swapaxes(pushed, -1, -2)
               + slope @ spread_before @ slope.T)
@@ -250,7 +255,7 @@ def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Ar
                                  across - spread_before @ slope.T)
 
 
-def _sum_over_steps(function: Callable, along: Mapping, *leaves: Any) -> jax.Array:
+def _sum_over_steps(function: Callable, along: Mapping, *leaves: object) -> jax.Array:
     """Σ of function(along, *leaves), called for every step by itself, or for all steps at once if
     it takes nothing that differs along them."""
     if not along:

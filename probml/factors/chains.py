@@ -15,6 +15,7 @@ from probml.elimination.chains import best as chain_best
 from probml.elimination.chains import sums as chain_sums
 from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states
 from probml.factors.pooled import at_level
@@ -25,16 +26,17 @@ from probml.numerics.logs import finite, log_sum
 from probml.plan.plan import Plan
 
 
-def counted_factor(plan: Plan, natural: Any, rows: Chunk, name: str, predictive: Mapping) -> Factor:
+def counted_factor(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
+                   predictive: Mapping) -> Factor:
     """The factor of a chain that is seen whole; tables of which `predictive` has the concentrations
     are integrated out."""
-    site, parents, steps = plan.structure.sites[name], plan.discrete_parents(name), rows.steps
+    site, parents, steps = plan.structure.sites[name], plan.discrete_parents(name), rows.along
     states = steps.folded(steps.rows.values[name].reshape(-1))
     alive = None if steps.rows.weights is None else steps.folded(steps.rows.weights)
     sliced = [p for p in parents if p not in plan.variables]
     tables = in_slices({a: uncelled(leaf, len(parents))
                         for a, leaf in {**natural, **predictive}.items()}, parents, sliced, rows)
-    counted = chains_family.counts(states, alive, site.states)
+    counted = chains_family.counts(states, alive, present(site.states))
     logs = [(chains_family.predictive if a in predictive
              else chains_family.log_density)(table, counted[a]) for a, table in tables.items()]
     return Factor(sum(logs), plan.scope(name))
@@ -48,7 +50,7 @@ def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Chunk,
         sliced = [p for p in parents if p not in plan.variables]
         own = {a: uncelled(leaf, len(parents)) for a, leaf in natural.items()}
         timed = any(plan.structure.sites[p].time is not None for p in sliced)
-        tables = in_slices(own, parents, sliced, rows.steps.rows if timed else rows)
+        tables = in_slices(own, parents, sliced, rows.along.rows if timed else rows)
     else:
         tables = rowwise_logs(plan, params, known, rows, name)
         if taps:
@@ -90,10 +92,10 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
     timed = any(i in plan.structure.timed for i in site.inputs) or any(
         plan.structure.sites[p].time is not None for p in site.parents
     )
-    at, fixed = rows.steps.rows if timed else rows, environment(plan, params, known)
+    at, fixed = rows.along.rows if timed else rows, environment(plan, params, known)
 
-    def row_tables(varying):
-        return over_states(plan, lambda env: site.family.natural(
+    def row_tables(varying: Mapping[str, jax.Array]):
+        return over_states(plan, lambda env: site.traits.natural(
             plan.structure.cells(name, env), 0.0), {**fixed, **varying}, parents)
 
     logs = jax.vmap(row_tables)(row_environment(plan, known, at, name))
@@ -106,17 +108,17 @@ def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None 
 
     Backwards a piece is passed through again, so that no more than one is held.
     """
-    steps = rows.steps
+    steps = rows.along
     count = sequences.count_pieces(plan, steps, len(rows.weights))
     own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
            if taps else None)
     if count == 1:
         return function(rows, own)
 
-    def cut(leaf):
+    def cut(leaf: jax.Array):
         return leaf.reshape(count, -1, *leaf.shape[1:])
 
-    def piece(parts):
+    def piece(parts: tuple):
         found.append(function(rows._replace(steps=parts[0]), parts[1]))
         return found[-1].log
 
@@ -146,14 +148,14 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
         more: scope → a factor of all steps besides, 0 and lane after lane, (M, L, *states): its
             gradients are asked.
     """
-    steps, size = rows.steps, len(rows.weights)
+    steps, size = rows.along, len(rows.weights)
     own = ({n: taps[n] for n in plan.rowwise if n in plan.steps and n not in plan.chains}
            if taps else None)
     width = sequences.width_of(plan) + sum(math.prod(log.shape[2:]) for log in more.values())
     count = 1 if hard or not plan.chains else sequences.held_apart(plan, steps, size, width)
     if count == 1:
         def chunk_factor(rows: Chunk, taps: Mapping | None) -> Factor:
-            return sequences.within(plan, inside(given, rows.steps, taps), hard)
+            return sequences.within(plan, inside(given, rows.along, taps), hard)
 
         beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
         return sequences.factor(plan, [in_pieces(plan, chunk_factor, rows, taps), *beside], moves,
@@ -169,7 +171,7 @@ def best_path(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
     M), of steps that are gone through a piece at a time; None where they are few, or hide variables
     besides."""
     count = 1 if plan.step_order or not plan.steps else sequences.held_apart(
-        plan, rows.steps, len(rows.weights), sequences.width_of(plan))
+        plan, rows.along, len(rows.weights), sequences.width_of(plan))
     return None if count == 1 else chain_best.in_pieces(*_cut(plan, inside, given, moves, rows,
                                                               count, None, False, {}))
 
@@ -181,14 +183,14 @@ def _cut(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: C
     Args:
         own: taps of the steps. asked: whether gradients are asked of the naturals alone.
     """
-    steps, size = rows.steps, len(rows.weights)
-    sought = Given((), given.natural, (), ()) if asked else given
+    steps, size = rows.along, len(rows.weights)
+    sought = Given({}, given.natural, {}, Known({}, {}, {})) if asked else given
     leaves, form = jax.tree.flatten(given)
     places = {id(leaf) for leaf in jax.tree.leaves(sought)
               if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}
     sloped = [id(leaf) in places for leaf in leaves]
 
-    def emitted(shared, told, own, held):
+    def emitted(shared: list, told: list, own: Any, held: Chunk):
         (taps, logs), kept = own, {True: iter(shared), False: iter(told)}
         found = jax.tree.unflatten(form, [next(kept[which]) for which in sloped])
         piece = replace(steps, rows=held, length=steps.length // count)

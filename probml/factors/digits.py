@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +9,14 @@ import numpy as np
 
 from probml.dataset.checks.digits import measured
 from probml.dataset.dataset import Data
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
+from probml.errors import present
 from probml.factors.linear_chains import over, varying
 from probml.factors.naturals import argument_table, environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.jaxpr.levels import Level
 from probml.latents.chains import linear_chain
+from probml.latents.latent import Group
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
@@ -24,7 +25,7 @@ from probml.structure.site import Site
 LOST = 2e-4
 
 
-def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
+def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
     """Whether some component's scale is below what the arithmetic can tell from zero, relative to
     its column.
 
@@ -34,9 +35,10 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in known.spread:
         site = plan.structure.sites[name]
-        if not any(site.uses.get(a) for a in site.family.scatter):
+        if not any(site.uses.get(a) for a in site.traits.scatter):
             continue
         if name in plan.rowwise:
+            assert isinstance(rows, Rows)
             first = jax.tree.map(lambda leaf: leaf[:1], rows.first._replace(steps=None))
             varying = jax.tree.map(lambda leaf: leaf[0], row_environment(plan, known, first, name))
             arguments = over_states(plan, functools.partial(plan.structure.cells, name),
@@ -47,7 +49,7 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
             arguments, floor = argument_table(plan, params, known, name), jnp.sqrt(eps)
         # a constant column has no spread of its own
         away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)
-        found |= ~jnp.all(site.family.smallest(arguments) > floor
+        found |= ~jnp.all(present(site.traits.smallest)(arguments) > floor
                           * jnp.where(known.spread[name] > 0, known.spread[name], away))
     return found
 
@@ -61,21 +63,21 @@ def has_cancellation(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     """
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
     for name in plan.pooled:
-        family = plan.structure.sites[name].family
+        family = plan.structure.sites[name].traits
         if family.terms:
             arguments = argument_table(plan, params, known, name)
             found |= jnp.any(eps * jnp.stack([jnp.max(arguments[a]) for a in family.terms]) > LOST)
         if name not in known.centre or family.mean_of != ("loc",) or not family.scatter:
             continue
         arguments = argument_table(plan, params, known, name)
-        away, scale = arguments["loc"] - known.centre[name], family.smallest(arguments)
+        away, scale = arguments["loc"] - known.centre[name], present(family.smallest)(arguments)
         found |= jnp.any(
             (eps * away**2 > LOST * scale**2) | (eps * jnp.abs(arguments["loc"]) > LOST * scale)
         )
     return found
 
 
-def narrow(data: Data, params: Mapping[str, Any]) -> bool:
+def narrow(data: Data, params: Mapping[str, np.ndarray]) -> bool:
     """The same of parameters that were given, for the rows that are asked about, from numbers on
     the host: nothing is compiled. Of arguments that are parameters, or powers of them.
 
@@ -110,7 +112,7 @@ def narrow(data: Data, params: Mapping[str, Any]) -> bool:
 
 
 def _parameters(site: Site, argument: str,
-                params: Mapping[str, Any]) -> list[tuple[np.ndarray, tuple]]:
+                params: Mapping[str, np.ndarray]) -> list[tuple[np.ndarray, tuple]]:
     """The given parameters that an argument is, moved at most by rows, each with the steps from its
     coordinate to the argument; none where it is the argument itself."""
     return [(np.asarray(params[p], float), use.coordinate)
@@ -149,10 +151,11 @@ def has_diffuse_start(plan: Plan, params: Mapping, known: Known, rows: Rows) -> 
     structure = plan.structure
     for group in (group for group in plan.latents if plan.timed(group)):
         names = (*group.names, *linear_chain.emission_sites(group))
-        own = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.steps,
+        own = {name: leaf[0] for name, leaf in varying(plan, known, rows.first.along,
                                                        names).items()}
 
-        def share(env, group=group, own=own):
+        def share(env: Mapping[str, jax.Array], group: Group = group,
+                  own: Mapping[str, jax.Array] = own):
             spread = linear_chain.first(structure, group, {**env, **own}).covariance
             sight = linear_chain.sight(structure, group, {**env, **own})
             if not 0 < len(sight.variance) < len(spread):

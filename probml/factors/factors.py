@@ -80,7 +80,7 @@ def level_factors(
         evidence: with what is seen; else only what the hidden variables are to one another.
     """
     predictive = predictive or {}
-    rows = whole.steps.rows if steps else whole
+    rows = whole.along.rows if steps else whole
     own = [n for n in (*plan.pooled, *plan.rowwise) if (n in plan.steps) == steps
            and n not in (*plan.chains, *plan.counted) and (evidence or n in plan.variables)]
     factors = [counted_factor(plan, natural[name], rows, name, predictive.get(name, {}))
@@ -158,7 +158,7 @@ def _evidence(plan: Plan, factors: list[Factor], size: int, hard: bool) -> jax.A
 
 
 def row_evidence(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,
-                 taps=None, hard: bool = False) -> jax.Array:
+                 taps: Mapping[str, jax.Array] | None = None, hard: bool = False) -> jax.Array:
     """log p(row | params [, touching global variables]): (rows, *global states), in nats."""
     return _evidence(plan, row_factors(plan, params, known, natural, rows, taps, hard=hard),
                      len(rows.weights), hard)

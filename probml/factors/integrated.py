@@ -20,7 +20,7 @@ from probml.factors import chain_statistics, linear_chains, shared_nodes
 from probml.factors.naturals import environment, group_environment, over_states, states_of
 from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
-from probml.latents.latent import Group, Moments, placed, places
+from probml.latents.latent import Group, Moments, Seen, placed, places
 from probml.latents.quadrature import again
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -71,7 +71,8 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     fixed, reach = environment(plan, params, known), plan.reach(group)
     size = len(rows.weights)
 
-    def draw_row(varying, seen, chosen, key):
+    def draw_row(varying: Mapping[str, jax.Array], seen: Seen, chosen: Mapping[str, jax.Array],
+                 key: jax.Array):
         env = {**fixed, **varying}
         for name, state in chosen.items():
             site = plan.structure.sites[name]
@@ -155,7 +156,8 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
             continue
         found, seen = _finite(moments(plan, params, known, rows, group)), _seen(plan, rows, group)
 
-        def group_statistics(middle, weight, found, seen=seen, group=group):
+        def group_statistics(middle: object, weight: jax.Array, found: object, seen: Seen = seen,
+                             group: Group = group):
             return group.kind.statistics(plan.structure, group, middle, weight, seen, found)
 
         for _ in plan.reach(group):
@@ -195,7 +197,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
 
 
 def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
-             function: Callable[[dict], jax.Array], along: Mapping[str, jax.Array],
+             function: Callable[[Mapping], jax.Array], along: Mapping[str, jax.Array],
              size: int) -> jax.Array:
     """function(env) of every row and joint state of a site that looks at latents, averaged over
     these: normal ones at their conditional means, the mean of what is affine in them.
@@ -218,7 +220,8 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
     varying = {g.name: _varying(plan, known, rows, g) for g in groups}
     seen = {g.name: _seen(plan, rows, g) for g in groups}
 
-    def average_row(own, varying, seen, means):
+    def average_row(own: Mapping[str, jax.Array], varying: Mapping[str, Mapping[str, jax.Array]],
+                    seen: Mapping[str, Seen], means: Mapping[str, jax.Array]):
         def over(env: dict, left: tuple[Group, ...]) -> jax.Array:
             if not left:
                 return function(env)
@@ -236,7 +239,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
             # far out, where nothing is, what is computed may have no end
             return jnp.tensordot(found.weights, jnp.where(live, values, 0.0), 1)
 
-        def at(states, means):
+        def at(states: tuple, means: Mapping[str, jax.Array]):
             env = {**fixed, **own, **dict(zip(scope, states, strict=True))}
             for group in timed:
                 env |= placed(plan.structure, group, means[group.name])
@@ -252,7 +255,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
 
 
 def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
-                hidden: Sequence[str], function: Callable[[dict], jax.Array],
+                hidden: Sequence[str], function: Callable[[Mapping], jax.Array],
                 size: int) -> jax.Array:
     """The same of a site that looks at hidden cells.
 
@@ -268,7 +271,7 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                       f"latent and independent, and its mean can be computed over one of them at a "
                       f"time. {how}")
 
-    def row_expectation(own, varying, seen):
+    def row_expectation(own: Mapping[str, jax.Array], varying: Mapping[str, jax.Array], seen: Seen):
         return over_states(plan, lambda env: hidden_cells.expectation(
             plan.structure, group, env, seen, function, hidden), {**fixed, **own, **varying}, scope)
 
@@ -288,11 +291,11 @@ def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
 
 
 def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-          function: Callable[..., Any], *found: Any) -> Any:
+          function: Callable[..., Any], *found: object) -> Any:
     """function(env, seen, *found) of every row and state: leaves (b, *states, ...)."""
     fixed, reach = group_environment(plan, params, known), plan.reach(group)
 
-    def row_values(varying, seen, *found):
+    def row_values(varying: Mapping[str, jax.Array], seen: Seen, *found: object):
         return over_states(plan, lambda env, *found: function(env, seen, *found),
                            {**fixed, **varying}, reach, *found)
 

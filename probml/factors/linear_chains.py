@@ -5,6 +5,7 @@ Steps travel as rows of their own in the order (L, rows, blocks) (factors/sequen
 the lanes last. What a program takes of no row and no step is computed once for all.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
 from probml.elimination.kalman.blocks import forward
+from probml.errors import present
 from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.latents.chains import averaged, linear_chain
@@ -83,9 +85,9 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     paths = over(plan, params, known, group, at)  # (*states, T, D, M)
     for i in range(len(reach)):
         index = jnp.repeat(jnp.broadcast_to(states[reach[i]], rows.weights.shape),
-                           rows.steps.blocks)
+                           rows.along.blocks)
         paths = jnp.take_along_axis(paths, index.reshape(*(1,) * (paths.ndim - 1), -1), 0)[0]
-    flat = rows.steps.folded(steps_first(paths))  # (rows, time, D)
+    flat = rows.along.folded(steps_first(paths))  # (rows, time, D)
     return {name: _cells(plan, name, value) for name,
             value in split_latents(plan, group, flat).items()}
 
@@ -158,7 +160,7 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     """What the filter takes at one state of the discrete sites beside a group; log volumes of what
     is seen, (rows,); and the states that are its 0, (D, lanes or 1): where each row is expected to
     begin, so that a level far from 0 keeps its digits."""
-    steps, size = rows.steps, len(rows.weights)
+    steps, size = rows.along, len(rows.weights)
     begin, moves, sight, tilts = _programs(plan, env, known, rows, group)
     value, masks = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
     which, given, shown = _given(plan, steps, size, group)
@@ -179,11 +181,11 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     volume = jnp.broadcast_to(jnp.where(own.seen, _to_lanes(steps, own.log), 0.0), lanes)
     volume = volume.reshape(*lanes[:2], size, steps.blocks).sum((0, 1, 3))
     volume += 0.0 if tilts is None else tilts[0].log
-    told = kalman.System(
+    told = kalman.System(*(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
         *(_to_lanes(steps, leaf) for leaf in moves), _to_lanes(steps, own.value),
         _to_lanes(steps, own.slope), _to_lanes(steps, own.variance), own.seen, alive, steps.blocks
-    )
+    ))
     centre = told.mean
     if centre.shape[-1] > 1:  # of a sequence in blocks that of its first
         centre = jnp.repeat(centre[:, :: steps.blocks], steps.blocks, 1)
@@ -216,18 +218,18 @@ def _joined(one: Numbers, other: Numbers) -> Numbers:
                                 for leaf in (a, b)], 1)
 
     numbers = (both(a, b) for a, b in zip(one[:-1], other[:-1], strict=True))
-    return Numbers(*numbers, _concatenate_masks([one.seen, other.seen]))
+    return Numbers._make((*numbers, _concatenate_masks([one.seen, other.seen])))
 
 
 def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group) -> tuple:
     """The first states, moves, and what is seen of a step, of every step; averaged over settings of
     `env`, with what the mean has beside them, else None."""
-    structure, steps = plan.structure, rows.steps
+    structure, steps = plan.structure, rows.along
     own = varying(plan, known, steps, group.names)
     begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
     below = varying(plan, known, steps, linear_chain.emission_sites(group))
     of: Any = averaged if env.get(SETTINGS) else linear_chain
-    begin, moves, sight = (_led(lambda at, made=made: made(structure, group, at), env, moving)
+    begin, moves, sight = (_led(functools.partial(made, structure, group), env, moving)
                            for made, moving in ((of.first, begun), (of.moves, own),
                                                 (of.sight, below)))
     if of is linear_chain:
@@ -256,7 +258,8 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
     moved = jnp.repeat(led[:, None], size, 1)
     zero = jnp.zeros((len(log), size), log.dtype)
 
-    def numbers(slope, offset, log, seen) -> Numbers:
+    def numbers(slope: jax.Array, offset: jax.Array, log: jax.Array,
+                seen: jax.Array | None) -> Numbers:
         value = jnp.broadcast_to(-offset, (count, offset.shape[1]))
         return Numbers(value, slope, jnp.ones_like(log), log, seen)
 
@@ -282,10 +285,10 @@ def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     def gap(at: Mapping) -> tuple[jax.Array, jax.Array]:
         here = linear_chain.moves(plan.structure, group, at)
         there = averaged.moves(plan.structure, group, at).moves
-        return there.slope - here.slope, there.offset - here.offset
+        return present(there.slope) - present(here.slope), there.offset - here.offset
 
-    found = _led(gap, env, varying(plan, known, rows.steps, group.names))
-    return _to_lanes(rows.steps, found[0]), _to_lanes(rows.steps, found[1])
+    found = _led(gap, env, varying(plan, known, rows.along, group.names))
+    return _to_lanes(rows.along, found[0]), _to_lanes(rows.along, found[1])
 
 
 def _seen(plan: Plan, steps: Steps, count: int, group: Group,

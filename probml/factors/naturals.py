@@ -1,7 +1,7 @@
 """Parameters → natural parameters of every site, over the states of its discrete parents."""
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -56,7 +56,7 @@ def argument_table(plan: Plan, params: Mapping[str, jax.Array], known: Known,
 def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: Known) -> Any:
     """Natural parameters; for a variable, the log table of its own joint states on a last axis."""
     site = plan.structure.sites[name]
-    natural = site.family.natural(arguments, known.centre.get(name, 0.0))
+    natural = site.traits.natural(arguments, known.centre.get(name, 0.0))
     if name not in plan.variables or site.chain:
         return natural
     values = plan.variables[name].values.reshape(plan.variables[name].states, -1)
@@ -64,7 +64,7 @@ def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: K
     if values.shape[1] == 1:
         return natural["log"][..., 0, :]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[len(lead) :]), natural)
-    return site.family.log_density(flat, jnp.asarray(values), None).T.reshape(*lead, -1)
+    return site.traits.log_density(flat, jnp.asarray(values), None).T.reshape(*lead, -1)
 
 
 def state_logs(plan: Plan, name: str, env: Mapping) -> jax.Array:
@@ -98,7 +98,8 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
         stacked = [jnp.stack([jnp.asarray(env[p]) for p in column])
                    for column in zip(*takes, strict=True)]
 
-        def natural_parameters(values, name=names[0], own=takes[0]):
+        def natural_parameters(values: list[jax.Array], name: str = names[0],
+                               own: Sequence[str] = takes[0]):
             return _natural(plan, name, argument_table(plan, dict(zip(own, values, strict=True)),
                                                        Known({}, {}, {}), name), known)
 
@@ -107,7 +108,7 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
     return {name: out[name] for name in plan.pooled if name in out}
 
 
-def unstacked(tree: Any, count: int) -> list[Any]:
+def unstacked(tree: object, count: int) -> list[Any]:
     """A tree whose leaves lead with an axis of `count` → so many trees. One split a leaf: backwards
     it is one concatenation."""
     leaves, treedef = jax.tree.flatten(tree)

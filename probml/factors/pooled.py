@@ -1,7 +1,7 @@
 """Sites whose rows pool: natural parameters and rows → factors, by one product a chunk."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,9 +9,11 @@ import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.families.marginal_normal import Unseen
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
+from probml.structure.site import Site
 
 SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
 
@@ -22,23 +24,22 @@ def _seen(plan: Plan, rows: Chunk, name: str) -> jax.Array | None:
 
 def at_level(plan: Plan, rows: Chunk, name: str) -> Chunk:
     """The rows that a site's own factor has: those of the data, or their steps."""
-    return rows.steps.rows if name in plan.steps else rows
+    return rows.along.rows if name in plan.steps else rows
 
 
-def _log_densities(site, natural: Any, x: jax.Array, seen: jax.Array | None,
-                   unseen: Unseen | None) -> jax.Array:
+def _log_densities(site: Site, natural: Mapping[str, jax.Array], x: jax.Array,
+                   seen: jax.Array | None, unseen: Unseen | None) -> jax.Array:
     """A kernel at cells of rows, (b, p); `unseen` is for the families that integrate coordinates
     out."""
-    return site.family.log_density(natural, x, seen) if unseen is None else site.family.log_density(
-        natural, x, seen, unseen
-    )
+    density: Callable = site.traits.log_density
+    return density(natural, x, seen, *(() if unseen is None else (unseen,)))
 
 
 def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     sliced = [p for p in parents if p not in plan.variables]
     is_variable = name in plan.variables
-    slices = math.prod(plan.structure.sites[p].states for p in sliced)
+    slices = math.prod(present(plan.structure.sites[p].states) for p in sliced)
     if sliced and not is_variable and slices <= SLICES:
         return Factor(_picked(plan, natural, rows, name, sliced), scope)
     if sliced:  # a parent seen in every row selects a slice of the table
@@ -65,17 +66,18 @@ def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
     return Factor(value.reshape(len(x), *shape), scope)
 
 
-def _picked(plan: Plan, natural: Any, rows: Chunk, name: str, sliced: list[str]) -> jax.Array:
+def _picked(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
+            sliced: list[str]) -> jax.Array:
     """A pooled factor at the seen states of some parents: all states by one product, then the seen
     one; its gradient is a product too, where a gather's would be a serial scatter."""
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)
     order = [parents.index(p) for p in sliced] + [i for i, p in enumerate(parents)
                                                   if p not in sliced]
-    sizes = [plan.structure.sites[p].states if p in sliced else plan.variables[p].states
+    sizes = [present(plan.structure.sites[p].states) if p in sliced else plan.variables[p].states
              for p in parents]
     shape = [sizes[i] for i in order]
 
-    def flat(leaf):
+    def flat(leaf: jax.Array):
         leaf = jnp.transpose(leaf, (*order, *range(len(parents), leaf.ndim)))
         return leaf.reshape(math.prod(shape), *leaf.shape[len(parents) :])
 
@@ -105,11 +107,11 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
         arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes]
                      for a, v in arguments.items()}
     x = x.astype(jnp.result_type(float))
-    if not sliced and site.family.predictive_sum is not None and x.ndim == 2:
+    if not sliced and site.traits.predictive_sum is not None and x.ndim == 2:
         flat = {a: v.reshape(-1, v.shape[-1]) for a, v in arguments.items()}
-        value = site.family.predictive_sum(flat, x, seen)
+        value = site.traits.predictive_sum(flat, x, seen)
         if value is not None:
             return Factor(value.reshape(len(x), *(plan.variables[p].states for p in scope)), scope)
     x, seen = (v if v is None else v.reshape(len(v), *(1,) * len(scope), *v.shape[1:])
                for v in (x, seen))
-    return Factor(site.family.predictive(arguments, x, seen).sum(-1), scope)
+    return Factor(present(site.traits.predictive)(arguments, x, seen).sum(-1), scope)

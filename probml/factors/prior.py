@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known
+from probml.errors import present
 from probml.factors.naturals import environment
 from probml.numerics.process.making import unchecked
 from probml.plan.plan import Plan
@@ -47,7 +48,7 @@ def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False,
     for name in wanted.intersection(known.concentration):
         site = plan.structure.sites[name]
         with unchecked():  # a concentration of 0 is no NumPyro distribution's
-            distribution = site.entry.prior.of_concentration(known.concentration[name])
+            distribution = present(site.entry.prior).of_concentration(known.concentration[name])
         total += site.entry.log_density(distribution, site.valued(env[name]), mode).sum()
     wanted -= set(known.concentration)
     for twins in plan.twins:

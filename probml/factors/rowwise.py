@@ -8,12 +8,15 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.factors.naturals import environment, over_states, state_logs
 from probml.families.likelihoods.student_t import ManyDegrees
 from probml.families.marginal_normal import log_density as unseen_density
 from probml.jaxpr.switches import SETTING
 from probml.plan.plan import Plan
 from probml.structure.densities import cells, log_density
+from probml.structure.site import Site
+from probml.structure.structure import Structure
 
 
 def row_environment(plan: Plan, known: Known, rows: Chunk, name: str) -> dict[str, jax.Array]:
@@ -62,13 +65,13 @@ def rowwise_factor(
     touching = (environment(plan, anchor, known) if anchor is not None
                 and site.traits.minorant is not None else None)
 
-    def row_logs(varying, x, seen):
-        def at(env):
+    def row_logs(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array | None):
+        def at(env: Mapping[str, jax.Array]):
             if predictive is not None and not is_variable:
                 return _affine_density(plan.structure, site, env, x, seen, predictive)
             if touching is not None and not is_variable:
                 there = plan.structure.cells(name, {**env, **touching})
-                logs = site.family.minorant(there, plan.structure.cells(name, env),
+                logs = present(site.traits.minorant)(there, plan.structure.cells(name, env),
                                             cells(site, x[None])[0])
                 return logs.sum() if seen is None else jnp.where(cells(site, seen[None])[0], logs,
                                                                  0.0).sum()
@@ -130,8 +133,8 @@ def _switched(plan: Plan, name: str, at: Callable, env: Mapping, settings: bool)
     return logs
 
 
-def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None,
-                    settings: Mapping) -> jax.Array:
+def _affine_density(structure: Structure, site: Site, env: Mapping[str, jax.Array], x: jax.Array,
+                    seen: jax.Array | None, settings: Mapping) -> jax.Array:
     """log p of one row's value of a Normal site, its affine location and its scale integrated out
     (posterior.Marginals.affine).
 
@@ -140,7 +143,7 @@ def _affine_density(structure, site, env, x: jax.Array, seen: jax.Array | None,
     has its own scale and so its own coefficients.
     """
 
-    def at(changed):
+    def at(changed: Mapping[str, jax.Array]):
         arguments = structure.cells(site.name, {**env, **changed})
         return arguments["loc"], jnp.broadcast_to(arguments["scale"], arguments["loc"].shape) ** 2
 

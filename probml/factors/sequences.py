@@ -20,6 +20,7 @@ from probml.elimination.chains import sums as chain_sums
 from probml.elimination.chains.arithmetic import Chain, Way, followed
 from probml.elimination.chains.walk import Pieces, Tables, count_of
 from probml.elimination.factor import Factor
+from probml.errors import present
 from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
 
@@ -129,7 +130,7 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
     outer, k = [sizes[n] for n in scope], [sizes[n] for n in names]
     lanes, length = rows * steps.blocks, steps.length
 
-    def placed(array, per_row):
+    def placed(array: jax.Array, per_row: bool):
         """(lead, ...) → (L or 1, M or 1, ...)."""
         if len(array) == 1 and lanes * length > 1:
             return array[None]
@@ -152,6 +153,7 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
         table = table.reshape(*lead, *table.shape[1:])
         transition = table if transition is None else transition + table
     initial = _flat(initial, outer, len(scope), [k])
+    transition = present(transition)
     lead, states = transition.shape[:2], math.prod(k)
     transition = _flat(transition.reshape(-1, *transition.shape[2:]), outer, len(scope), [k, k])
     transition = transition.reshape(*lead, -1, states, states)
@@ -160,7 +162,7 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
 
 def chain_of(
     plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
-    hard: bool = False, pairs: Any = None
+    hard: bool = False, pairs: jax.Array | None = None
 ) -> Chain:
     """All chains of the rows as one whose states are joint ones, the variables inside a step
     eliminated.
@@ -194,7 +196,7 @@ def of_rows(plan: Plan, log: jax.Array) -> Factor:
 
 def factor(
     plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
-    hard: bool = False, pairs: Any = None
+    hard: bool = False, pairs: jax.Array | None = None
 ) -> Factor:
     """What the steps say of each row: log of the sum over all that is hidden in them, (rows,
     *states of the row's variables)."""
@@ -248,12 +250,12 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
     lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
     left = None if less is None else _left(steps, rows)
 
-    def emit(shared, told, own, fixed):
+    def emit(shared: list, told: list, own: Any, fixed: Any):
         (shared, less), (fixed, left) = shared, fixed
         log = emissions(plan, emitted(shared, told, own, fixed), size, lanes)
         return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)
 
-    def cut(leaf):
+    def cut(leaf: jax.Array):
         return leaf.reshape(count, -1, *leaf.shape[1:])
 
     initial, transition = tables(plan, moves, steps, rows)
@@ -304,5 +306,5 @@ def fold(plan: Plan, name: str, array: jax.Array) -> jax.Array:
     """An answer about a site's steps, folded, (rows, time, *cells of one step, ...), as one about
     rows: (rows, *cells, ...)."""
     site = plan.structure.named[name]
-    array = jnp.squeeze(array, 2 + site.time)
-    return jnp.moveaxis(array, 1, 1 + site.time)
+    array = jnp.squeeze(array, 2 + present(site.time))
+    return jnp.moveaxis(array, 1, 1 + present(site.time))

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
+from probml.errors import present
 from probml.factors.naturals import environment, over_states
 from probml.latents.latent import Group
 from probml.numerics.logs import exp_below, finite_max, log_of
@@ -51,7 +52,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
         def natural(value: jax.Array) -> dict:
             here = {**env, group.name: sites[group.name].place(value)}
-            return {name: sites[name].family.natural(structure.cells(name, here), 0.0)
+            return {name: sites[name].traits.natural(structure.cells(name, here), 0.0)
                     for name in below}
 
         return found[1], jax.vmap(natural)(found[0])
@@ -61,14 +62,15 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         return None
     logs, natural = found
     nodes, lead = logs.shape[-1], len(reach) + 1
-    entries = logs.size * sum(math.prod(sites[name].cells) * sites[name].states for name in below)
+    entries = logs.size * sum(
+        int(math.prod(sites[name].cells)) * present(sites[name].states) for name in below)
     if entries > TABLE:
         return None
     total = logs.reshape(1, -1)
     for name in below:
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[lead:]), natural[name])
         x, seen = cells(sites[name], rows.values[name]), rows.seen.get(name)
-        total = total + sites[name].family.log_density(
+        total = total + sites[name].traits.log_density(
             flat, x, None if seen is None else cells(sites[name], seen))
     total = jnp.broadcast_to(total, (len(rows.weights), total.shape[1]))
     return _summed(total.reshape(len(total), *logs.shape[:-1], nodes), rows.weights)

@@ -43,7 +43,7 @@ def squares_of(plan: Plan, name: str, params: Mapping, known: Known, rows: Rows)
     Cost: rows × cells × p² twice.
     """
 
-    def turn(_, found: Squares) -> Squares:
+    def turn(_: int, found: Squares) -> Squares:
         about = found.about + _least(found)
         gram, count = rows.total(functools.partial(_chunk, plan, name, params, known, about))
         return Squares(gram, count, about)
@@ -82,8 +82,8 @@ def _chunk(plan: Plan, name: str, params: Mapping, known: Known, about: jax.Arra
         parts[p], start = slice(start, start + size), start + size
     fixed = {**known.given, **params}
 
-    def row_slope(varying):
-        def loc(c):
+    def row_slope(varying: Mapping[str, jax.Array]):
+        def loc(c: jax.Array):
             own = {p: c[part].reshape(plan.structure.sites[p].shape)
                    for p, part in parts.items()}
             return plan.structure.cells(name, {**fixed, **varying, **own})["loc"]

@@ -41,7 +41,7 @@ def inverse(matrix: jax.Array) -> jax.Array:
 
 
 @inverse.defjvp
-def _inverse_moved(at, moves):
+def _inverse_moved(at: tuple, moves: tuple):
     found = inverse(*at)
     return found, -found @ moves[0] @ found
 
@@ -53,6 +53,6 @@ def half_log_det(matrix: jax.Array) -> jax.Array:
 
 
 @half_log_det.defjvp
-def _half_log_det_moved(at, moves):
+def _half_log_det_moved(at: tuple, moves: tuple):
     lower = _factor(*at)
     return _half_log_det_of(lower), 0.5 * jnp.sum(_inverse_of(lower) * moves[0], (-2, -1))

@@ -45,7 +45,7 @@ class Domain:
     triangular = False  # a matrix that its lower triangle says
     host: bijections.Host | None = None  # the bijection on the host; None: not known there
 
-    def __init__(self, constraint: Any = None):
+    def __init__(self, constraint: object = None):
         self.constraint = self.canonical if constraint is None else constraint
 
     @property
@@ -173,6 +173,15 @@ class Domain:
         """How many unbounded coordinates an array of its values has."""
         return int(np.prod(self.bijection.inverse_shape(shape), dtype=int))
 
+    def factor(self, value: np.ndarray) -> np.ndarray:
+        """Of correlations and their factors, the lower Cholesky factor of a value, rows of length
+        1."""
+        raise NotImplementedError
+
+    def of_factor(self, factor: np.ndarray) -> np.ndarray:
+        """The value that has this factor."""
+        raise NotImplementedError
+
     def shaken(self, value: np.ndarray, share: np.ndarray) -> np.ndarray:
         """Values moved by a share of themselves, still of this kind; not always inside."""
         return value * (1 + share)
@@ -183,7 +192,7 @@ class Real(Domain):
     checkable = False  # whatever is finite
     host = bijections.PLAIN
 
-    def shaken(self, value, share):
+    def shaken(self, value: np.ndarray, share: np.ndarray):
         return value + share * np.maximum(np.abs(value).max(), 1.0)
 
 
@@ -194,7 +203,7 @@ class Positive(Domain):
     log_scale = logarithmic = True
     host = bijections.LOGARITHMS
 
-    def holds(self, value):
+    def holds(self, value: np.ndarray):
         return bool((value >= 0).all())
 
 
@@ -203,17 +212,17 @@ class UnitInterval(Domain):
     logarithmic = probabilities = True
     host = bijections.LOGITS
 
-    def holds(self, value):
+    def holds(self, value: np.ndarray):
         return bool(((value >= 0) & (value <= 1)).all())
 
-    def shaken(self, value, share):
+    def shaken(self, value: np.ndarray, share: np.ndarray):
         return np.clip(value * (1 + share), 0, 1)
 
 
 class OpenUnitInterval(UnitInterval):
     description = "between 0 and 1, ends excluded"
 
-    def contains(self, values):
+    def contains(self, values: np.ndarray):
         return (values > 0) & (values < 1)
 
 
@@ -236,7 +245,7 @@ class Simplex(Domain):
     logarithmic = probabilities = sums_to_one = True
     bijection, host = bijections.SIMPLEX, bijections.STICKS
 
-    def __init__(self, constraint: Any = None, interior: bool = False):
+    def __init__(self, constraint: object = None, interior: bool = False):
         super().__init__(constraint)
         self.interior = interior
 
@@ -244,14 +253,14 @@ class Simplex(Domain):
     def description(self):
         return f"a vector of {'positive ' if self.interior else ''}probabilities that sums to 1"
 
-    def contains(self, values):
+    def contains(self, values: np.ndarray):
         inside = (values > 0) if self.interior else (values >= 0)
         return inside.all(-1) & (np.abs(values.sum(-1) - 1) < SUMS)
 
-    def holds(self, value):
+    def holds(self, value: np.ndarray):
         return bool((value >= 0).all() and np.allclose(value.sum(-1), 1.0, atol=SUMS))
 
-    def shaken(self, value, share):
+    def shaken(self, value: np.ndarray, share: np.ndarray):
         moved = value * (1 + share)
         return moved / moved.sum(-1, keepdims=True)
 
@@ -261,7 +270,7 @@ class PositiveDefinite(Domain):
     canonical, triangular = constraints.positive_definite, True
     bijection, host = bijections.POSITIVE_DEFINITE, bijections.DEFINITE
 
-    def holds(self, value):
+    def holds(self, value: np.ndarray):
         return bool(np.allclose(value, np.swapaxes(value, -1, -2), rtol=1e-4)
                     and (np.linalg.eigvalsh(value) > 0).all())
 
@@ -271,7 +280,7 @@ class LowerCholesky(Domain):
     canonical, triangular = constraints.lower_cholesky, True
     bijection, host = bijections.LOWER_CHOLESKY, bijections.TRIANGLES
 
-    def holds(self, value):
+    def holds(self, value: np.ndarray):
         return bool(np.array_equal(value, np.tril(value))
                     and (np.diagonal(value, axis1=-2, axis2=-1) > 0).all())
 
@@ -295,10 +304,10 @@ class CorrelationFactor(Correlations):
     name, canonical = "correlation cholesky", constraints.corr_cholesky
     description = "a Cholesky factor of correlations"
 
-    def factor(self, value):
+    def factor(self, value: np.ndarray):
         return value
 
-    def of_factor(self, factor):
+    def of_factor(self, factor: np.ndarray):
         return factor
 
 
@@ -306,11 +315,11 @@ class CorrelationMatrix(Correlations):
     name, canonical = "correlation matrix", constraints.corr_matrix
     description = "a matrix of correlations"
 
-    def factor(self, value):
+    def factor(self, value: np.ndarray):
         least = np.finfo(value.dtype).eps * np.eye(value.shape[-1], dtype=value.dtype)
         return np.linalg.cholesky(value + 4 * value.shape[-1] * least)
 
-    def of_factor(self, factor):
+    def of_factor(self, factor: np.ndarray):
         return factor @ np.swapaxes(factor, -1, -2)
 
 
@@ -351,7 +360,7 @@ def add(kind: type[Domain]) -> None:
     _SINGLE[type(kind.canonical)] = kind
 
 
-def of(support: Any) -> Domain:
+def of(support: object) -> Domain:
     """The domain of a distribution's support, whatever of its axes are events."""
     base = _peeled(support)
     if base is None:
@@ -384,7 +393,7 @@ def of_values(distribution: dist.Distribution) -> Any:
     return support if support is None or support.event_dim >= distribution.event_dim else None
 
 
-def _peeled(support: Any) -> Any:
+def _peeled(support: object) -> Any:
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     return support

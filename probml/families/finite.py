@@ -47,7 +47,7 @@ def log_masses(base: dist.Distribution, low: int, count: int, shape: tuple[int, 
     with finite gradients."""
     first, last = integer_range(base) or (low, low + count - 1)
 
-    def at(value):
+    def at(value: jax.Array):
         value = jnp.full(shape, value)
         held = jnp.clip(value, first, last)
         return jnp.where(value == held, base.log_prob(held), -jnp.inf)
@@ -66,10 +66,10 @@ class Shifted(dist.CategoricalProbs):
     def support(self) -> Any:
         return constraints.integer_interval(self.low, self.low + self.probs.shape[-1] - 1)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         return self.low + super().sample(key, sample_shape)
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         here = jnp.asarray(value)[..., None] == self.low + jnp.arange(self.probs.shape[-1])
         return jnp.log(jnp.where(here, self.probs, 0.0).sum(-1))
 

@@ -2,6 +2,7 @@
 a chunk; exact log Γ ratios."""
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import digamma, gammaln
 
+from probml.families.likelihood import Arguments
 from probml.numerics.logs import FLOOR, floored, log_of, unfloored
 
 SHIFT = 8
@@ -16,19 +18,19 @@ SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 15
 FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, 256)))])  # log 0!, log 1!, ...
 
 
-def floats(arguments):
+def floats(arguments: Arguments):
     """Arguments in JAX's float type: a user may write Poisson(2)."""
     return {name: value.astype(jnp.result_type(float)) for name, value in arguments.items()}
 
 
-def inexact(*arrays):
+def inexact(*arrays: jax.Array):
     """The same arrays, whole numbers as floats: these have no slope to take."""
     return tuple(x if jnp.issubdtype(jnp.result_type(x), jnp.inexact)
                  else jnp.asarray(x, jnp.result_type(float)) for x in arrays)
 
 
 @jax.custom_jvp
-def log_beta(a, b):
+def log_beta(a: jax.Array, b: jax.Array):
     """log B(a, b) = log Γ(min) − log (Γ(max + min) / Γ(max)), to 1e-14; its derivatives are those
     of a and b, also where they are equal.
 
@@ -40,13 +42,14 @@ def log_beta(a, b):
 
 
 @log_beta.defjvp
-def _log_beta_slope(at, along):
+def _log_beta_slope(at: tuple, along: tuple):
     (a, b), (da, db) = at, along
     both = digamma(a + b)
     return log_beta(a, b), (digamma(a) - both) * da + (digamma(b) - both) * db
 
 
-def log_density(natural, x, seen, inside, statistics, harmless=1.0):
+def log_density(natural: Arguments, x: jax.Array, seen: jax.Array | None, inside: jax.Array,
+                statistics: Callable[[jax.Array], jax.Array], harmless: float = 1.0):
     """Σ over seen cells of η·T(x) + constant + base(x).
 
     Args:
@@ -75,7 +78,7 @@ def log_density(natural, x, seen, inside, statistics, harmless=1.0):
     return jnp.where(possible, unfloored(value), -jnp.inf) + (base * real).sum(-1, keepdims=True)
 
 
-def _stirling(z):
+def _stirling(z: jax.Array):
     """log Γ(z) − (z − ½) log z + z − ½ log 2π for z ≥ 8, to 1e-15 (Abramowitz & Stegun 1964,
     6.1.41)."""
     square, total = 1 / z**2, 0.0
@@ -84,7 +87,7 @@ def _stirling(z):
     return total / z
 
 
-def log_factorial(x):
+def log_factorial(x: jax.Array):
     """log x! of whole numbers: looked up below 256, by Stirling's series from there on; six times
     as fast as log Γ."""
     table = jnp.asarray(FACTORIALS, x.dtype)
@@ -94,7 +97,7 @@ def log_factorial(x):
                      series)
 
 
-def rising(a, x):
+def rising(a: jax.Array, x: jax.Array | float):
     """log Γ(a + x) − log Γ(a) for a > 0, x ≥ 0, without the cancellation of two large logarithms.
 
     Stirling's series at a, or at a + 8 where a is small: Γ(a + x)/Γ(a) = Γ(a + 8 + x)/Γ(a + 8) · Π
@@ -111,7 +114,7 @@ def rising(a, x):
     return series - jnp.where(small, shift, 0.0)
 
 
-def log_gamma(a, y, log_y=None):
+def log_gamma(a: jax.Array, y: jax.Array, log_y: jax.Array | None = None):
     """a log y − y − log Γ(a) for a > 0, y ≥ 0: y times the density of a Gamma(a, 1) at y.
 
     Args:
@@ -122,19 +125,19 @@ def log_gamma(a, y, log_y=None):
 
 
 @jax.custom_jvp
-def _log_gamma(a, y, log_y):
+def _log_gamma(a: jax.Array, y: jax.Array, log_y: jax.Array | None):
     w = (y - a) / a
     return _about(a, w, _log1p(w, log_y - jnp.log(a)))
 
 
 @_log_gamma.defjvp
-def _log_gamma_slope(at, along):
+def _log_gamma_slope(at: tuple, along: tuple):
     (a, y, log_y), (da, _, dlog) = at, along
     log = _log1p((y - a) / a, log_y - jnp.log(a))
     return _log_gamma(a, y, log_y), (log + log_less_digamma(a)) * da + (a - y) * dlog
 
 
-def _about(a, w, log):
+def _about(a: jax.Array, w: jax.Array, log: jax.Array):
     """a log y − y − log Γ(a) at y = a (1 + w), log = log(1 + w).
 
     From a = 8 on as a (log(1 + w) − w) + ½ log(a/2π) less Stirling's series, no term of which is
@@ -145,12 +148,12 @@ def _about(a, w, log):
     return jnp.where(a >= SHIFT, far, few * (jnp.log(few) + log) - few * (1 + w) - gammaln(few))
 
 
-def _log1p(w, far):
+def _log1p(w: jax.Array, far: jax.Array):
     """log(1 + w), of 1 + w below a half as it is given, `far`: there w has lost its digits."""
     return jnp.where(w > -0.5, jnp.log1p(jnp.maximum(w, -0.5)), far)
 
 
-def log_poisson(k, mean, log_mean=None):
+def log_poisson(k: jax.Array, mean: jax.Array, log_mean: jax.Array | None = None):
     """log of the probability of k ≥ 0 under a Poisson, to the last digits however large they are.
 
     Args:
@@ -161,7 +164,7 @@ def log_poisson(k, mean, log_mean=None):
     return jnp.where(k > 0, log_gamma(some, mean, log_mean) - jnp.log(some), -mean)
 
 
-def log_multinomial(counts, p, log_p=None):
+def log_multinomial(counts: jax.Array, p: jax.Array, log_p: jax.Array | None = None):
     """The same of counts (..., k) of so many draws from k kinds: independent Poisson counts, given
     their sum."""
     counts, p = inexact(counts, p)
@@ -170,7 +173,8 @@ def log_multinomial(counts, p, log_p=None):
     return log_poisson(counts, n * p, log_mean).sum(-1) - log_poisson(n, n)[..., 0]
 
 
-def log_negative_binomial(k, concentration, mean, log_mean=None):
+def log_negative_binomial(k: jax.Array, concentration: jax.Array, mean: jax.Array,
+                          log_mean: jax.Array | None = None):
     """The same of k ≥ 0 under a negative binomial: the Poisson, where the concentration is large.
 
     Γ(c + k) / (Γ(c) k!) · (c/(c + m))^c (m/(c + m))^k, by how far k is from the mean: of log Γ at
@@ -182,7 +186,7 @@ def log_negative_binomial(k, concentration, mean, log_mean=None):
 
 
 @jax.custom_jvp
-def _log_negative_binomial(k, c, m, log_m):
+def _log_negative_binomial(k: jax.Array, c: jax.Array, m: jax.Array, log_m: jax.Array):
     some = jnp.where(k > 0, k, 1.0)
     w, log = _relative_excess(some, c, m, log_m)
     back = (m - some) / some * (c / (c + m))
@@ -193,20 +197,20 @@ def _log_negative_binomial(k, c, m, log_m):
 
 
 @_log_negative_binomial.defjvp
-def _log_negative_binomial_slope(at, along):
+def _log_negative_binomial_slope(at: tuple, along: tuple):
     (k, c, m, log_m), (_, dc, _, dlog) = at, along
     w, log = _relative_excess(k, c, m, log_m)
     slope = _log_less(w, log) + log_less_digamma(c) - log_less_digamma(c + k)
     return _log_negative_binomial(*at), slope * dc + c * w * dlog
 
 
-def _relative_excess(k, c, m, log_m):
+def _relative_excess(k: jax.Array, c: jax.Array, m: jax.Array, log_m: jax.Array):
     """w = (k − m) / (c + m), and log(1 + w)."""
     w = (k - m) / (c + m)
     return w, _log1p(w, jnp.log(c + k) - jnp.logaddexp(jnp.log(c), log_m))
 
 
-def log_dirichlet_multinomial(counts, concentration):
+def log_dirichlet_multinomial(counts: jax.Array, concentration: jax.Array):
     """The same of counts (..., k) whose kinds have probabilities from a Dirichlet: independent
     negative binomial counts of one scale, given their sum."""
     counts, concentration = inexact(counts, concentration)
@@ -216,14 +220,14 @@ def log_dirichlet_multinomial(counts, concentration):
     return each - log_negative_binomial(n, total, total * scale)[..., 0]
 
 
-def log_dirichlet(a, x):
+def log_dirichlet(a: jax.Array, x: jax.Array):
     """log of the density of a Dirichlet(a) times Π xᵢ, (..., k) → (...): of x with a sum of 1."""
     a, x = inexact(a, x)
     total = a.sum(-1)
     return log_gamma(a, total[..., None] * x).sum(-1) - log_gamma(total, total)
 
 
-def _log_less(w, log):
+def _log_less(w: jax.Array, log: jax.Array):
     """log(1 + w) − w, near 0 without the cancellation of the two: 2 artanh s − w, s = w / (2 + w).
 
     Args:
@@ -237,7 +241,7 @@ def _log_less(w, log):
     return jnp.where(near, s * (2 * s**2 * series - little), log - w)
 
 
-def log_less_digamma(a):
+def log_less_digamma(a: jax.Array):
     """log a − ψ(a) for a > 0, which is about 1/2a, without the cancellation of the two (Abramowitz
     & Stegun 1964, 6.3.5 and 6.3.18)."""
     z, near = a + SHIFT, jnp.minimum(a, 1e6)  # far out log1p below and its sum cancel
@@ -249,6 +253,6 @@ def log_less_digamma(a):
     return jnp.where(a > 1e3, far, 1 / (2 * z) + total + steps - jnp.log1p(SHIFT / near))
 
 
-def masked(log, seen):
+def masked(log: jax.Array, seen: jax.Array | None):
     """Log densities of cells, 0 where unseen."""
     return log if seen is None else jnp.where(seen, log, 0.0)

@@ -12,6 +12,7 @@ matrix of the unseen coordinates is inverted.
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,7 +78,7 @@ def locate(seen: np.ndarray, switch: bool, every: bool = False) -> Unseen:
     return Unseen(order, count, count.max(1) if switch else None)
 
 
-def evidence(precision, linear, x, unseen: Unseen):
+def evidence(precision: jax.Array, linear: jax.Array, x: jax.Array, unseen: Unseen):
     """What integrating the unseen coordinates out adds to a log density in natural form, one cell.
 
     Args:
@@ -94,15 +95,15 @@ def evidence(precision, linear, x, unseen: Unseen):
 
 
 @jax.custom_vjp
-def _evidence(precision, linear, x, unseen):
+def _evidence(precision: jax.Array, linear: jax.Array, x: jax.Array, unseen: Unseen):
     return _choose(_value, precision, linear, x, unseen)
 
 
-def _forward(precision, linear, x, unseen):
+def _forward(precision: jax.Array, linear: jax.Array, x: jax.Array, unseen: Unseen):
     return _evidence(precision, linear, x, unseen), (precision, linear, x, unseen)
 
 
-def _backward(kept, slope):
+def _backward(kept: tuple, slope: jax.Array):
     precision, linear, x, unseen = kept
     return (*_choose(functools.partial(_slopes, slope), precision, linear, x, unseen), None, None)
 
@@ -110,12 +111,14 @@ def _backward(kept, slope):
 _evidence.defvjp(_forward, _backward)
 
 
-def _choose(function, precision, linear, x, unseen: Unseen):
+def _choose(function: Callable, precision: jax.Array, linear: jax.Array, x: jax.Array,
+            unseen: Unseen):
     """function at the smallest size that holds the unseen coordinates of every row, with rows in
     tiles, (tiles, rows of a tile, ...), each with the coordinates of its first row."""
     order, count, most, tiles = unseen
 
-    def at(size, precision, linear, x, order, count):
+    def at(size: jax.Array, precision: jax.Array, linear: jax.Array, x: jax.Array,
+           order: jax.Array, count: jax.Array):
         tile = tiles.of(size) if tiles else 1
         x = x.reshape(-1, tile, x.shape[-1])
         return function(precision, linear, x, order[::tile, :size], count[::tile])
@@ -128,14 +131,16 @@ def _choose(function, precision, linear, x, unseen: Unseen):
                       x, order, count)
 
 
-def _value(precision, linear, x, order, count):
+def _value(precision: jax.Array, linear: jax.Array, x: jax.Array, order: jax.Array,
+           count: jax.Array):
     """(tiles, rows, d), (tiles, m), (tiles,) → (tiles · rows, p)."""
     written = _written_out(order.shape[-1], len(x))
     value = _values(written, precision, linear, x, order, count)
     return value.reshape(-1, value.shape[-1])
 
 
-def _values(written, precision, linear, x, order, count):
+def _values(written: jax.Array, precision: jax.Array, linear: jax.Array, x: jax.Array,
+            order: jax.Array, count: jax.Array):
     p, (t, m) = linear.shape[-1], order.shape
     if m == 0:
         return jnp.zeros((*x.shape[:2], p), x.dtype)
@@ -157,19 +162,21 @@ def _values(written, precision, linear, x, order, count):
     return 0.5 * value + 0.5 * math.log(2 * math.pi) * count[:, None, None]
 
 
-def _slopes(slope, precision, linear, x, order, count):
+def _slopes(slope: jax.Array, precision: jax.Array, linear: jax.Array, x: jax.Array,
+            order: jax.Array, count: jax.Array):
     """Σ over rows of slope × the gradient: −½ (e eᵀ + C) and −e xᵀ in the precision, e = C r in the
     linear part."""
     return _summed(_written_out(order.shape[-1], len(x)), slope.reshape(*x.shape[:2], -1),
                    precision, linear, x, order, count)
 
 
-def _summed(written, slope, precision, linear, x, order, count):
+def _summed(written: jax.Array, slope: jax.Array, precision: jax.Array, linear: jax.Array,
+            x: jax.Array, order: jax.Array, count: jax.Array):
     (d, p), (t, m) = linear.shape, order.shape
     if m == 0:
         return jnp.zeros_like(precision), jnp.zeros_like(linear)
     if (x.shape[1] == 1 or not written) and t > _rows(m, p):
-        def add(total, part):
+        def add(total: jax.Array, part: jax.Array):
             more = _summed(written, part[0], precision, linear, *part[1:])
             return jax.tree.map(jnp.add, total, more), ()
 
@@ -206,7 +213,7 @@ def _summed(written, slope, precision, linear, x, order, count):
     return total - (x[:, 0].T @ spread).reshape(d * d, p), spread.sum(0).reshape(d, p)
 
 
-def _crossed(weighed, x, order):
+def _crossed(weighed: jax.Array, x: jax.Array, order: jax.Array):
     """Σ over rows of e xᵀ and of e at the coordinates that e is of, tile by tile: (m, tiles, rows,
     p) → (d · d, p), (d, p)."""
     (m, t, b, p), d = weighed.shape, x.shape[-1]
@@ -218,16 +225,16 @@ def _crossed(weighed, x, order):
     return jnp.swapaxes(total[..., :d], 1, 2).reshape(d * d, p), total[..., d]
 
 
-def _rows(m, p):
+def _rows(m: jax.Array, p: jax.Array):
     """Tiles whose matrices stay in cache while they are worked on: a power of 2."""
     return 1 << max(HELD // (m * m * p), 1).bit_length() - 1
 
 
-def _written_out(m, t):
+def _written_out(m: jax.Array, t: jax.Array):
     return m <= UNROLLED or m <= MORE and t >= MANY
 
 
-def _split_tiles(m, p, *arrays):
+def _split_tiles(m: jax.Array, p: jax.Array, *arrays: jax.Array):
     """Tiles in pieces of so many, (pieces, tiles, ...); the last is filled up with zeros: rows of
     which nothing is unseen."""
     size = _rows(m, p)
@@ -235,7 +242,8 @@ def _split_tiles(m, p, *arrays):
         -1, size, *a.shape[1:]) for a in arrays)
 
 
-def _residual(precision, linear, x, order, count):
+def _residual(precision: jax.Array, linear: jax.Array, x: jax.Array, order: jax.Array,
+              count: jax.Array):
     """Which of a tile's places hold an unseen coordinate, (m, tiles, 1), and r there, (m, tiles,
     rows, p)."""
     (d, p), (t, m), b = linear.shape, order.shape, x.shape[1]
@@ -254,14 +262,14 @@ def _residual(precision, linear, x, order, count):
     return real, jnp.where(real[:, :, None], left, 0.0)
 
 
-def _codes(order, real, d, blank):
+def _codes(order: jax.Array, real: jax.Array, d: int, blank: jax.Array):
     """Where pairs i ≥ j of a tile's coordinates stand among d · d, (pairs, tiles); `blank` without
     a coordinate: for two different ones, and for one."""
     return jnp.stack([jnp.where(real[i, :, 0], order[:, i] * d + order[:, j], blank[i == j])
                       for i in range(order.shape[-1]) for j in range(i + 1)])
 
 
-def _pairs(precision, order, real):
+def _pairs(precision: jax.Array, order: jax.Array, real: jax.Array):
     """P_uu as arrays (tiles, p), one for each pair i ≥ j; places without a coordinate are those of
     the unit matrix."""
     d, p = int(math.isqrt(len(precision))), precision.shape[-1]
@@ -270,7 +278,7 @@ def _pairs(precision, order, real):
     return [table[code] for code in _codes(order, real, d, (d * d, d * d + 1))]
 
 
-def _inverse(precision, order, real):
+def _inverse(precision: jax.Array, order: jax.Array, real: jax.Array):
     """C by pairs i ≥ j and log|P_uu| of tiles, (tiles, 1, p) each."""
     found = at_once(inverted, *_pairs(precision, order, real))
     m = order.shape[-1]
@@ -279,7 +287,7 @@ def _inverse(precision, order, real):
     return c, sum(map(jnp.log, found[len(pairs) :]))[:, None]
 
 
-def _swept(precision, order, real):
+def _swept(precision: jax.Array, order: jax.Array, real: jax.Array):
     """C (m, m, b, p) and log|P_uu| (b, p) by Gauss–Jordan sweeps in a loop: slower than written
     out, and as short for any size."""
     d, m = int(math.isqrt(len(precision))), order.shape[-1]
@@ -287,7 +295,7 @@ def _swept(precision, order, real):
     full = jnp.where(both, precision[index[:, None] * d + index[None]],
                      jnp.eye(m, dtype=precision.dtype)[..., None, None])
 
-    def sweep(t, carry):
+    def sweep(t: jax.Array, carry: tuple):
         full, log = carry
         row = lax.dynamic_index_in_dim(full, t, 0, keepdims=False)  # (m, b, p)
         pivot = lax.dynamic_index_in_dim(row, t, 0)
@@ -304,7 +312,7 @@ def _swept(precision, order, real):
     return -full, log
 
 
-def _conditioned(covariance, seen):
+def _conditioned(covariance: jax.Array, seen: jax.Array):
     """Σ swept on the seen coordinates: Σ_us Σ_ss⁻¹ in its rows u and columns s, −Σ_ss⁻¹ in s and s;
     and log|Σ_ss|.
 
@@ -317,7 +325,7 @@ def _conditioned(covariance, seen):
                             (*jnp.broadcast_shapes(covariance.shape[:-2], seen.shape[:-1]), d, d))
     seen = jnp.broadcast_to(seen, full.shape[:-1])
 
-    def sweep(t, carry):
+    def sweep(t: jax.Array, carry: tuple):
         full, log = carry
         chosen = lax.dynamic_index_in_dim(seen, t, -1)  # (..., 1)
         row = lax.dynamic_index_in_dim(full, t, -2, keepdims=False)  # (..., d)
@@ -334,7 +342,8 @@ def _conditioned(covariance, seen):
     return lax.fori_loop(0, d, sweep, (full, jnp.zeros(full.shape[:-2], full.dtype)))
 
 
-def log_density(loc, covariance, x, seen, df=None):
+def log_density(loc: jax.Array, covariance: jax.Array, x: jax.Array, seen: jax.Array,
+                df: jax.Array | None = None):
     """log density of the seen coordinates under a multivariate normal, or Student t with df degrees
     of freedom; any batch axes.
 
@@ -351,7 +360,7 @@ def log_density(loc, covariance, x, seen, df=None):
     return normaliser - 0.5 * log - 0.5 * (df + size) * jnp.log1p(square / df)
 
 
-def fill(value, covariance, x, seen):
+def fill(value: jax.Array, covariance: jax.Array, x: jax.Array, seen: jax.Array):
     """x with its unseen coordinates moved along with the seen ones: value + Σ_us Σ_ss⁻¹ (x −
     value)_s.
 

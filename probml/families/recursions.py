@@ -30,40 +30,40 @@ def at_once(function: Callable, *arrays: jax.Array) -> list[jax.Array]:
         return list(function(*arrays))
 
     @jax.custom_jvp
-    def made(*arrays):
+    def made(*arrays: jax.Array):
         return _reduced(function, *arrays)
 
     made.defjvp(lambda primals, tangents: jax.jvp(function, primals, tangents))
     return list(made(*arrays))
 
 
-def _reduced(function, *arrays):
+def _reduced(function: Callable, *arrays: jax.Array):
     one = jax.ShapeDtypeStruct((), arrays[0].dtype)
     count = len(jax.eval_shape(function, *[one] * len(arrays)))
     wide = max(count, len(arrays))
     twice = [jnp.broadcast_to(a, (2, *a.shape)) for a in arrays]
     twice += twice[:1] * (wide - len(arrays))
 
-    def last(_, new):
+    def last(_: jax.Array, new: jax.Array):
         return (*function(*new[: len(arrays)]), *new[count:])
 
     zeros = tuple(jnp.zeros((), a.dtype) for a in twice)
     return tuple(lax.reduce(tuple(twice), zeros, last, (0,))[:count])
 
 
-def _matrix(pairs):
+def _matrix(pairs: jax.Array):
     """(m, {(i, j): number})."""
     m = math.isqrt(2 * len(pairs))
     return m, dict(zip(((i, j) for i in range(m) for j in range(i + 1)), pairs, strict=True))
 
 
-def _split(numbers):
+def _split(numbers: jax.Array):
     """m (m + 1) / 2 pairs and m numbers."""
     m = math.isqrt(2 * len(numbers)) - 1
     return numbers[:-m], numbers[-m:]
 
 
-def squared(*numbers):
+def squared(*numbers: jax.Array):
     """Pairs of P, and r → rᵀ P⁻¹ r and the pivots of P, whose product is |P|."""
     pairs, r = _split(numbers)
     m, held = _matrix(pairs)
@@ -82,7 +82,7 @@ def squared(*numbers):
     return square, *pivots
 
 
-def _swept(pairs, r=()):
+def _swept(pairs: jax.Array, r: jax.Array = ()):
     """Gauss–Jordan sweeps on every pivot: C = P⁻¹ by pairs, C r, and the pivots."""
     m, held = _matrix(pairs)
     held |= {(m, j): each for j, each in enumerate(r)}
@@ -103,13 +103,13 @@ def _swept(pairs, r=()):
     return c, [held[m, j] for j in range(m) if r], pivots
 
 
-def inverted(*pairs):
+def inverted(*pairs: jax.Array):
     """Pairs of P → those of P⁻¹, and the pivots of P, whose product is |P|."""
     c, _, pivots = _swept(pairs)
     return *c.values(), *pivots
 
 
-def weighted(slope, *numbers):
+def weighted(slope: jax.Array, *numbers: jax.Array):
     """slope × what ½ rᵀ P⁻¹ r − ½ log|P| gains with each pair of P, both places of it together, and
     with each number of r."""
     c, e, _ = _swept(*_split(numbers))

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import AffineTransform
 
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.families import domains
 from probml.families.densities import accurate
 from probml.families.entry import NOTHING, Entry
@@ -47,13 +47,13 @@ def register(entry: Entry) -> Entry:
     return entry
 
 
-def entry(distribution: Any) -> Entry:
+def entry(distribution: object) -> Entry:
     """What is known of a base distribution."""
     known = _found.get(type(distribution), NOTHING)
     return TRANSFORMED if known is NOTHING and _located(distribution) else known
 
 
-def _located(transformed: Any) -> bool:
+def _located(transformed: object) -> bool:
     """Whether it is a location and a scale in unbounded coordinates: numbers that are, moved and
     stretched, and then sent where they lie by the map that their support has anyway."""
     if not isinstance(transformed, dist.TransformedDistribution):
@@ -66,7 +66,7 @@ def _located(transformed: Any) -> bool:
             and all(isinstance(step, AffineTransform) for step in steps))
 
 
-def _base(distribution: Any) -> Any:
+def _base(distribution: object) -> Any:
     return _base(distribution.base_dist) if isinstance(
         distribution, dist.Independent | dist.ExpandedDistribution) else distribution
 
@@ -75,8 +75,8 @@ def _location_scale(transformed: Any) -> LocationScale:
     """See location_scale.py; the support's own map, which comes last, is no affine one."""
     base = _base(transformed.base_dist)
     moments = entry(base).location_scale
-    assert moments is not None
-    loc, scale = (jnp.broadcast_to(leaf, transformed.base_dist.shape()) for leaf in moments(base))
+    loc, scale = (jnp.broadcast_to(leaf, transformed.base_dist.shape())
+                  for leaf in present(moments)(base))
     for step in transformed.transforms:
         if isinstance(step, AffineTransform):
             loc, scale = step.loc + step.scale * loc, jnp.abs(step.scale) * scale

@@ -58,7 +58,7 @@ class Truncated(dist.Distribution):
     def support(self):
         return self.of.support
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         return self.base.log_prob(value) - log_between(self.base, self.low, self.high)
 
     @property
@@ -69,12 +69,12 @@ class Truncated(dist.Distribution):
     def variance(self):
         return self._moments()[1]
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...]=()):
         dtype = jnp.result_type(self.base.loc, float)
         return self.icdf(jax.random.uniform(key, (*sample_shape, *self.batch_shape), dtype,
                                             minval=jnp.finfo(dtype).tiny))
 
-    def icdf(self, q):
+    def icdf(self, q: jax.Array):
         """The value below which a share q lies."""
         still = jax.lax.stop_gradient
         x = still(_root(*still((self.base, self.low, self.high, q))))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.boundary import LESS, narrow_scales, singular_correlations
@@ -34,10 +34,11 @@ STEEP = 0.1  # nats by which less of a width that is next to 0 is higher: there 
 ONE = 0.998  # correlation that is next to 1
 
 
-def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Outcome:
     """An outcome of a plan with latents, with what is found about these."""
     params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
     if not outcome.posterior.varies:
+        assert isinstance(rows, Rows)
         found = _boundaries(plan, params, known, rows)
         endless = any(finding.code is Code.SCALE_TO_ZERO for finding in found)
         if endless and outcome.status is Status.CONVERGED:
@@ -51,7 +52,7 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
         gap = float(_evidence(_finer(plan), params, known, rows)
                     - _evidence(plan, params, known, rows))
         outcome = outcome.noting(*(_integrated(group, gap, rows.weight) for group in rough))
-    if plan.groupings and plan.groupings[0].nodes:
+    if plan.groupings and plan.groupings[0].nodes and isinstance(rows, Rows):
         outcome = outcome.noting(_integral_accuracy(plan, params, known, rows))
     return outcome
 

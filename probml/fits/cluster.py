@@ -35,7 +35,7 @@ class Cluster(Place):
     frames: list[Any] = field(default_factory=list)
     weights: str | None = None  # the column of them
 
-    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: Any, weights: object) -> Data:
         """See parts.open_data; of a Dask DataFrame, whose partitions are looked at where they are.
 
         Raises:
@@ -72,7 +72,7 @@ class Cluster(Place):
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
-        assert held is not None and held.survey is not None
+        assert held.survey is not None
         if apart:
             raise Refusal(f"{problem}: rows on a cluster stay where they are, so none can be "
                           f"held out: leave held_out out, and ask fit.score of other rows")
@@ -141,13 +141,13 @@ class _Workers(Pool):
         return self.cluster.result(sums[0])
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Whether data are a Dask DataFrame."""
     return type(data).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
         data, "to_delayed")
 
 
-def is_client(where: Any) -> bool:
+def is_client(where: object) -> bool:
     """Whether a place is a `dask.distributed.Client`."""
     return type(where).__module__.partition(".")[0] == "distributed" and hasattr(where, "submit")
 

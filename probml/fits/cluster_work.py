@@ -9,7 +9,7 @@ import functools
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from probml.dataset.sources.parts import profile_source
 from probml.dataset.sources.profile import merged
 from probml.device.rows import Chunk
 from probml.device.streamed import Cut
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.language.language import Bound
 from probml.numerics.outside.sent import received_for_many
 from probml.structure.trace import trace
@@ -29,7 +29,7 @@ from probml.structure.trace import trace
 class Frame(Source):
     """A partition."""
 
-    def __init__(self, frame: Any, name: str):
+    def __init__(self, frame: object, name: str):
         self.frame, self.name = frame, name
 
     def parts(self) -> Iterator[Part]:
@@ -65,7 +65,7 @@ class Recipe(NamedTuple):
     weights: str | None = None  # the column of them
 
 
-def rows_of(frame: Any, name: str, weights: str | None) -> Source:
+def rows_of(frame: object, name: str, weights: str | None) -> Source:
     """A partition, its weights apart."""
     return Frame(frame, name) if weights is None else Weighed(Frame(frame, name), weights)
 
@@ -103,7 +103,7 @@ def model_of(content: bytes) -> Bound:
     return kind(generative(function), settings, interventions)
 
 
-def look(content: bytes, double: bool, frame: Any, name: str, first: int,
+def look(content: bytes, double: bool, frame: object, name: str, first: int,
          weights: str | None = None) -> Look:
     """The profile of a partition; `first` rows stand before it."""
     with jax.enable_x64(double):
@@ -117,7 +117,7 @@ def merge(content: bytes, double: bool, one: Look, other: Look) -> Look:
         return Look.of(merged(one.dressed(model), other.dressed(model)))
 
 
-def chunks(recipe: Recipe, frame: Any, name: str, rows: int) -> list[Chunk]:
+def chunks(recipe: Recipe, frame: object, name: str, rows: int) -> list[Chunk]:
     """A partition as chunks on the host, several behind one another."""
     with jax.enable_x64(recipe.double):
         some = under(recipe.some, model_of(recipe.model), recipe.shapes)
@@ -142,8 +142,7 @@ def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
             own = [_to_64_bit(value).sum(0)
                    for value in program(list(constants), jax.tree.leaves(chunks))]
             found = own if found is None else [a + b for a, b in zip(found, own, strict=True)]
-    assert found is not None
-    return found
+    return present(found)
 
 
 def added(*totals: list[np.ndarray]) -> list[np.ndarray]:
@@ -151,6 +150,6 @@ def added(*totals: list[np.ndarray]) -> list[np.ndarray]:
     return [functools.reduce(np.add, parts) for parts in zip(*totals, strict=True)]
 
 
-def _to_64_bit(value: Any) -> np.ndarray:
+def _to_64_bit(value: object) -> np.ndarray:
     array = np.asarray(value)
     return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)

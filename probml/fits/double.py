@@ -51,7 +51,7 @@ def precise(
         why = _why(outcome_of(found), held)
     except Refusal:  # asked at the data, not at the plan: a matter of digits
         found, why = None, "was refused"
-    if why is None:
+    if found is not None and why is None:
         return found, None
     with jax.enable_x64(True):
         again = _host(attempt(), outcome_of)

@@ -4,6 +4,7 @@ of this package; nothing that is read can run."""
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ Others = Mapping[str, tuple[type, Callable, Callable]]  # kind → (class, to JS
 NONE: Others = MappingProxyType({})
 
 
-def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any:
+def packed(value: object, arrays: Arrays, where: str, others: Others = NONE) -> Any:
     """A value as JSON, its arrays put into `arrays`.
 
     Args:
@@ -42,7 +43,7 @@ def packed(value: Any, arrays: Arrays, where: str, others: Others = NONE) -> Any
                      f"which a file of numbers and text cannot hold: use pickle or joblib")
 
 
-def unpacked(value: Any, arrays: Mapping[str, np.ndarray], others: Others = NONE) -> Any:
+def unpacked(value: object, arrays: Mapping[str, np.ndarray], others: Others = NONE) -> Any:
     """What `packed` made JSON of.
 
     Raises:
@@ -65,13 +66,13 @@ class _Writer(NamedTuple):
     where: str
     others: Others
 
-    def one(self, value: Any, field: str = "") -> Any:
+    def one(self, value: object, field: str = "") -> Any:
         return packed(value, self.arrays, self.where + f".{field}" * bool(field), self.others)
 
     def all(self, values: Iterable) -> list:
         return [self.one(item) for item in values]
 
-    def array(self, values: Any) -> dict[str, Any]:
+    def array(self, values: object) -> dict[str, Any]:
         name = f"plain/{len(self.arrays)}"
         self.arrays[name] = np.asarray(values)
         return {"value": name}
@@ -86,11 +87,15 @@ class _Reader(NamedTuple):
     arrays: Mapping[str, np.ndarray]
     others: Others
 
-    def one(self, value: Any) -> Any:
+    def one(self, value: object) -> Any:
         return unpacked(value, self.arrays, self.others)
 
     def all(self, values: Iterable) -> list:
         return [self.one(item) for item in values]
+
+
+def _read_collection(kind: type, entry: dict, read: Any) -> Any:
+    return kind(read.all(entry["value"]))
 
 
 class Kind(NamedTuple):
@@ -181,7 +186,7 @@ KINDS = {
                    _read_record),
     **{kind.__name__: Kind(lambda v, kind=kind: type(v) is kind,  # type: ignore[misc]
                            lambda v, write: {"value": write.all(v)},
-                           lambda entry, read, kind=kind: kind(read.all(entry["value"])))
+                           partial(_read_collection, kind))
        for kind in (list, tuple, set, frozenset)},
     "range": Kind(lambda v: type(v) is range, lambda v, write: {"value": write.all(v)},
                   _read_range),
@@ -223,7 +228,7 @@ def named(module: str, name: str) -> Any:
     return found
 
 
-def _fields(kind: Any) -> tuple[str, ...] | None:
+def _fields(kind: object) -> tuple[str, ...] | None:
     """The fields of a record, which its constructor takes by name; None: it is none."""
     if not isinstance(kind, type):
         return None

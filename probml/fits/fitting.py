@@ -18,6 +18,7 @@ from probml.device.load import load
 from probml.device.rows import Known, Resident, Rows, Summary
 from probml.engines import EM, VB, Exact
 from probml.engines.engine import (
+    LATER,
     Engine,
     Outcome,
     Problem,
@@ -31,7 +32,7 @@ from probml.engines.ladder import advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.evidence.passes import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits import boundary, standard_errors
@@ -75,7 +76,7 @@ class Found(NamedTuple):
     seen: dataset.Data | Seen
     engine: Engine
     outcome: Outcome
-    given: dict
+    given: dict[str, Any]
     posterior: Posterior  # of the sites outside rows
     kept: Kept | None
     double: bool  # whether float32 had too few digits
@@ -83,9 +84,9 @@ class Found(NamedTuple):
     again: Again | None = None
 
 
-def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
+def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
           start: Mapping[str, Any] | None, checkpoint: Checkpoint | None = None,
-          where: Any = None, seconds: float | None = None) -> Found:
+          where: object = None, seconds: float | None = None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
     if engine is not None and seconds is not None:
@@ -101,10 +102,10 @@ def infer(model: Bound, data: Any, engine: Engine | None, weights: Any, seed: in
 
 
 def _inferred(
-    model: Bound, data: Any, engine: Engine | None, weights: Any, seed: int,
+    model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
     start: Mapping[str, Any] | None, bar: Progress, checkpoint: Checkpoint | None,
     place: Place, seconds: float | None
-) -> tuple[dataset.Data, "_Run", str | None]:
+) -> tuple[dataset.Data, '_Run', Finding | None]:
     """The data as they were read, what an engine found, and why in double."""
     if model.whole and weights is not None:
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
@@ -118,11 +119,8 @@ def _inferred(
         if (why := refusal(engine, held)) is not None:
             raise advised(why, held)
         engine = _in_batches(engine, held)
-    asked, ladder = engine, (engine,)
-    if engine is None:
-        ladder, _ = choose(held, seconds)
-        engine = ladder[0]
-    plan = planned(engine.taken(held), asked)
+    asked, ladder = engine, choose(held, seconds)[0] if engine is None else (engine,)
+    plan = planned(ladder[0].taken(held), asked)
     # computed anew
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
@@ -180,7 +178,8 @@ def _in_batches(engine: Engine, held: dataset.Data) -> Engine:
         return engine
     if not engine.capabilities.batches:
         return engine
-    small = replace(engine, batch_rows=batch)  # type: ignore[call-arg]
+    taken: Any = engine
+    small = replace(taken, batch_rows=batch)
     try:
         small.refuse(problem_of(small, held))
     except Refusal:
@@ -198,8 +197,9 @@ class _Run(NamedTuple):
     again: Again | None
 
 
-def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mapping[str, Any],
-         place: Place, asked: bool, astray: bool = False, seen: Mapping | None = None) -> _Run:
+def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
+         start: Mapping[str, Any], place: Place, asked: bool, astray: bool = False,
+         seen: Mapping | None = None) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double.
 
@@ -209,7 +209,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
     first, takes = ladder[0], ladder[0].capabilities
     data = first.taken(held)
     plan = planned(data, first)
-    problem = Problem(data, plan, None, None, weight, seed, start, asked=asked,
+    problem = Problem(data, plan, LATER, LATER, weight, seed, start, asked=asked,
                       astray=astray, seen=seen)
     with place.shipped(problem, first.copies(problem), _reducible(first, plan),
                        takes.batch, takes.uses_all_rows, takes.held_out_fraction,
@@ -263,7 +263,8 @@ def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: P
             raise
         return None
     return run._replace(outcome=run.outcome.noting(Finding.of(
-        Code.PREVIOUS_ENGINE, engine=type(first).__name__, reason=before.state.onward.problem)))
+        Code.PREVIOUS_ENGINE, engine=type(first).__name__,
+        reason=present(before.state.onward).problem)))
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -287,7 +288,7 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     return outcome._replace(params=params, posterior=belief)
 
 
-def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
+def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Outcome:
     """The outcome, with flags that say whether float32 had too few digits for it."""
     if jax.config.jax_enable_x64 or not plan.free or outcome.status is Status.COLLAPSED:
         return outcome
@@ -383,8 +384,8 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
     ))
 
 
-def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, weights: Any,
-                seed: int, where: Any = None) -> dict[int, Found]:
+def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM | VB,
+                weights: object, seed: int, where: object = None) -> dict[int, Found]:
     """One model with several numbers of states of a hidden site, all restarts of all sizes in one
     program: see fit.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
@@ -398,7 +399,7 @@ def infer_sizes(models: Mapping[int, Bound], data: Any, site: str, engine: EM | 
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
-        problem = Problem(at, plan, None, None, weight, seed)
+        problem = Problem(at, plan, LATER, LATER, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
         with place.shipped(problem, engine.together(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,

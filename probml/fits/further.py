@@ -14,7 +14,7 @@ from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources import parts
 from probml.device.few import Moments, counted, rows_with_moments
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import Outcome, Problem
+from probml.engines.engine import LATER, Outcome, Problem
 from probml.engines.progress import Progress
 from probml.errors import DataError, Refusal
 from probml.fits import boundary, stepping
@@ -35,7 +35,7 @@ def merged(a: Fitted, b: Fitted) -> Found:
     return _again(a, (b.kept, dict(b.pattern)))
 
 
-def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
+def updated(fit: Fitted, data: object, weights: object = None) -> Found:
     """What the engine of a fit finds with more rows: see Fit.update."""
     if fit.kept is None or not fit.kept.running:
         keeps(fit)
@@ -48,16 +48,16 @@ def updated(fit: Fitted, data: Any, weights: Any = None) -> Found:
         history.append(value)
     outcome = stepping.ended(fit, at, np.concatenate([fit.history, history]),
                              fit.iterations + len(history))
-    return Found(Seen(fit.shapes, at.pattern, fit.names), at.kept.engine, outcome, fit.given,
-                 outcome.posterior, at.kept, fit.double, at.pattern)
+    return Found(Seen(dict(fit.shapes), at.pattern, dict(fit.names)), at.kept.engine, outcome,
+                 dict(fit.given), outcome.posterior, at.kept, fit.double, at.pattern)
 
 
-def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
+def running(fit: Fitted, data: object, weights: object = None) -> Kept:
     """What further rows go on from: see Fit.running."""
 
     point = stepping.current_point(fit)
 
-    def expected(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+    def expected(fit: Fitted, data: object, weights: object) -> tuple[Kept, Mapping[str, str]]:
         held, weight = stepping.read_rows(fit, data, weights)
         return stepping.expected(fit, point, held, weight)[0], held.pattern
 
@@ -65,7 +65,7 @@ def running(fit: Fitted, data: Any, weights: Any = None) -> Kept:
                             _parts(fit, data, weights, expected))[0]
 
 
-def _parts(fit: Fitted, data: Any, weights: Any, made: Callable) -> Iterator[Any]:
+def _parts(fit: Fitted, data: object, weights: object, made: Callable) -> Iterator[Any]:
     """made(fit, rows, weights) of further rows, or of every part of a source of them.
 
     Raises:
@@ -84,7 +84,7 @@ def _parts(fit: Fitted, data: Any, weights: Any, made: Callable) -> Iterator[Any
         raise DataError("the source has no parts: expected at least one")
 
 
-def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str, str]]:
+def _statistics(fit: Fitted, data: object, weights: object) -> tuple[Kept, Mapping[str, str]]:
     """What is kept of further rows."""
     held, weight = stepping.read_rows(fit, data, weights)
     plan = held.plan()
@@ -96,14 +96,14 @@ def _statistics(fit: Fitted, data: Any, weights: Any) -> tuple[Kept, Mapping[str
                    "rows are not enough")
             raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
         told = counted([held.table.columns[name].values for name in names], weight)
-        return Kept.of(None, told, fit.kept.known,
+        return Kept.of(LATER, told, fit.kept.known,
                        measured=_measured(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
                             *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially "
                       f"observed or has no sufficient statistics; fit all rows at once")
-    return Kept.of(None, *condensed(held, plan, weight),
+    return Kept.of(LATER, *condensed(held, plan, weight),
                    measured=_measured(fit, held, weight)), held.pattern
 
 
@@ -122,7 +122,8 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
     def attempt() -> Outcome:  # in either precision: statistics are kept in double
         plan = decide.make(fit.structure, pattern, tuple(fit.given))
         rows, known, start = _rows(plan, fit, kept)
-        outcome = kept.engine.run(Problem(None, plan, rows, known, start=start))
+        statistics: Any = rows
+        outcome = kept.engine.run(Problem(LATER, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
         return boundary.noted(plan, outcome, known, rows) if plan.latents else outcome
 
@@ -130,7 +131,7 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
         outcome, note = precise(attempt, lambda found: found, kept.engine.capabilities.uses_prior)
     outcome = outcome.noting(note)
     given = {name: np.asarray(value) for name, value in kept.known.given.items()}
-    return Found(Seen(fit.shapes, pattern, fit.names), kept.engine, outcome, given,
+    return Found(Seen(dict(fit.shapes), pattern, dict(fit.names)), kept.engine, outcome, given,
                  outcome.posterior, kept, fit.double or note is not None, pattern)
 
 

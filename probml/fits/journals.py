@@ -62,7 +62,7 @@ def _seen(data: Data) -> list[Any]:
     return found
 
 
-def _digest(*values: Any) -> str:
+def _digest(*values: object) -> str:
     into = hashlib.blake2b()
     _feed(into, values)
     return into.hexdigest()[:DIGITS]

@@ -16,7 +16,7 @@ from probml.dataset.moments import Moments as Cells
 from probml.device.few import Moments, added
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine, short_name
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, present
 from probml.numerics.transfer import rounded
 from probml.queries.fitted import Fitted
 from probml.structure.site import Site
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
     measured: Mapping[str, Cells | None] = {}
 
     @classmethod
-    def of(cls, engine: Engine | None, summary: Summary | Moments, known: Known,
+    def of(cls, engine: Engine, summary: Summary | Moments, known: Known,
            running: bool = False, measured: Mapping[str, Cells | None] = {}) -> "Kept":
         """On the host, numbers in double."""
         summary, known = jax.tree.map(_double, jax.device_get((summary, known)))
@@ -112,6 +112,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
         if mixed is not None:
             raise Refusal(f"merge: site '{mixed}' is observed in one fit and missing in the other, "
                           f"so that their second moments do not add up: fit all rows together")
+        assert isinstance(a.summary, Moments) and isinstance(b.summary, Moments)
         return a._replace(summary=added(a.summary, b.summary), running=False), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)
     total = parts[0].weights + parts[1].weights
@@ -121,7 +122,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     with jax.enable_x64(True):  # families move statistics by JAX
         moved = jax.device_get([
             {
-                name: sites[name].traits.recentre(leaf, own.centre[name] - centre[name])
+                name: present(sites[name].traits.recentre)(leaf, own.centre[name] - centre[name])
                 if name in own.centre else leaf
                 for name, leaf in part.statistics.items()
             }
@@ -132,8 +133,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
                   **{name: jax.tree.map(np.add, moved[0][name], moved[1][name]) for name in shared}}
     spread = {name: _spread(name, known, share) for name in names}
     summary = Summary(statistics, parts[0].base + parts[1].base, total)
-    known = Known(a.known.given, centre, spread)
-    return a._replace(summary=summary, known=known), pattern
+    return a._replace(summary=summary, known=Known(a.known.given, centre, spread)), pattern
 
 
 def both(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:

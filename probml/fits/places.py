@@ -5,7 +5,6 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
@@ -19,7 +18,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.device.streamed import streamed
 from probml.engines.engine import Problem
 from probml.engines.progress import reading
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, present
 from probml.fits.condensing import condensed
 from probml.language.language import Bound
 from probml.numerics.outside.meshes import shared
@@ -32,7 +31,7 @@ class Place(ABC):
     """Where rows lie."""
 
     @abstractmethod
-    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: object, weights: object) -> Data:
         """A user's data, checked against a model, with their weights, see parts.open_data."""
 
     @abstractmethod
@@ -54,7 +53,7 @@ class Place(ABC):
 class Here(Place):
     """The one device: tables are held, sources streamed."""
 
-    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: object, weights: object) -> Data:
         return parts.open_data(model, data, weights)
 
     @contextlib.contextmanager
@@ -62,7 +61,6 @@ class Here(Place):
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
-        assert held is not None
         if held.survey is None and reducible:
             yield condensed(held, plan, problem.weights, problem.start)
             return
@@ -79,7 +77,7 @@ class Here(Place):
             feed, rows, known = streamed(held, plan, copies)
             stack.enter_context(feed)
             if left is not None:
-                beside = held._replace(survey=held.survey._replace(chosen=left))
+                beside = held._replace(survey=present(held.survey)._replace(chosen=left))
                 other, own, _ = streamed(beside, plan, copies)
                 stack.enter_context(other)
                 rows = replace(rows, apart=own, held_apart=np.int32(left.rows))
@@ -98,7 +96,7 @@ class Devices(Place):
 
     mesh: Mesh
 
-    def open_data(self, model: Bound, data: Any, weights: Any) -> Data:
+    def open_data(self, model: Bound, data: object, weights: object) -> Data:
         if shared(self.mesh):
             with joint():
                 return processes.open_data(model, data, weights)
@@ -112,7 +110,6 @@ class Devices(Place):
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
-        assert held is not None
         if plan.carried:
             raise Refusal(f"{problem} has numbers of rows, '{plan.carried[0]}', which a sampler "
                           f"moves on one device: leave where= out, or take integrate=\"all\"")

@@ -121,12 +121,12 @@ def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
         ModelError: no name of a file in a folder that is there.
     """
     path, whole = _place(path), io.BytesIO()
-    np.savez(whole, **arrays)
+    np.savez(whole, **dict[str, Any](arrays))
     with replacing(path) as temporary:
         Path(temporary).write_bytes(whole.getvalue())
 
 
-def _place(path: Any) -> Path:
+def _place(path: object) -> Path:
     """Where a file is to stand, refused before anything is made."""
     path = file_named(path, "save(path)")
     if not path.name or path.is_dir():
@@ -162,11 +162,11 @@ def _shipped(model: Bound) -> bool:
     return model.generative.__module__.startswith(ZOO)
 
 
-def _to_python_scalar(label: Any) -> Any:
+def _to_python_scalar(label: object) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: Any) -> Posterior:
+def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) -> Posterior:
     """The posterior that a file holds, with its arrays checked against the shapes of the model.
 
     Raises:

@@ -23,7 +23,7 @@ the inverse of the joint information of β and v, given the widths (Henderson 19
 import functools
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -148,7 +148,7 @@ def _stamp(data: Data, weights: np.ndarray | None) -> int:
     return found
 
 
-def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
+def standard_errors(again: Again, engine: Engine, point: Mapping[str, np.ndarray],
                     units: Mapping[str, Unit], computed: bool, patient: bool = False) -> Widths:
     """The standard errors of a point, told in units; in double, whatever it was found in.
 

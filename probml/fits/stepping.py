@@ -40,7 +40,7 @@ class Standing(NamedTuple):
     pattern: Mapping[str, str]
 
 
-def read_rows(fit: Fitted, rows: Any, weights: Any) -> tuple[Data, np.ndarray | None]:
+def read_rows(fit: Fitted, rows: object, weights: object) -> tuple[Data, np.ndarray | None]:
     """Rows coded as the fit codes them, and their weights.
 
     Raises:
@@ -66,7 +66,7 @@ def current_point(fit: Fitted) -> Any:
     return way.point_of_fit(fit.point, fit.belief)
 
 
-def expected(fit: Fitted, point: Any, held: Data,
+def expected(fit: Fitted, point: object, held: Data,
              weight: np.ndarray | None) -> tuple[Kept, float]:
     """What rows are expected to show at a point, and their log evidence.
 
@@ -137,7 +137,8 @@ def joined(fit: Fitted, one: tuple[Kept, Mapping],
     plan = decide.make(fit.structure, both(one[1], other[1]), tuple(fit.given))
 
     def hidden(part: tuple[Kept, Mapping]) -> tuple[Kept, Mapping]:
-        kept, statistics = part[0], dict(part[0].summary.statistics)
+        kept, summary = part[0], _summary(part[0])
+        statistics = dict(summary.statistics)
         for name in plan.variables:
             own = statistics.get(name)
             if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
@@ -146,13 +147,18 @@ def joined(fit: Fitted, one: tuple[Kept, Mapping],
                                   f"in a row, which are observed in some batches and latent in "
                                   f"others. Fit all rows together")
                 statistics[name] = own["log"][..., 0, :]
-        return kept._replace(summary=kept.summary._replace(statistics=statistics)), part[1]
+        return kept._replace(summary=summary._replace(statistics=statistics)), part[1]
 
     return together(fit.structure, hidden(one), hidden(other))
 
 
+def _summary(kept: Kept) -> Summary:
+    assert isinstance(kept.summary, Summary)
+    return kept.summary
+
+
 def _scaled(kept: Kept, factor: float) -> Kept:
     """Statistics times a number, as of rows of the same weight."""
-    scaled = jax.tree.map(lambda leaf: leaf * np.asarray(factor, leaf.dtype),
-                          kept.summary.statistics)
-    return kept._replace(summary=kept.summary._replace(statistics=scaled))
+    summary = _summary(kept)
+    scaled = jax.tree.map(lambda leaf: leaf * np.asarray(factor, leaf.dtype), summary.statistics)
+    return kept._replace(summary=summary._replace(statistics=scaled))

@@ -1,6 +1,5 @@
 """Which place a user names by `where=`."""
 
-from typing import Any
 
 import jax
 
@@ -10,7 +9,7 @@ from probml.fits.places import Devices, Here, Place
 from probml.numerics.outside.meshes import mesh_of
 
 
-def place_of(where: Any, data: Any) -> Place:
+def place_of(where: object, data: object) -> Place:
     """Where the rows of a fit lie.
 
     Args:

@@ -26,7 +26,7 @@ SITED = ("predict", "predict_proba")  # those that are about one site
 KINDS = (".parquet", ".arrow", ".feather", ".csv")  # of files, by their ending
 
 
-def answered(fit: Any, data: Any, ask: Sequence[str], site: str | None, hidden: Callable,
+def answered(fit: Any, data: Any, ask: Any, site: str | None, hidden: Callable,
              to: str | os.PathLike | None) -> Any:
     """See Fit.answer.
 
@@ -53,7 +53,7 @@ def answered(fit: Any, data: Any, ask: Sequence[str], site: str | None, hidden: 
     return path
 
 
-def _tables(fit: Any, data: Any, ask: Sequence[str], site: str | None,
+def _tables(fit: object, data: object, ask: Sequence[str], site: str | None,
             hidden: Callable) -> Iterator[Any]:
     """The answers of part after part, as Arrow tables of one schema."""
     source, schema, rows = source_of(data), None, 0

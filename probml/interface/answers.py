@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml.assessment import intervals
@@ -287,8 +288,8 @@ class Answers(Parameters):
         site = self.structure.sites[name]
         return not site.rows or site.states is not None or held.pattern.get(name) == "seen"
 
-    def _simulated(self, held: dataset.Data, key, seed: int, plug_in: bool) -> dict[str,
-                                                                                    np.ndarray]:
+    def _simulated(self, held: dataset.Data, key: jax.Array, seed: int,
+                   plug_in: bool) -> dict[str, np.ndarray]:
         """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the
         first again after asking.GROUPS."""
         values = weighted.resampled(self, held, seed, plug_in)
@@ -303,7 +304,7 @@ class Answers(Parameters):
                                                                         labels)
         return values
 
-    def _drawn_rows(self, held: dataset.Data, key, seed: int,
+    def _drawn_rows(self, held: dataset.Data, key: jax.Array, seed: int,
                     plug_in: bool) -> dict[str, np.ndarray]:
         """The sites of rows as codes, and, of a model with factors in rows, under LOG_WEIGHT what
         these weigh."""

@@ -28,7 +28,7 @@ from probml.interface.functions.meeting import read_function
 from probml.language.language import Bound
 
 
-def checked_density(model: Bound, data: Any, engine: Any, seed: int) -> DensityCheck:
+def checked_density(model: Bound, data: Any, engine: object, seed: int) -> DensityCheck:
     """See Model.check_density."""
     engine = None if engine is None else checked(engine, "check_density")
     with jax.enable_x64(True):

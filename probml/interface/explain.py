@@ -23,7 +23,7 @@ from probml.interface.functions.marginal_weights import describe_summed_sites
 from probml.interface.functions.meeting import read_function
 from probml.language.language import Bound
 from probml.plan import hierarchy, integrals
-from probml.plan.blocks import blocks
+from probml.plan.blocks import Block, blocks
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
@@ -61,7 +61,7 @@ class Explanation:
         return noted(f"<p>model <code>{escape(self.model)}</code></p>{reading}{tables}")
 
 
-def _text(title: str, records) -> str:
+def _text(title: str, records: Sequence[Mapping[str, Any]]) -> str:
     columns = list(records[0])
     widths = {c: max(len(c), *(len(r[c]) for r in records)) for c in columns}
     widths[columns[-1]] = 0
@@ -84,7 +84,7 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     held = open_data(model, data) if source_of(data) is not None else with_measures(read.read(
         model, data, rows=1 if nothing else None, steps=1 if nothing else None))
     if model.whole and model.generative.summed:
-        reading += describe_summed_sites(held.structure,
+        reading = (reading or "") + describe_summed_sites(held.structure,
                                          {n: v[0] for n, v in held.table.inputs.items()})
     try:
         plan = planned(held, lenient=True)
@@ -174,7 +174,7 @@ def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
     if plan is not None and site.name in plan.variables:
         return {"part": "partially observed, summed out where missing",
                 "likelihood": "label probabilities (likelihood evidence), summed out"}.get(
-            state, "latent, summed out"
+            state or "", "latent, summed out"
         )
     if plan is not None and site.name in plan.hidden:
         words, kind = plan.hidden[site.name].kind.description, ", "
@@ -213,8 +213,9 @@ TIES = {"spread": "its scale is estimated", "product": "its scale is a factor",
 def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
     """What makes a parameter one of a hierarchy, whose joint mode is no answer."""
     found = () if plan is None else hierarchy.ties(plan, held.table.rows)
-    for tie in hierarchy.ties(held.plan()) if plan is not None and plan.groupings else ():
-        if tie.name in plan.effects and name in tie.others:
+    effects = () if plan is None or not plan.groupings else plan.effects
+    for tie in hierarchy.ties(held.plan()) if effects else ():
+        if tie.name in effects and name in tie.others:
             return f", the scale of {tie.name}"
     for tie in found:
         if name == tie.name:
@@ -267,8 +268,8 @@ def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
             continue
         prior = plan.structure.distribution(name, {parent: jnp.asarray(given[parent])
                                                    for parent in site.parents})
-        scale, locs = (None if said[0] is None else np.asarray(getattr(prior, argument))
-                       for argument in (said[0], "loc"))
+        scale, locs = (None if said[0] is None or argument is None else np.asarray(
+            getattr(prior, argument)) for argument in (said[0], "loc"))
         centre = f"{name} - {_number(locs)}" if locs is not None and np.any(locs) else name
         s = None if scale is None else _number(scale)
         peers = "" if site.kind != "Normal" else _peers(plan, users[name], scale)
@@ -313,7 +314,7 @@ PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
 }
 
 
-def _coordinate(plan: Plan, block) -> str:
+def _coordinate(plan: Plan, block: Block) -> str:
     """Says where a prior with a concentration below 1 is maximised in another coordinate;
     concentrations that are constants are read."""
     site = plan.structure.sites[block.names[0]]

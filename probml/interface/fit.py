@@ -17,6 +17,7 @@ from probml.dataset.frames import aligned, shortest
 from probml.dataset.measures import with_measures
 from probml.dataset.tables import read_weights
 from probml.device import load
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
 from probml.engines.ladder import written
 from probml.errors import ModelError, Refusal
@@ -42,6 +43,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
+from probml.plan.plan import Plan
 
 
 @in_its_own
@@ -101,7 +103,7 @@ class Fit(Questions):
     def __getattr__(self, name: str) -> Any:
         raise lacking(self, name, OF_FITS)
 
-    def summary(self, data: Any = None, *, weights: Any = None):
+    def summary(self, data: object = None, *, weights: object = None):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
         draws the 5% and 95% quantiles; of chains the effective numbers of draws and R-hat (which is
         missing where there is one), of Vehtari et al. (2021); of weighted draws the number of
@@ -140,12 +142,13 @@ class Fit(Questions):
                                 answers.loops(self), widths)
         return rows_by_old_names(table, self.model.renamed)
 
-    def _covariance(self, names: Sequence[str], data: Any = None, weights: Any = None):
+    def _covariance(self, names: Sequence[str], data: object = None, weights: object = None):
         """The joint covariance of parameters, told in units, their entries behind one another; NaN
         where it is not known. `data`, `weights`: the rows, where the fit holds none."""
         return reports.covariance(self, names, functools.partial(self._measured, data, weights))
 
-    def _with_errors(self, names: Sequence[str], data: Any = None, weights: Any = None) -> "Fit":
+    def _with_errors(self, names: Sequence[str], data: object = None,
+                     weights: object = None) -> "Fit":
         """The fit, holding the standard errors of parameters that its summary shows; arguments as
         of _covariance."""
         errors = reports.standard_errors(self, names, functools.partial(self._measured, data,
@@ -155,7 +158,7 @@ class Fit(Questions):
             vars(found)["_widths"] = self._widths
         return found
 
-    def _measured(self, data: Any, weights: Any) -> Widths | None:
+    def _measured(self, data: object, weights: object) -> Widths | None:
         held = data is None or self.again is not None
         return self._widths if held else self._widths_of(data, weights)
 
@@ -165,12 +168,12 @@ class Fit(Questions):
         return self._errors(self.again)
 
     @in_tables()
-    def _widths_of(self, data: Any, weights: Any) -> Widths | None:
+    def _widths_of(self, data: object, weights: object) -> Widths | None:
         with jax.enable_x64(True):
             held = self._read(data)
         held = held._replace(table=replace(held.table,
                                            values={**self.given, **held.table.values}))
-        first = self.again.first if self.again is not None else None
+        first: Any = self.again.first if self.again is not None else None
         return self._errors(Again(held, read_weights(weights, held.table.rows), first), True)
 
     @functools.cached_property
@@ -208,7 +211,7 @@ class Fit(Questions):
         except Refusal as why:  # what all these rows would need, in double
             return Widths({}, {"": str(why)})
 
-    def to_arviz(self, data: Any = None, prior: int | None = None):
+    def to_arviz(self, data: object = None, prior: int | None = None):
         """What ArviZ reads, of 0.2x an InferenceData, of 1.x a DataTree: posterior, sample_stats,
         log_likelihood of each row, posterior_predictive, observed_data, with the names of plates
         and the labels of states as dimensions and coordinates. Of a function that is one density of
@@ -230,7 +233,7 @@ class Fit(Questions):
         return reports.to_arviz(self, data, prior, functools.partial(answers.chains, self))
 
     @in_tables()
-    def log_joint(self, data: Any) -> float:
+    def log_joint(self, data: object) -> float:
         """log p(data, params) = log p(params) + Σ log p(row | params), discrete latent variables
         summed out, those outside rows over all rows together. One number.
 
@@ -273,7 +276,8 @@ class Fit(Questions):
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
                                  f"{list(labels)}")
             codes[name] = value if labels is None else labels.index(value) + self._low(name)
-        return replace(self, model=self.model._acted(codes, self.shapes),
+        acted: Any = self.model
+        return replace(self, model=acted._acted(codes, self.shapes),
                        learnt=self.learnt or self.model, kept=None, again=None)
 
     def table(self, site: str):
@@ -308,7 +312,7 @@ class Fit(Questions):
         return pd.DataFrame(values, index=index if len(above) > 1 else index.get_level_values(0),
                             columns=columns)
 
-    def answer(self, data: Any, ask: Sequence[str] = ("predict", "log_prob"),
+    def answer(self, data: object, ask: Sequence[str] = ("predict", "log_prob"),
                site: str | None = None, to: str | os.PathLike | None = None) -> Any:
         """Several questions about every row, as a pandas table, or written to a file part by part:
         of a source (see Model.fit) a part at a time is in memory.
@@ -348,7 +352,7 @@ class Fit(Questions):
         found = type(self).of(self.model, further.merged(self, other), self.columns)
         return replace(found, units=self.units)
 
-    def update(self, data: Any, *, weights: Any = None) -> "Fit":
+    def update(self, data: object, *, weights: object = None) -> "Fit":
         """The Fit of further rows, or of a source of them, together with those already fitted:
         merge with their statistics, without fitting them alone.
 
@@ -365,7 +369,7 @@ class Fit(Questions):
         found = type(self).of(self.model, further.updated(self, data, weights), self.columns)
         return replace(found, units=self.units)
 
-    def running(self, data: Any, *, weights: Any = None) -> "Fit":
+    def running(self, data: object, *, weights: object = None) -> "Fit":
         """The same Fit, which `update` can continue with further rows although something is latent:
         it retains the expected sufficient statistics of the rows that were fitted.
 
@@ -392,7 +396,7 @@ class Fit(Questions):
 
     # Showing
 
-    def report(self, path: str | os.PathLike, data: Any = None, y: Any = None,
+    def report(self, path: str | os.PathLike, data: object = None, y: object = None,
                name: str | None = None) -> Any:
         """Write one HTML file about the model and the table: its columns, pictures of this kind of
         model, estimates, posterior predictive checks, warnings and what to do, the model and its
@@ -414,7 +418,7 @@ class Fit(Questions):
         """
         return page.write(self._subject(data, y, name), path)
 
-    def _subject(self, data: Any, y: Any, name: str | None) -> Subject:
+    def _subject(self, data: object, y: object, name: str | None) -> Subject:
         """What its report is about: of the fit of an estimator what that one says."""
         estimator = vars(self).get("_estimator", lambda: None)()
         if estimator is not None and not isinstance(data, Mapping):
@@ -432,7 +436,7 @@ class Fit(Questions):
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _log_joint(plan, params, known_, rows):
+def _log_joint(plan: Plan, params: Mapping[str, jax.Array], known_: Known, rows: Rows):
     return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
 
 
@@ -440,9 +444,10 @@ def _flatten(fit: Fit):
     return (fit.point, fit.belief), fit._shell
 
 
-def _unflatten(shell: Shell, arrays) -> Fit:
+def _unflatten(shell: Shell, arrays: tuple) -> Fit:
     point, belief = arrays
-    return replace(shell.fit, point=point, belief=belief)
+    fit: Any = shell.fit
+    return replace(fit, point=point, belief=belief)
 
 
 def as_tree(kind: type) -> type:

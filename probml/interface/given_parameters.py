@@ -80,7 +80,7 @@ class _Deferred(Fit):
         """As far as it can be told without data."""
         return trace(self.model)
 
-    def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
+    def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         model, data, *_ = read_function(self.model, data, self.point)
         return enough(read.read(model, data, self.names, rows, None, steps, unknown), self.point)
@@ -114,7 +114,7 @@ def _resolved(verb: str):
     signature = inspect.signature(method)
 
     @functools.wraps(method)
-    def ask(self, *args: Any, **kwargs: Any):
+    def ask(self, *args: object, **kwargs: object):
         bound = signature.bind(self, *args, **kwargs).arguments
         data, unknown = bound.get("data", bound.get("given")), bound.get("unknown", REFUSE)
         if verb == "simulate" and data is None:

@@ -16,7 +16,7 @@ from probml.engines.ladder import able
 from probml.errors import ModelError, Refusal, meant
 
 
-def _name(value: Any) -> bool:
+def _name(value: object) -> bool:
     return value is None or isinstance(value, str)
 
 
@@ -50,7 +50,7 @@ OF_MODELS = {
 }
 
 
-def lacking(owner: Any, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
+def lacking(owner: object, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
     """The error for an attribute that an object has not, with what may have been meant; one that
     its class has, and that failed within, fails as it did."""
     if hasattr(type(owner), name):
@@ -104,7 +104,7 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
     drawn = NUMBERS[verb]
 
     @functools.wraps(function)
-    def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def ask(self: Any, *args: object, **kwargs: object) -> Any:
         found = function(self, *args, **kwargs)
         words = _no_numbers(found, drawn)
         if not words:
@@ -124,7 +124,7 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
     return ask
 
 
-def _no_numbers(found: Any, drawn: bool) -> str:
+def _no_numbers(found: object, drawn: bool) -> str:
     """What of an answer is NaN, or infinite if it was drawn, in words; "": nothing."""
     parts = found if isinstance(found, Mapping) else {"": found}
     for name, part in parts.items():
@@ -153,7 +153,7 @@ def _checked(verb: str, function: Callable) -> Callable:
         return function
 
     @functools.wraps(function)
-    def ask(*args: Any, **kwargs: Any) -> Any:
+    def ask(*args: object, **kwargs: object) -> Any:
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         for name in (name for name in rules if name in given):
             words, valid = rules[name]

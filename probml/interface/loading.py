@@ -71,7 +71,7 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
         ) from None
 
 
-def read_file(raw: IO[bytes], path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The metadata of a saved fit, and its arrays, none longer than the bytes that the file has for
     it."""
     with zipfile.ZipFile(raw) as packed:
@@ -172,7 +172,8 @@ def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
     return found
 
 
-def _library_model(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Bound:
+def _library_model(path: object, meta: Mapping[str, Any],
+                   arrays: Mapping[str, np.ndarray]) -> Bound:
     """The model of the model library that a file names.
 
     Raises:
@@ -212,7 +213,7 @@ def _findings(meta: Mapping[str, Any]) -> tuple[Finding, ...]:
     return tuple(map(Finding.read, records))
 
 
-def _check_sites(fit: Fit, path: Any) -> None:
+def _check_sites(fit: Fit, path: object) -> None:
     """
     Raises:
         ModelError: what the file says of sites and parameters is not true of its model.
@@ -242,7 +243,7 @@ def _check_sites(fit: Fit, path: Any) -> None:
                          f"{got}, the model has {wanted}")
 
 
-def _drawable(fit: Fit, path: Any) -> Fit:
+def _drawable(fit: Fit, path: object) -> Fit:
     """A fit of whose form draws have the shapes of the parameters: nothing is computed."""
     if not fit.belief.varies or fit.belief.chains is not None:
         return fit

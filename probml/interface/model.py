@@ -141,7 +141,7 @@ class Generative:
             rows: int | None = None) -> Any:
         return self.function(**{**settings, **inputs})
 
-    def __call__(self, *args: Any, **settings: Any) -> "Model":
+    def __call__(self, *args: object, **settings: object) -> "Model":
         try:
             bound = self.signature.bind_partial(*args, **settings)
         except TypeError as error:
@@ -257,7 +257,7 @@ class Model(Bound):
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where, seconds)
         return Fit.of(read, found, columns, seed)
 
-    def read(self, data: Any) -> "Model":
+    def read(self, data: object) -> Bound:
         """The model as a fit with these data holds it: of a function that writes no rows(), the one
         whose plate has become the rows, or which is one density. What `probml.load` asks for.
 
@@ -289,7 +289,8 @@ class Model(Bound):
                       mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
 
     def simulate(self, rows: int | Mapping[str, int] | None = None, steps: int | None = None,
-                 seed: Any = 0, parameters: bool = False, **inputs: Any) -> dict[str, np.ndarray]:
+                 seed: object = 0, parameters: bool = False,
+                 **inputs: object) -> dict[str, np.ndarray]:
         """Draw parameters from the prior, then rows: name -> array (rows, ...) of every site inside
         rows(), and of what is computed there; of a function without rows() all that it samples. Of
         several tables `rows` has the number of rows of each, and the inputs are their columns, an
@@ -342,13 +343,13 @@ class Model(Bound):
         """As do; `specs`: of the inputs, where they are known."""
         return Model(self.generative, self.settings, intervened(self, values, specs))
 
-    def log_density(self, data: Any, params: Mapping[str, Any],
+    def log_density(self, data: object, params: Mapping[str, Any],
                     labels: Mapping[str, tuple] | None = None):
         """log p(data, params) = log p(params) + Σ log p(row | params), the latent discrete sites
         summed out: one number. Arguments and errors as of `at` and Fit.log_joint."""
         return self.at(params, labels).log_joint(data)
 
-    def check_density(self, data: Any, engine: Any = None, seed: Any = 0):
+    def check_density(self, data: object, engine: object = None, seed: object = 0):
         """Whether the log density that `fit(data, engine)` would evaluate is that of the function
         itself by NumPyro, log p(parameters, rows), at three random points, on some of the rows: a
         DensityCheck, with `ok`. What is hidden is summed, or integrated, by brute force (Refusal:
@@ -358,8 +359,8 @@ class Model(Bound):
 
     def check(
         self,
-        data: Any = None,
-        engine: Any = None,
+        data: object = None,
+        engine: object = None,
         simulations: int = 200,
         seed: int = 0,
         *,
@@ -409,7 +410,7 @@ class Model(Bound):
             return certificate.check(read, data, engine, simulations, whole_seed(seed, "check"),
                                      rows=rows, steps=steps, simulator=simulator, progress=progress)
 
-    def explain(self, data: Any = None, engines: Sequence[Engine] = ()):
+    def explain(self, data: object = None, engines: Sequence[Engine] = ()):
         """How each site is treated with these data: roles, elimination order and cost, the update
         of each parameter, who refuses. Nothing is fitted.
 
@@ -428,7 +429,7 @@ class Model(Bound):
         self.check_context()
         return explain(self, data, engines)
 
-    def draw(self, data: Any = None, ax: Any = None) -> Any:
+    def draw(self, data: object = None, ax: object = None) -> Any:
         """The graph of the model with matplotlib: its sites in their plates, parents above
         children, each with its role.
 

@@ -33,7 +33,7 @@ class Questions(Serving):
 
     @by_parts
     @in_tables()
-    def log_prob(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
+    def log_prob(self, data: object, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, missing cells summed out; shape (n,)
         .
 
@@ -61,7 +61,7 @@ class Questions(Serving):
         return members.answer(self, held, plug_in,
                               lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
 
-    def score(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> float:
+    def score(self, data: object, plug_in: bool = False, unknown: str = REFUSE) -> float:
         """The mean of log_prob over rows: arguments, errors and cost as there."""
         return float(self.log_prob(data, plug_in, unknown).mean())
 
@@ -69,7 +69,7 @@ class Questions(Serving):
     @in_tables(of_site=True)
     def predict_proba(
         self,
-        data: Any,
+        data: object,
         site: str | Sequence[str] | None = None,
         plug_in: bool = False,
         given: str = queries.ALL,
@@ -103,7 +103,7 @@ class Questions(Serving):
 
     @by_parts
     @in_tables()
-    def joint(self, data: Any, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
+    def joint(self, data: object, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
         """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the
         sites, in their order).
 
@@ -130,13 +130,13 @@ class Questions(Serving):
     @in_tables(of_site=True)
     def predict(
         self,
-        data: Any,
+        data: object,
         site: str | None = None,
         plug_in: bool = False,
         given: str = queries.ALL,
         interval: float | None = None,
         unknown: str = REFUSE,
-    ) -> Any:
+    ) -> np.ndarray | None:
         """The most probable state of a discrete site (as a label), or the mean of a continuous one,
         or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
         Where a continuous site is observed itself, the answer is the mean of a new value of it.
@@ -168,10 +168,8 @@ class Questions(Serving):
         ))
 
     @in_tables(of_site=True)
-    def decide(
-        self, data: Any, site: str | None = None, loss: Any = None, reject: float | None = None,
-        plug_in: bool = False
-    ) -> np.ndarray:
+    def decide(self, data: object, site: str | None = None, loss: object = None,
+               reject: float | None = None, plug_in: bool = False) -> np.ndarray:
         """The action of least expected loss for every row, (n, *cells): see probml.decide. Where
         the site's states have labels, or the loss names its actions, the answer bears names, and
         None where no action is taken; else numbers, and −1.
@@ -188,7 +186,7 @@ class Questions(Serving):
                                 self.names.get(name))
 
     def calibration(
-        self, data: Any, site: str | None = None, plug_in: bool = False, bins: int = 10,
+        self, data: object, site: str | None = None, plug_in: bool = False, bins: int = 10,
         strategy: str = "uniform"
     ) -> Calibration:
         """How far p(site | all else of the row) keeps its promise on rows that show `site`: see
@@ -197,7 +195,7 @@ class Questions(Serving):
 
     @by_parts
     @in_tables()
-    def decode(self, data: Any, sites: Sequence[str] | None = None,
+    def decode(self, data: object, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all missing discrete cells, or of `sites` with all
         else summed out; observed cells stay. Behind the end of a sequence of a list its last state
@@ -269,7 +267,8 @@ class Questions(Serving):
     @as_given
     @by_parts
     @in_tables()
-    def impute(self, data: Any, plug_in: bool = False, unknown: str = REFUSE) -> Any:
+    def impute(self, data: object, plug_in: bool = False,
+               unknown: str = REFUSE) -> dict[str, np.ndarray]:
         """Every site inside rows(), observed cells as they are, missing ones filled: discrete by
         the most probable state, continuous by the conditional mean given the row's observed cells;
         and what the model computes there, as predict has it.
@@ -288,7 +287,7 @@ class Questions(Serving):
         return members.answer(self, held, plug_in, lambda fit, held: fit._imputed(held, plug_in))
 
     @in_tables()
-    def conditional(self, data: Any, site: str, plug_in: bool = False) -> Any:
+    def conditional(self, data: object, site: str, plug_in: bool = False) -> Any:
         """What a row says of a continuous site that is missing in it: a NumPyro distribution of
         batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
         MultivariateNormal of all its cells behind one another for more, exact where that is what
@@ -312,11 +311,11 @@ class Questions(Serving):
         self,
         rows: int | None = None,
         seed: int = 0,
-        given: Any = None,
+        given: object = None,
         plug_in: bool = False,
         steps: int | None = None,
         unknown: str = REFUSE,
-        **inputs: Any,
+        **inputs: object,
     ) -> dict[str, np.ndarray]:
         """New rows from what was fitted, name → (rows, ...), each row with its own draw of the
         parameters where there is a posterior.

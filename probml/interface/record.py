@@ -5,7 +5,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -16,7 +16,7 @@ from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
 from probml.engines.ladder import written
-from probml.errors import ConvergenceWarning, ModelError, Refusal
+from probml.errors import ConvergenceWarning, ModelError, Refusal, present
 from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.interface.functions.meeting import read_function
@@ -28,7 +28,7 @@ from probml.numerics.precision import TooFewDigits, in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
-from probml.posteriors.posterior import Posterior
+from probml.posteriors.posterior import Point, Posterior
 from probml.queries import outside
 from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
@@ -43,7 +43,7 @@ class Record(Fitted):
     @classmethod
     def of(cls, model: Bound, found: fitting.Found,
            columns: Mapping[str, tuple] = MappingProxyType({}),
-           seed: int | None = None) -> "Record":
+           seed: int | None = None) -> Self:
         """The record of an engine's outcome; warns where it did not converge, raises where
         everything collapsed.
 
@@ -180,7 +180,7 @@ class Record(Fitted):
         if isinstance(site, str) and site in self.model.inputs:
             return self._index_labels(site)
         self._site(site, discrete=True)
-        return self.names.get(site, tuple(range(self.structure.sites[site].finite)))
+        return self.names.get(site, tuple(range(present(self.structure.sites[site].finite))))
 
     def _index_labels(self, name: str) -> tuple:
         if name in self.names:
@@ -231,7 +231,7 @@ class Record(Fitted):
         """Where a number outside rows is found."""
         return f"fit.params['{name}']" if self.certain else f"fit.draws(n)['{name}']"
 
-    def _read(self, data: Any, rows: int | None = None, steps: int | None = None,
+    def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         data = frames.aligned(data, self.columns)
         held = read.read(self.model, read_function(self.model, data).data, self.names, rows,
@@ -264,12 +264,12 @@ class Shell:
     """
 
     def __init__(self, fit: Record):
-        self.fit = replace(fit, point={}, belief=None, kept=None, data=None, by=None, units={},
+        self.fit = replace(fit, point={}, belief=Point(), kept=None, data=None, by=None, units={},
                            errors={}, again=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 
-    def __eq__(self, other):
+    def __eq__(self, other: object):
         return isinstance(other, Shell) and self.key == other.key
 
     def __hash__(self):

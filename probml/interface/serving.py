@@ -10,7 +10,7 @@ from probml.assessment.bands import bands
 from probml.assessment.intervals import Interval
 from probml.dataset import ragged
 from probml.dataset.sources.parts import by_parts
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.interface.answers import Answers
 from probml.interface.kinds_of_words import worded
 from probml.language.language import whole_steps
@@ -25,7 +25,7 @@ from probml.queries.serving import Compiled, Filter
 class Serving(Answers):
     """A question compiled once, a chain filtered step after step, steps to come."""
 
-    def compiled(self, ask: str, example: Any, site: str | None = None,
+    def compiled(self, ask: str, example: object, site: str | None = None,
                  plug_in: bool = False) -> Compiled:
         """A question compiled for rows like `example`, to be asked of one row after another in a
         service: predict_proba, predict or log_prob. A row that it is called with is name → value;
@@ -47,7 +47,7 @@ class Serving(Answers):
         name = self._unseen(held, continuous=ask == "predict") if guess else site
         return Compiled(self, held, ask, name, plug_in)
 
-    def filter(self, example: Any) -> Filter:
+    def filter(self, example: object) -> Filter:
         """A filter of a hidden Markov chain, which is given step after step and keeps the state:
         `step({"y": value})` answers p(state now | the steps so far), at the point `params`.
 
@@ -61,7 +61,7 @@ class Serving(Answers):
         return Filter(self, self._read(example))
 
     @by_parts
-    def pairs(self, data: Any, site: str | None = None, plug_in: bool = False) -> np.ndarray:
+    def pairs(self, data: object, site: str | None = None, plug_in: bool = False) -> np.ndarray:
         """p(z_t = i, z_{t+1} = j | row) of a MarkovChain z, (n, steps − 1, k, k): the smoothed pair
         marginals.
 
@@ -78,8 +78,8 @@ class Serving(Answers):
         held = self._read(data).loosened([name])
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
-    def forecast(self, data: Any, steps: int = 1, plug_in: bool = False,
-                 interval: float | None = None, **inputs: Any) -> dict[str, Any]:
+    def forecast(self, data: object, steps: int = 1, plug_in: bool = False,
+                 interval: float | None = None, **inputs: object) -> dict[str, Any]:
         """The steps that follow each row: site along time → the most probable states, or means, (n,
         steps, ...), given the row.
 
@@ -110,9 +110,8 @@ class Serving(Answers):
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
-            timed = list(structure.timed)
             raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis; model "
-                             f"'{self.model.name}' has {timed}")
+                             f"'{self.model.name}' has {list(structure.timed)}")
         if not structure.chains or structure.declared:
             raise ModelError(
                 f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a "
@@ -126,8 +125,8 @@ class Serving(Answers):
         timed = {s.name: s for s in structure.named.values() if s.time is not None
                  and s.name in filled}
 
-        def ahead(name, array):
-            axis = 1 + timed[name].time
+        def ahead(name: str, array: np.ndarray):
+            axis = 1 + present(timed[name].time)
             array = np.moveaxis(array, axis, 1)[np.arange(len(at))[:, None], at]
             return np.moveaxis(array, 1, axis)
 
@@ -137,7 +136,7 @@ class Serving(Answers):
         given = ragged.labelled(structure, data)
         first = next(iter(given.values()), None)
 
-        def back(name, array):
+        def back(name: str, array: np.ndarray):
             if first is None:
                 return array
             own = given.get(name)

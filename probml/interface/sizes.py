@@ -1,7 +1,6 @@
 """One model with several numbers of states, fitted side by side."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from probml.dataset.frames import columns_of
 from probml.engines import EM, VB
@@ -10,8 +9,8 @@ from probml.interface.fit import Fit
 from probml.language.language import Bound
 
 
-def grid(models: Mapping[int, Bound], data: Any, site: str, engine: EM | VB, *,
-         weights: Any = None, seed: int = 0, where: Any = None) -> dict[int, Fit]:
+def grid(models: Mapping[int, Bound], data: object, site: str, engine: EM | VB, *,
+         weights: object = None, seed: int = 0, where: object = None) -> dict[int, Fit]:
     """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in
     one program.
 

@@ -9,7 +9,7 @@ for it; other loops are iterated until a fixed point.
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.primitives import Kind, name_of, table_entry
 from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flat
@@ -31,20 +31,20 @@ class Domain(Generic[V]):
     calls = EVERY_CALL
     idle = False
 
-    def constant(self, value: Any) -> V:
+    def constant(self, value: object) -> V:
         """The value of a constant of the program."""
         raise NotImplementedError
 
-    def equation(self, eqn: Any, operands: list[V]) -> list[V]:
+    def equation(self, eqn: JaxprEqn, operands: list[V]) -> list[V]:
         """The values of the results of an equation (not of calls, copies, loops, branches)."""
         raise NotImplementedError
 
-    def opaque_results(self, eqn: Any, operands: list[V]) -> list[V] | None:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[V]) -> list[V] | None:
         """The values of the results of a loop or branch that is treated as a black box; None: it is
         interpreted."""
         return None
 
-    def join(self, one: V, other: V, eqn: Any) -> V:
+    def join(self, one: V, other: V, eqn: JaxprEqn) -> V:
         """The value of an array that may be either, after this loop or branch. Chains of joins are
         finite."""
         raise NotImplementedError
@@ -66,7 +66,7 @@ class Domain(Generic[V]):
         in a `while`."""
         return value
 
-    def leaving(self, values: Sequence[V], aval: Any) -> V:
+    def leaving(self, values: Sequence[V], aval: object) -> V:
         """The value of the results of all steps, stacked along a first axis; of a loop that is not
         unrolled one value stands for all steps."""
         return values[0]
@@ -93,7 +93,7 @@ def values_of(program: Program, domain: Domain[V], inputs: Iterable[V]) -> list[
     return values
 
 
-def _results(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+def _results(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     entry = table_entry(eqn)
     if entry is not None and entry.kind is Kind.LOOP:
         short = name_of(eqn) == "scan" and 0 < eqn.params["length"] <= domain.unrolled
@@ -104,7 +104,7 @@ def _results(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
     return domain.equation(eqn, operands)
 
 
-def _scan(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+def _scan(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     scan, given = Scan.of(eqn), [var.aval for var in eqn.outvars]
     fixed, first = operands[: scan.constants], operands[scan.constants :][: scan.carries]
     xs = operands[scan.constants + scan.carries :]
@@ -138,7 +138,7 @@ def _scan(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
                     in zip(last[scan.carries :], given[scan.carries :], strict=True)]
 
 
-def _while(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+def _while(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     """The number of iterations depends on everything that the condition reads."""
     loop = While.of(eqn)
     asked, fixed = operands[: loop.asked], operands[loop.asked :][: loop.constants]
@@ -156,7 +156,7 @@ def _while(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
     return _fixpoint(step, first, domain, eqn)
 
 
-def _branches(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
+def _branches(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     ways = [analyse(body, domain, operands[1:]) for body in eqn.params["branches"]]
     results = []
     for way in zip(*ways, strict=True):
@@ -167,7 +167,7 @@ def _branches(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
     return results
 
 
-def _fixpoint(step: Any, carry: list[V], domain: Domain[V], eqn: Any) -> list[V]:
+def _fixpoint(step: Any, carry: list[V], domain: Domain[V], eqn: JaxprEqn) -> list[V]:
     """The values of a carry at the start of any step: the least fixed point above the initial
     values."""
     turn = 0

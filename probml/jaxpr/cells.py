@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.program import Scan
@@ -69,10 +69,10 @@ class _Cells(Domain[_Value]):
 
     unrolled = LONGEST
 
-    def constant(self, value: Any) -> _Value:
+    def constant(self, value: object) -> _Value:
         return _Value({}, as_integers(value))
 
-    def equation(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         known = [value.known for value in operands]
         number = folded(eqn, known) if len(eqn.outvars) == 1 else None
         out: list[dict[str, _Marks]] = [{} for _ in eqn.outvars]
@@ -83,7 +83,7 @@ class _Cells(Domain[_Value]):
                 marks[name] = (low, high)
         return [_Value(marks, number) for marks in out]
 
-    def join(self, one: _Value, other: _Value, eqn: Any) -> _Value:
+    def join(self, one: _Value, other: _Value, eqn: JaxprEqn) -> _Value:
         marks = {**one.marks, **other.marks}
         for name in one.marks.keys() & other.marks.keys():
             marks[name] = tuple(end.join(a, b) for end, a, b in zip(

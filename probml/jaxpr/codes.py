@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, table_entry
@@ -55,7 +55,7 @@ class _Codes(Domain[_Array]):
         return _Array(number=float(value) if np.ndim(value) == 0 and getattr(
             np.asarray(value).dtype, "kind", "") in "iuf" else None)
 
-    def equation(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Array]) -> list[_Array]:
         name, entry = name_of(eqn), table_entry(eqn)
         kept = _joined(operands)
         if not kept or entry is None:
@@ -69,10 +69,10 @@ class _Codes(Domain[_Array]):
             self.found.update(kept)
         return [_Array(kept if kind in "iu" and kind else frozenset()) for kind in kinds]
 
-    def join(self, one: _Array, other: _Array, eqn: Any) -> _Array:
+    def join(self, one: _Array, other: _Array, eqn: JaxprEqn) -> _Array:
         return _Array(one.codes | other.codes)
 
-    def loop_carry(self, value: _Array, scan: Any, first: bool) -> _Array:
+    def loop_carry(self, value: _Array, scan: object, first: bool) -> _Array:
         return _Array(value.codes)
 
     def _compared(self, name: str, one: _Array, other: _Array) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, named
@@ -122,13 +122,13 @@ def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
 class Dependence(Domain[frozenset]):
     """The inputs on which an array depends, by what they are called."""
 
-    def constant(self, value: Any) -> frozenset:
+    def constant(self, value: object) -> frozenset:
         return frozenset()
 
-    def equation(self, eqn: Any, operands: list[frozenset]) -> list[frozenset]:
+    def equation(self, eqn: JaxprEqn, operands: list[frozenset]) -> list[frozenset]:
         return [frozenset().union(*operands)] * len(eqn.outvars)
 
-    def join(self, one: frozenset, other: frozenset, eqn: Any) -> frozenset:
+    def join(self, one: frozenset, other: frozenset, eqn: JaxprEqn) -> frozenset:
         return one | other
 
 
@@ -175,7 +175,7 @@ def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
                        [*closed_jaxpr.consts, *zeros])
 
 
-def _constant(value: Any) -> _Value:
+def _constant(value: object) -> _Value:
     """What is known of a literal or a constant of the jaxpr."""
     if not 1 <= getattr(value, "size", 1) <= _LARGEST_CONSTANT_READ:
         return _CONSTANT
@@ -270,13 +270,13 @@ def _times(value: _Value, factor: float | None) -> _Value:
 class _Levels(Domain[_Value]):
     """Levels and coordinates; a loop mixes all that enters it."""
 
-    def constant(self, value: Any) -> _Value:
+    def constant(self, value: object) -> _Value:
         return _constant(value)
 
-    def opaque_results(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         return [_general(operands)] * len(eqn.outvars)
 
-    def equation(self, eqn: Any, operands: list[_Value]) -> list[_Value]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         name = name_of(eqn)
         if not any(value.levels for value in operands):
             kept = (name == "convert_element_type" and _is_float(eqn.outvars[0])
@@ -306,7 +306,7 @@ class _Call(NamedTuple):
         return self.values[0]
 
 
-def _result(name: str, eqn: Any, values: list[_Value]) -> _Value:
+def _result(name: str, eqn: JaxprEqn, values: list[_Value]) -> _Value:
     """The result of an equation with at least one operand that depends on a parameter."""
     tracked = [value for value in values if value.levels]
     alone = tracked[0] if len(tracked) == 1 else None

@@ -64,5 +64,5 @@ class _Generation:
         self.behind = behind
         self.find: Callable = functools.lru_cache(maxsize=most)(self._missed)
 
-    def _missed(self, *args: Any, **said: Any) -> Any:
+    def _missed(self, *args: object, **said: object) -> Any:
         return self.behind(*args, **said)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.tapes import elementwise, moves, randoms, sums
 from probml.jaxpr.tapes.operation import Aval, Operation, Untold
@@ -108,12 +109,12 @@ TABLE |= {"sort": Known(Kind.ALONG, axes="dimension"),
 TABLE |= {name: Known(Kind.OPAQUE, own) for name, own in _OWN.items()}
 
 
-def name_of(eqn: Any) -> str:
+def name_of(eqn: JaxprEqn) -> str:
     """The name of an equation's primitive as the table writes it."""
     return eqn.primitive.name.replace("-", "_")
 
 
-def table_entry(eqn: Any) -> Known | None:
+def table_entry(eqn: JaxprEqn) -> Known | None:
     """The entry of an equation's primitive in the table; None where it has none."""
     return TABLE.get(name_of(eqn))
 
@@ -123,7 +124,7 @@ def named(kind: Kind, table: Mapping[str, Known] = TABLE) -> frozenset[str]:
     return frozenset(name for name, entry in table.items() if entry.kind is kind)
 
 
-def computed(eqn: Any, values: Sequence[np.ndarray], dtype: np.dtype | None = None,
+def computed(eqn: JaxprEqn, values: Sequence[np.ndarray], dtype: np.dtype | None = None,
              **changed: Any) -> list[np.ndarray] | None:
     """The results of an equation by NumPy; None where it is not told of it.
 

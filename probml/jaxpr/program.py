@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr
-from jax.extend.core import Jaxpr, jaxpr_as_fun
+from jax.extend.core import Jaxpr, JaxprEqn, jaxpr_as_fun
 from jax.extend.core import Literal as Literal
 
 from probml.jaxpr.compat import as_written_at, equation_settings, is_outside_of_traces
@@ -47,7 +47,7 @@ class Program(NamedTuple):
         """Place → the line that computes it."""
         return {place: line for line in self.lines for place in line.results}
 
-    def initial_values(self, args: Sequence[Any]) -> list[Any]:
+    def initial_values(self, args: Sequence[jax.Array]) -> list[Any]:
         """Values by place before the first equation: arguments and constants."""
         values: list[Any] = [None] * len(self.avals)
         for place, value in self.constants:
@@ -56,7 +56,7 @@ class Program(NamedTuple):
             values[place] = value
         return values
 
-    def run(self, args: Sequence[Any]) -> list[Any]:
+    def run(self, args: Sequence[jax.Array]) -> list[Any]:
         """The results for arguments, which may be traced."""
         return _replayed(self.lines, self.initial_values(args), self.results)
 
@@ -104,7 +104,7 @@ flat = memo(1024)(flatten)
 """The same, once for a program that is read again."""
 
 
-def bind(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
+def bind(eqn: JaxprEqn, values: Sequence[Any]) -> Sequence[jax.Array]:
     """The results of an equation for operands of the same shapes."""
     if eqn.primitive.name in RULES:  # a rule may index what it is given by a traced number
         values = [jnp.asarray(value) if isinstance(value, np.ndarray) else value
@@ -129,7 +129,7 @@ class _Opener:
         self._made: dict[tuple, tuple[int, ...]] = {}  # what a line does and takes → its results
         self._known: dict[tuple, int] = {}  # constant → its place
 
-    def place(self, aval: Any) -> int:
+    def place(self, aval: object) -> int:
         self.avals.append(aval)
         return len(self.avals) - 1
 
@@ -170,7 +170,7 @@ class _Opener:
         return [read(atom) if want else None
                 for atom, want in zip(jaxpr.outvars, wanted, strict=True)]
 
-    def _line(self, eqn: Any, operands: tuple[int, ...]) -> tuple[int, ...]:
+    def _line(self, eqn: JaxprEqn, operands: tuple[int, ...]) -> tuple[int, ...]:
         """The results of an equation; those of an equal one, where there is one."""
         key = None if eqn.effects else _key(eqn, operands)
         if key is not None and key in self._made:
@@ -182,7 +182,7 @@ class _Opener:
         return results
 
 
-def _key(eqn: Any, operands: tuple[int, ...]) -> tuple | None:
+def _key(eqn: JaxprEqn, operands: tuple[int, ...]) -> tuple | None:
     """What two equations share that are equal; None where that cannot be told."""
     try:
         key = (eqn.primitive, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), operands)
@@ -205,14 +205,14 @@ def _needed(jaxpr: Any, wanted: Sequence[bool], idle: bool) -> list[tuple[Any, l
     return out[::-1]
 
 
-def _literal(atom: Any) -> bool:
+def _literal(atom: object) -> bool:
     return hasattr(atom, "val")
 
 
 # programs inside equations
 
 
-def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
+def called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[int]]:
     """The jaxpr that this equation runs once, if it does just that, and on which of its
     operands."""
     entry, everything = table_entry(eqn), list(range(len(eqn.invars)))
@@ -234,7 +234,7 @@ def called(eqn: Any) -> tuple[ClosedJaxpr | None, Sequence[int]]:
     return next(fitting, None), taken
 
 
-def bodies(eqn: Any) -> Iterator[ClosedJaxpr]:
+def bodies(eqn: JaxprEqn) -> Iterator[ClosedJaxpr]:
     """All programs inside an equation: of a call, a loop, a branch."""
     entry = table_entry(eqn)
     if entry is None or entry.kind in (Kind.CALL, Kind.LOOP):
@@ -244,7 +244,7 @@ def bodies(eqn: Any) -> Iterator[ClosedJaxpr]:
                     yield body
 
 
-def _closed(body: Any) -> ClosedJaxpr | None:
+def _closed(body: object) -> ClosedJaxpr | None:
     if isinstance(body, Jaxpr) and not body.constvars:
         return ClosedJaxpr(body, ())
     return body if isinstance(body, ClosedJaxpr) else None
@@ -259,7 +259,7 @@ class Scan(NamedTuple):
     length: int
 
     @classmethod
-    def of(cls, eqn: Any) -> "Scan":
+    def of(cls, eqn: JaxprEqn) -> "Scan":
         params = eqn.params
         if "ft_in" in params:  # from JAX 0.11 on: a tree of each of the three kinds of operands
             constants, carries, _ = (len(tuple(part.vals)) for part in params["ft_in"].unpack())
@@ -281,7 +281,7 @@ class While(NamedTuple):
     constants: int  # operands that only the body takes
 
     @classmethod
-    def of(cls, eqn: Any) -> "While":
+    def of(cls, eqn: JaxprEqn) -> "While":
         params = eqn.params
         return cls(_closed(params["cond_jaxpr"]), _closed(params["body_jaxpr"]),
                    params["cond_nconsts"], params["body_nconsts"])
@@ -301,7 +301,7 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
     """
     trace = jax.make_jaxpr(function)
 
-    def own(*args: Any) -> ClosedJaxpr:
+    def own(*args: object) -> ClosedJaxpr:
         closed = trace(*args)
         return ClosedJaxpr(closed.jaxpr, [held.copy() if isinstance(held, np.ndarray) else held
                                           for held in closed.consts])
@@ -309,7 +309,7 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
     return own
 
 
-def evaluate(closed: ClosedJaxpr, *values: Any) -> list:
+def evaluate(closed: ClosedJaxpr, *values: object) -> list:
     """The results of a program; inside a trace its calls are opened."""
     if is_outside_of_traces():
         return jaxpr_as_fun(closed)(*values)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.primitives import TABLE, Kind, computed, name_of
 
@@ -37,7 +38,7 @@ Marks = Sequence[Any]  # for each operand an array of bounds; None: it depends o
 Numbers = Sequence[Any]  # the integers that operands hold (NaN: unknown); None: all unknown
 
 
-def sources(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
+def sources(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
     """One bound of the elements of every result, computed from the same bound of the operands."""
     name = name_of(eqn)
     rule = _RULES.get(name) or (_KINDS.get(TABLE[name].kind) if name in TABLE else None)
@@ -85,11 +86,11 @@ def _exact(number: np.ndarray | None) -> bool:
     return number is not None and not np.isnan(number).any()
 
 
-def _elementwise(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _elementwise(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     return _joined(marks, end)
 
 
-def _combined(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _combined(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     """A reduction along the axes that a parameter of the equation names."""
     entry = TABLE[name_of(eqn)]
     axes = eqn.params.get(entry.axes, -1)
@@ -98,7 +99,7 @@ def _combined(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
                            keepdims=entry.kind is Kind.ALONG, initial=end.blank)
 
 
-def _running(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _running(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     """A cumulative reduction: each element depends on those before it along the axis."""
     axis, m = eqn.params["axis"], marks[0]
     if eqn.params["reverse"]:
@@ -106,7 +107,7 @@ def _running(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     return end.join.accumulate(m, axis)
 
 
-def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _window(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     """A reduction over a sliding window, axis by axis; padding depends on nothing."""
     params, shapes = eqn.params, (_shape(eqn.invars[0]), _shape(eqn.outvars[0]))
     m = _ranked(_joined(marks, end), len(shapes[0]))
@@ -127,7 +128,7 @@ def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     return m
 
 
-def _opaque(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:
+def _opaque(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:
     """An arbitrary function of the trailing axes, batched over the leading ones."""
     own = TABLE[name_of(eqn)].own or (len(eqn.params["fft_lengths"]),)
     leads, batch = [], set()
@@ -145,7 +146,7 @@ def _opaque(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | 
     return [lead.reshape(lead.shape + (1,) * (len(shape) - width)) for shape in shapes]
 
 
-def _triangular_solve(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _triangular_solve(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     """Each right-hand side is solved independently of the others."""
     matrix, sides = marks
     axis = -2 if eqn.params["left_side"] else -1
@@ -155,7 +156,7 @@ def _triangular_solve(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.
                     else end.join.reduce(sides, axis, keepdims=True, initial=end.blank)], end)
 
 
-def _leading(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
+def _leading(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
     """Axes are appended after, or removed from, the trailing ones."""
     out = []
     for rank in (len(_shape(var)) for var in eqn.outvars):
@@ -168,7 +169,8 @@ def _leading(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndar
 # moves
 
 
-def _moved_elements(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray] | None:
+def _moved_elements(eqn: JaxprEqn, marks: Marks, end: End,
+                    numbers: Numbers) -> list[np.ndarray] | None:
     """A primitive that only moves elements, evaluated on their bounds."""
     every, values = TABLE[name_of(eqn)].kind is Kind.JOIN, []
     for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
@@ -181,24 +183,25 @@ def _moved_elements(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[
     return _run(eqn, values, end)
 
 
-def _run(eqn: Any, values: list[np.ndarray], end: End, **changed: Any) -> list[np.ndarray] | None:
+def _run(eqn: JaxprEqn, values: list[np.ndarray], end: End,
+         **changed: object) -> list[np.ndarray] | None:
     if "fill_value" in eqn.params:  # a fill value depends on nothing
         changed["fill_value"] = end.blank
     return computed(eqn, values, _WHOLE, **changed)
 
 
-def _broadcast(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _broadcast(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     wide = [1] * len(_shape(eqn.outvars[0]))
     for size, place in zip(marks[0].shape, eqn.params["broadcast_dimensions"], strict=True):
         wide[place] = size
     return marks[0].reshape(wide)
 
 
-def _transpose(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _transpose(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     return marks[0].transpose(eqn.params["permutation"])
 
 
-def _select(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _select(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     """A select: where the predicate is known, only the chosen case counts."""
     shape = _shape(eqn.outvars[0])
     if not _exact(numbers[0]) or math.prod(shape) > LARGEST:
@@ -208,7 +211,7 @@ def _select(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     return np.take_along_axis(ways, which[None], 0)[0]
 
 
-def _starts(eqn: Any, marks: Marks, first: int, numbers: Numbers, sizes: Sequence[int],
+def _starts(eqn: JaxprEqn, marks: Marks, first: int, numbers: Numbers, sizes: Sequence[int],
             ) -> tuple[list[np.ndarray], list[int]]:
     """Where a slice starts, and the axes along which its start is unknown."""
     starts, anywhere = [], []
@@ -219,7 +222,7 @@ def _starts(eqn: Any, marks: Marks, first: int, numbers: Numbers, sizes: Sequenc
     return starts, anywhere
 
 
-def _dynamic_slice(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
+def _dynamic_slice(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
     """A dynamic slice; along an axis whose start is unknown any element may be taken."""
     starts, anywhere = _starts(eqn, marks, 1, numbers, eqn.params["slice_sizes"])
     parts = [_ranked(m, len(starts)) for m in marks[1:] if m is not None]
@@ -232,7 +235,7 @@ def _dynamic_slice(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.nda
     return _joined(parts, end)
 
 
-def _dynamic_update(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _dynamic_update(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     starts, anywhere = _starts(eqn, marks, 2, numbers, _shape(eqn.invars[1]))
     held, written = (end.join.reduce(_spread(m, _shape(atom), end), tuple(anywhere), keepdims=True,
                                      initial=end.blank)
@@ -258,7 +261,7 @@ def _of_indices(marks: np.ndarray, rank: int, windows: Sequence[int], end: End) 
     return own.reshape([1 if axis in windows else next(sizes) for axis in range(rank)])
 
 
-def _gather(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
+def _gather(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
     """Elements of the first operand at the indices of the second."""
     dims, (operand, indices) = eqn.params["dimension_numbers"], marks
     parts = [] if indices is None else [
@@ -273,7 +276,7 @@ def _gather(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | 
     return _joined(parts, end)
 
 
-def _scatter(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
+def _scatter(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
     """The old elements and those written; along an axis whose index is unknown, anywhere."""
     dims, shapes = eqn.params["dimension_numbers"], list(map(_shape, eqn.invars))
     index, anywhere = _index(numbers[1], shapes[1], dims.scatter_dims_to_operand_dims)
@@ -298,7 +301,7 @@ def _scatter(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray |
 # sums of products
 
 
-def _dot_general(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
+def _dot_general(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     contracted, batch = eqn.params["dimension_numbers"]
     rank, used, parts = len(_shape(eqn.outvars[0])), len(batch[0]), []
     for side, m in enumerate(marks):
@@ -312,7 +315,7 @@ def _dot_general(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
     return _joined(parts, end)
 
 
-def _convolution(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
+def _convolution(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
     """A convolution depends on all spatial positions and on the channels of its group."""
     if eqn.params["batch_group_count"] != 1:
         return None

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.analysis import Domain
 from probml.jaxpr.primitives import Kind, Known, name_of, table_entry
@@ -92,7 +93,7 @@ class Rowwise(Domain[Rows]):
         differs = [axis for axis in found if (array != np.take(array, [0], axis)).any()]
         return self._numbered(shape, differs)._replace(known=as_integers(value))
 
-    def equation(self, eqn: Any, operands: list[Rows]) -> list[Rows]:
+    def equation(self, eqn: JaxprEqn, operands: list[Rows]) -> list[Rows]:
         entry, name, results = table_entry(eqn), name_of(eqn), len(eqn.outvars)
         which = operands[0].known if name == "select_n" else None
         # the sign of a known index decides whether it counts from the end
@@ -118,7 +119,7 @@ class Rowwise(Domain[Rows]):
             return [out[0]._replace(known=folded(eqn, [v.known for v in operands]))]
         return out
 
-    def join(self, one: Rows, other: Rows, eqn: Any) -> Rows:
+    def join(self, one: Rows, other: Rows, eqn: JaxprEqn) -> Rows:
         both = _flags([one, other])
         if one.mixed or other.mixed:
             return both._replace(mixed=_worst([one, other]))
@@ -151,13 +152,13 @@ class Rowwise(Domain[Rows]):
             return value._replace(mixed=value.mixed or NUMBER)
         return value._replace(mixed="scan") if value.data and value.mixed in ("", NUMBER) else value
 
-    def leaving(self, values: Sequence[Rows], aval: Any) -> Rows:
+    def leaving(self, values: Sequence[Rows], aval: object) -> Rows:
         value = _without_numbers(values[0])
         return value if value.mixed or value.axis is None else value._replace(axis=value.axis + 1)
 
     # one equation
 
-    def _placed(self, eqn: Any, entry: Known | None, values: Sequence[Rows],
+    def _placed(self, eqn: JaxprEqn, entry: Known | None, values: Sequence[Rows],
                 flags: Rows) -> list[Rows]:
         """The results of an equation whose operands do not mix rows.
 
@@ -183,7 +184,7 @@ class Rowwise(Domain[Rows]):
                 or shape[axis] != self.rows else SHARED
                 for (axis, inner), shape in zip(self._followed(eqn, values), shapes, strict=True)]
 
-    def _followed(self, eqn: Any, values: Sequence[Rows]) -> list[tuple[int, int]]:
+    def _followed(self, eqn: JaxprEqn, values: Sequence[Rows]) -> list[tuple[int, int]]:
         """Axis and `inner` of every result, found from the row labels of its elements."""
         marks = [self._marks(value, _shape(atom))
                  for value, atom in zip(values, eqn.invars, strict=True)]
@@ -214,7 +215,7 @@ class Rowwise(Domain[Rows]):
                 return axis, inner
         raise Mixed
 
-    def _created(self, eqn: Any, entry: Known | None, values: Sequence[Rows],
+    def _created(self, eqn: JaxprEqn, entry: Known | None, values: Sequence[Rows],
                  shape: tuple[int, ...]) -> Rows:
         """The result of an equation whose operands are the same for all rows: it is the same for
         all rows, too, or depends on the row index or the number of rows."""
@@ -262,7 +263,7 @@ class Rowwise(Domain[Rows]):
             raise Mixed
         return value._replace(axis=axes[0])
 
-    def _leads_to_itself(self, eqn: Any, values: Sequence[Rows]) -> bool:
+    def _leads_to_itself(self, eqn: JaxprEqn, values: Sequence[Rows]) -> bool:
         """Whether the indices depend on the row index only along the axis of rows of the array that
         is read or written, so that each row reads itself (or what is the same for all rows)."""
         dims = eqn.params.get("dimension_numbers")

@@ -60,7 +60,7 @@ def _program(jaxpr: Jaxpr, consts: Sequence[Any], words: list, numbers: list) ->
         atom(var)
 
 
-def _value(value: Any, words: list, numbers: list) -> None:
+def _value(value: object, words: list, numbers: list) -> None:
     if isinstance(value, ClosedJaxpr):
         _program(value.jaxpr, value.consts, words, numbers)
     elif isinstance(value, Jaxpr):
@@ -81,7 +81,7 @@ def _value(value: Any, words: list, numbers: list) -> None:
         words.append(_ADDRESS.sub("", repr(value)))
 
 
-def _array(value: Any, words: list, numbers: list) -> None:
+def _array(value: object, words: list, numbers: list) -> None:
     if jax.dtypes.issubdtype(getattr(value, "dtype", float), jax.dtypes.prng_key):
         words.append("key")
         return

@@ -8,7 +8,7 @@ itself (`tau * slope`, `table[tau]`) has no switches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from probml.jaxpr.levels import Dependence
 from probml.jaxpr.program import Program, flatten
 
 # the key of a site's environment that holds its program with the switches fixed
-SETTING = object()
+SETTING: Any = object()
 MOST = 4  # switches: 16 settings
 GAIN = 2  # the least ratio of the number of states to the number of settings
 

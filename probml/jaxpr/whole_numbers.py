@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.primitives import Kind, computed, name_of, table_entry
 
@@ -24,7 +25,7 @@ def as_integers(value: Any) -> np.ndarray | None:
         return None
 
 
-def folded(eqn: Any, numbers: Sequence[Any]) -> np.ndarray | None:
+def folded(eqn: JaxprEqn, numbers: Sequence[Any]) -> np.ndarray | None:
     """The integers that the single result of an equation holds; NaN where they depend on data; None
     if nothing is known.
 

@@ -50,7 +50,7 @@ def fingerprint(function: Callable) -> Hashable:
     return found
 
 
-def _shipped(value: Any) -> bool:
+def _shipped(value: object) -> bool:
     return (getattr(value, "__module__", None) or "").partition(".")[0] in LIBRARIES
 
 
@@ -100,7 +100,7 @@ def _value(value: Any, seen: dict) -> Hashable:
     raise _Opaque
 
 
-def _array(value: Any) -> Hashable:
+def _array(value: jax.Array) -> Hashable:
     if isinstance(value, jax.core.Tracer) or jax.dtypes.issubdtype(value.dtype,
                                                                    jax.dtypes.prng_key):
         raise _Opaque

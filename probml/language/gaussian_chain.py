@@ -1,7 +1,6 @@
 """The distribution of a Gaussian chain's states: a linear dynamical system."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,8 +57,8 @@ class GaussianChain(Chain):
                           "offset")
     pytree_aux_fields = ("steps", "declared")
 
-    def __init__(self, initial_mean: Any, initial_covariance: Any, transition: Any,
-                 covariance: Any, steps: int | None = None, offset: Any = None, *,
+    def __init__(self, initial_mean: object, initial_covariance: object, transition: object,
+                 covariance: object, steps: int | None = None, offset: object = None, *,
                  validate_args: bool | None = None):
         self._last(steps)
         mean, *matrices = (traceable(value, f"GaussianChain({name})") for name, value in {
@@ -107,7 +106,7 @@ class GaussianChain(Chain):
         array = jnp.broadcast_to(array, (*self.batch_shape, *array.shape[len(lead) :]))
         return jnp.moveaxis(array, len(self.batch_shape), 0)[1:]
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         assert is_prng_key(key)
         shape = (*sample_shape, *self.batch_shape)
         noise = jax.random.normal(key, (self.steps, *shape, self.event_shape[1]))
@@ -115,7 +114,7 @@ class GaussianChain(Chain):
         first = jnp.broadcast_to(first, noise.shape[1:])
         pushes = self._along(root(self.moves("covariance")), 2)
 
-        def step(state, now):
+        def step(state: tuple, now: tuple):
             push, transition, offset, noise = now
             state = _times(transition, state) + offset + _times(push, noise)
             return state, state
@@ -124,7 +123,7 @@ class GaussianChain(Chain):
                                          self._along(self.moves("offset"), 1), noise[1:]))
         return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, -2)
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         if self._validate_args:
             self._validate_sample(value)
         value = jnp.asarray(value)
@@ -136,7 +135,7 @@ class GaussianChain(Chain):
             return first
         before, after = value[..., :-1, :], value[..., 1:, :]
 
-        def later(name):
+        def later(name: str):
             array = self.moves(name)
             return array if array.shape[array.ndim - 2 - (name != "offset")] == 1 else (
                 array[..., 1:, :] if name == "offset" else array[..., 1:, :, :])
@@ -157,7 +156,7 @@ class GaussianChain(Chain):
     def _moments(self) -> tuple[jax.Array, jax.Array]:
         d = self.event_shape[1]
 
-        def step(carry, now):
+        def step(carry: tuple, now: tuple):
             mean, covariance = carry
             noise, transition, offset = now
             mean = _times(transition, mean) + offset
@@ -187,7 +186,7 @@ def _log_normal(x: jax.Array, covariance: jax.Array) -> jax.Array:
     return jnp.where(beside.any(-1), -jnp.inf, log)
 
 
-def semidefinite(what: str, matrix: Any,
+def semidefinite(what: str, matrix: object,
                  place: Callable[[tuple[int, ...]], str] | None = None) -> None:
     """Refuse a covariance of known numbers that is not symmetric, or has a negative eigenvalue.
 
@@ -217,7 +216,7 @@ def semidefinite(what: str, matrix: Any,
                          f"without negative eigenvalues, such as A @ A.T")
 
 
-def bounded(what: str, transition: Any, steps: int) -> None:
+def bounded(what: str, transition: object, steps: int) -> None:
     """Refuse a transition of known numbers that lets states grow without bounds within so many
     steps."""
     matrix = np.asarray(transition, float)

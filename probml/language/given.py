@@ -14,7 +14,7 @@ import numpy as np
 from probml.errors import ModelError
 
 
-def mapping(value: Any, where: str, example: str) -> dict[str, Any]:
+def mapping(value: object, where: str, example: str) -> dict[str, Any]:
     """A mapping of names; None is an empty one.
 
     Raises:
@@ -32,7 +32,7 @@ def mapping(value: Any, where: str, example: str) -> dict[str, Any]:
     return dict(value)
 
 
-def numbers(value: Any, where: str) -> np.ndarray:
+def numbers(value: object, where: str) -> np.ndarray:
     """Numbers as an array of floats.
 
     Raises:
@@ -48,7 +48,7 @@ def numbers(value: Any, where: str) -> np.ndarray:
                      f"got a {type(value).__name__}, {reprlib.repr(value)}")
 
 
-def flag(value: Any, where: str) -> None:
+def flag(value: bool | None, where: str) -> None:
     """
     Raises:
         ModelError: it is neither True nor False.
@@ -72,7 +72,7 @@ def labels(value: Any, where: str) -> list:
     return found
 
 
-def file_named(value: Any, where: str) -> Path:
+def file_named(value: object, where: str) -> Path:
     """The name of a file. A number is none: to Python it is a file that the process has open, such
     as its output, which would be closed.
 
@@ -85,7 +85,7 @@ def file_named(value: Any, where: str) -> Path:
     return Path(value)
 
 
-def traceable(value: Any, what: str) -> jax.Array:
+def traceable(value: jax.Array, what: str) -> jax.Array:
     """The array of numbers that an argument is, which may be traced.
 
     Raises:
@@ -100,7 +100,7 @@ def traceable(value: Any, what: str) -> jax.Array:
     return found
 
 
-def word(value: Any, words: Iterable[str | None], where: str, more: str = "") -> None:
+def word(value: object, words: Iterable[str | None], where: str, more: str = "") -> None:
     """Refuse what is none of some words, or None where that is one of them.
 
     Raises:

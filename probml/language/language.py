@@ -72,7 +72,7 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
     return RowPlate("rows", size)
 
 
-def whole_steps(steps: Any, where: str) -> int | None:
+def whole_steps(steps: object, where: str) -> int | None:
     """A number of steps, checked; None stays None."""
     if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)
                          and 1 <= steps <= LONGEST):
@@ -254,7 +254,7 @@ class Bound:
     def __hash__(self):
         return self._hash
 
-    def __eq__(self, other):
+    def __eq__(self, other: object):
         if not isinstance(other, Bound) or self._hash != other._hash:
             return False
         mine, theirs = ((m.code, m.settings, m.interventions, m.context) for m in (self, other))
@@ -337,7 +337,7 @@ class Bound:
                     f"since the model was bound: bind it again, {self.name}(...)"
                 )
 
-    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+    def check_inputs(self, inputs: Mapping[str, jax.Array]) -> None:
         """
         Raises:
             ModelError: an input is missing, or there is none of that name.

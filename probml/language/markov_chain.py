@@ -45,7 +45,7 @@ class MarkovChain(Chain):
     pytree_data_fields = ("initial", "transition")
     pytree_aux_fields = ("steps", "inhomogeneous", "declared")
 
-    def __init__(self, initial, transition, steps: int | None = None, *,
+    def __init__(self, initial: jax.Array, transition: jax.Array, steps: int | None = None, *,
                  inhomogeneous: bool = False, validate_args: bool | None = None):
         flag(inhomogeneous, "MarkovChain(inhomogeneous)")
         self.initial = traceable(initial, "MarkovChain(initial)")
@@ -88,7 +88,7 @@ class MarkovChain(Chain):
         """k."""
         return self.initial.shape[-1]
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         assert is_prng_key(key)
         shape = (*sample_shape, *self.batch_shape)
         first, later = jax.random.split(key)
@@ -100,7 +100,7 @@ class MarkovChain(Chain):
         if self.inhomogeneous:
             moves = jnp.moveaxis(moves, -3, 0)[1:]
 
-        def step(state, now):
+        def step(state: jax.Array, now: tuple):
             key, own = now
             table = jnp.broadcast_to(moves if own is None else own,
                                      (*shape, self.states, self.states))
@@ -112,7 +112,7 @@ class MarkovChain(Chain):
         _, rest = lax.scan(step, state, (keys, moves if self.inhomogeneous else None))
         return jnp.concatenate([state[..., None], jnp.moveaxis(rest, 0, -1)], -1)
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         if self._validate_args:
             self._validate_sample(value)
         value = jnp.asarray(value)
@@ -123,7 +123,7 @@ class MarkovChain(Chain):
         return jnp.where(sound.all(-1), self._log_prob(jnp.where(sound, value, 0).astype(int)),
                          -jnp.inf)
 
-    def _log_prob(self, value):
+    def _log_prob(self, value: jax.Array):
         shape = lax.broadcast_shapes(value.shape[:-1], self.batch_shape)
         value = jnp.broadcast_to(value, (*shape, self.steps))
         initial = jnp.broadcast_to(self.initial, (*shape, self.states))
@@ -143,7 +143,7 @@ class MarkovChain(Chain):
         return log + log_of(moved).sum(-1)
 
 
-def distributions(what: str, table) -> None:
+def distributions(what: str, table: jax.Array) -> None:
     """Refuse a table of known numbers with a row that is no distribution."""
     if isinstance(table, jax.core.Tracer):
         return
@@ -161,7 +161,7 @@ def distributions(what: str, table) -> None:
         )
 
 
-def stationary(transition):
+def stationary(transition: jax.Array):
     """The stationary distribution π = π A of a transition table A, (..., k, k) → (..., k);
     differentiable.
 

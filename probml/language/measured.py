@@ -9,8 +9,9 @@ a fit, and in plain NumPyro, they are numbers that are stated.
 import contextlib
 import contextvars
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro import sample
@@ -37,15 +38,15 @@ class Measured(dist.ImproperUniform):
 
     pytree_aux_fields = ("stated",)
 
-    def __init__(self, support: Any, shape: tuple[int, ...], stated: float):
+    def __init__(self, support: object, shape: tuple[int, ...], stated: float):
         self.stated = stated
         super().__init__(support, (), shape)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         return jnp.full((*sample_shape, *self.event_shape), self.stated)
 
 
-def measured(name: str, measure: Measure, shape: tuple[int, ...] = ()) -> Any:
+def measured(name: str, measure: Measure, shape: tuple[int, ...] = ()) -> jax.Array:
     """The number of that name, of shape `shape`, that of the column's cells."""
     if not _SITES.get():
         return jnp.full(shape, measure.stated)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import pandas as pd
 
 from probml.errors import ModelError
@@ -27,7 +28,7 @@ class Renamed(dict):
         former: old name → the name now.
     """
 
-    def __init__(self, values: Mapping[str, Any], former: Mapping[str, str]):
+    def __init__(self, values: Mapping[str, np.ndarray], former: Mapping[str, str]):
         super().__init__(values)
         self.former = {old: new for old, new in former.items()
                        if new in values and old not in values}
@@ -41,7 +42,7 @@ class Renamed(dict):
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self.former
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         return self[name] if name in self else default
 
 
@@ -50,14 +51,14 @@ class RenamedRows(pd.Index):
 
     former: Mapping[str, str] = {}  # of a class of its own: pandas copies an index without asking
 
-    def _now(self, name: Any) -> Any:
+    def _now(self, name: object) -> Any:
         old, bracket, entry = name.partition("[") if isinstance(name, str) else ("", "", "")
         if old not in self.former or name in self:
             return name
         warn(old, self.former[old])
         return self.former[old] + bracket + entry
 
-    def get_loc(self, key: Any) -> Any:
+    def get_loc(self, key: object) -> Any:
         return super().get_loc(self._now(key))
 
     def get_indexer_for(self, target: Any) -> Any:
@@ -76,7 +77,7 @@ def rows_by_old_names(table: pd.DataFrame, former: Mapping[str, str]) -> pd.Data
     return table
 
 
-def by_old_names(values: dict[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
+def by_old_names(values: dict[str, np.ndarray], former: Mapping[str, str]) -> dict[str, Any]:
     """The same values, found by old names, too."""
     return Renamed(values, former) if former else values
 
@@ -97,7 +98,7 @@ def by_new_names(values: Mapping[str, Any], former: Mapping[str, str]) -> dict[s
     return out
 
 
-def rekeyed(tree: Any, names: Mapping[str, str]) -> Any:
+def rekeyed(tree: object, names: Mapping[str, str]) -> Any:
     """The same tree of tuples, lists and dicts, other keys in these."""
     if isinstance(tree, dict):
         return {names.get(name, name): rekeyed(value, names) for name, value in tree.items()}
@@ -107,7 +108,7 @@ def rekeyed(tree: Any, names: Mapping[str, str]) -> Any:
     return tree
 
 
-def unflattened(template: Any, leaves: Sequence[Any], former: Mapping[str, str]) -> Any:
+def unflattened(template: object, leaves: Sequence[Any], former: Mapping[str, str]) -> Any:
     """A tree like `template` of leaves that lie in the order of the names of before, old → new."""
     old = rekeyed(template, {new: old for old, new in former.items()})
     return rekeyed(jax.tree.unflatten(jax.tree.structure(old), leaves), former)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
@@ -19,10 +20,10 @@ class GaussianWalk(GaussianChain):
         super().__init__(*args, **settings)
         self._event_shape = (self.steps,)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         return self._chain().sample(key, sample_shape)[..., 0]
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         return self._chain().log_prob(jnp.asarray(value)[..., None])
 
     @property

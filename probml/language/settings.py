@@ -16,7 +16,7 @@ class _Frozen(tuple):
     """A frozen mutable setting: (kind, content), hashable, thawed before the function sees it."""
 
 
-def freeze(value: Any, name: str = "setting") -> Any:
+def freeze(value: object, name: str = "setting") -> Any:
     """A hashable twin of a setting: arrays become bytes, dicts and lists tuples, graphs their nodes
     and edges."""
     if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape")
@@ -51,7 +51,7 @@ def freeze(value: Any, name: str = "setting") -> Any:
     return _Frozen(("plain", type(value).__name__, value))
 
 
-def thaw(value: Any) -> Any:
+def thaw(value: object) -> Any:
     """The setting that `freeze` froze."""
     if not isinstance(value, _Frozen):
         return value
@@ -77,7 +77,7 @@ def thaw(value: Any) -> Any:
     return {"list": list, "tuple": tuple, "set": set}[kind](items)
 
 
-def words_of(value: Any) -> str:
+def words_of(value: object) -> str:
     if isinstance(value, _Frozen) and value[0] in ("Graph", "DiGraph"):
         return f"{value[0]}({len(value[1])} nodes, {len(value[2])} edges)"
     found = thaw(value)
@@ -87,7 +87,7 @@ def words_of(value: Any) -> str:
     return text if len(text) < 80 else f"{text[:60]} …"
 
 
-def stable(value: Any) -> Any:
+def stable(value: object) -> Any:
     if isinstance(value, tuple):
         return tuple(stable(item) for item in value)
     return (f"{value.__module__}.{value.__qualname__}" if callable(value)

@@ -2,7 +2,6 @@
 short."""
 
 from numbers import Integral, Real
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +40,8 @@ class StickBreaking(dist.Distribution):
     support = constraints.simplex
     reparametrized_params = ["concentration1", "concentration0"]
 
-    def __init__(self, concentration1: Any, concentration0: Any, *, validate_args=None):
+    def __init__(self, concentration1: object, concentration0: object, *,
+                 validate_args: bool | None = None):
         one, other = (_numbers("concentration1", concentration1),
                       _numbers("concentration0", concentration0))
         try:
@@ -55,12 +55,12 @@ class StickBreaking(dist.Distribution):
         self.concentration0 = jnp.broadcast_to(rest, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         beta = dist.Beta(self.concentration1, self.concentration0)
         v = beta.sample(key, sample_shape)
         return weights(v, 1.0 - v)
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         """Log density in the weights, by which fractions of what is left they are."""
         left = remainders(value)
         before = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], -1)
@@ -94,7 +94,7 @@ def remainders(w: jax.Array) -> jax.Array:
     return jnp.flip(jnp.cumsum(jnp.flip(w[..., 1:], -1), -1), -1)
 
 
-def _numbers(name: str, value: Any, what: str = "StickBreaking") -> jax.Array:
+def _numbers(name: str, value: object, what: str = "StickBreaking") -> jax.Array:
     try:
         found = jnp.atleast_1d(jnp.asarray(value))
     except (TypeError, ValueError, OverflowError):
@@ -107,7 +107,7 @@ def _numbers(name: str, value: Any, what: str = "StickBreaking") -> jax.Array:
     return found
 
 
-def dirichlet_process(concentration: Any, k: int) -> StickBreaking:
+def dirichlet_process(concentration: object, k: int) -> StickBreaking:
     """The weights of a Dirichlet process of concentration α, cut at k states: every
     v_i ~ Beta(1, α) (Sethuraman 1994).
 

@@ -177,7 +177,7 @@ def over_grid(function: Callable[..., Any], env: Mapping, values: Mapping[str, j
     return at(tuple(values.values()), along)
 
 
-def over(env: Mapping, function: Callable[[Mapping], Any]) -> Any:
+def over(env: Mapping, function: Callable[[Mapping], Any]) -> jax.Array:
     """function(env), or its mean over the settings of parameters that `env` has."""
     settings = env.get(SETTINGS)
     if not settings:

@@ -32,7 +32,7 @@ class Second(NamedTuple):
 
 
 def locations(structure: Structure, name: str, env: Mapping, at: jax.Array,
-              place) -> tuple[jax.Array, jax.Array, Mapping]:
+              place: jax.Array) -> tuple[jax.Array, jax.Array, Mapping]:
     """Location of a site at latents `at`, its slope, and its arguments there: (cells, d),
     (cells, d, p).
 
@@ -40,7 +40,7 @@ def locations(structure: Structure, name: str, env: Mapping, at: jax.Array,
         place: latents as one vector → env with each in its place.
     """
 
-    def loc(flat):
+    def loc(flat: jax.Array):
         arguments = structure.cells(name, {**env, **place(flat)})
         return columns(structure.sites[name], arguments["loc"]), arguments
 
@@ -75,7 +75,7 @@ def seconds(weight: jax.Array, mean: jax.Array, spread: jax.Array | None, x: jax
     first = jnp.concatenate([one, mean], 1)
     wide = first.shape[1]
 
-    def squares(share):  # Σ share × E[(1, z)(1, z)ᵀ], (cells or 1, 1 + p, 1 + p)
+    def squares(share: jax.Array):  # Σ share × E[(1, z)(1, z)ᵀ], (cells or 1, 1 + p, 1 + p)
         if share.shape[1] == 1:
             total = ((share * first).T @ first)[None]
         else:

@@ -23,7 +23,7 @@ class Sampled:
     def claims(self, structure: Structure, group: Group) -> str | None:
         return None
 
-    def _none(self, *_: Any) -> Any:
+    def _none(self, *_: object) -> Any:
         raise NotImplementedError(self.description)
 
     message = conditional = row_posterior = draw = expected = _none

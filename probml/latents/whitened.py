@@ -37,7 +37,9 @@ class Whitened:
         own: the precision that coordinates have beside residuals, (q,): that of their prior.
     """
 
-    def __init__(self, residual, values, slope, moves, log, seen, alike, own):
+    def __init__(self, residual: jax.Array, values: jax.Array, slope: jax.Array,
+                 moves: jax.Array, log: jax.Array, seen: jax.Array | None, alike: bool,
+                 own: jax.Array | float):
         self.values, self.moves, self.own = values, moves, own
         eye = jnp.eye(len(slope), dtype=slope.dtype)
         if seen is None:

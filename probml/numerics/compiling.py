@@ -88,7 +88,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         return options
 
     @functools.wraps(function)
-    def call(*args):
+    def call(*args: object):
         leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in shelf.static])
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # inside an enclosing program, which has its own options

@@ -72,7 +72,7 @@ class Frame(NamedTuple):
     def transform(self, both: Callable) -> Callable:
         """Returns z → (value, gradient), given u → (value, gradient)."""
 
-        def transformed(z):
+        def transformed(z: jax.Array):
             value, gradient = both(self.point(z))
             return value, self.pull(gradient)
 
@@ -203,7 +203,7 @@ def second_order(function):
     """Returns u → (value, gradient, Hessian) of a scalar function of a vector, by forward-mode
     differentiation of its gradient in all directions at once."""
 
-    def slope(u):
+    def slope(u: jax.Array):
         value, gradient = backward.value_and_gradient(function)(u)
         return gradient, (value, gradient)
 

@@ -40,7 +40,7 @@ class Nameless(Exception):
     """Something has no value that another process could know it by."""
 
 
-def digest(*values: Any) -> str:
+def digest(*values: object) -> str:
     """The digest of some values, in hexadecimal digits.
 
     Plain values, arrays, enumerations, containers, shapes of trees, what libraries hold by name,
@@ -113,7 +113,7 @@ def _put(into: Any, tag: str, content: bytes) -> None:
     into.update(f"{tag}:{len(content)}:".encode() + content)
 
 
-def _array(into: Any, value: Any) -> None:
+def _array(into: object, value: Any) -> None:
     if isinstance(value, jax.core.Tracer) or jax.dtypes.issubdtype(value.dtype,
                                                                    jax.dtypes.prng_key):
         raise Nameless("a traced array or a random key")

@@ -73,14 +73,14 @@ def guarded() -> Iterator[None]:
 def _looped(primitive: Any, rule: Callable, lower_function: Callable) -> Callable:
     """The lowering of a factorisation: its own rule for one matrix, a loop over a large batch."""
 
-    def lower(context, *operands, **parameters):
+    def lower(context: Any, *operands: Any, **parameters: Any):
         shape = context.avals_in[-1].shape
         batch = math.prod(shape[:-2])
         small = batch <= 1 or batch * shape[-2] ** 2 * max(shape[-2:]) < WORK
         if not _GUARDED.get() or small:
             return rule(context, *operands, **parameters)
 
-        def loop(*arrays):
+        def loop(*arrays: Any):
             flat = tuple(a.reshape(-1, *a.shape[-2:]) for a in arrays)
             out = jax.lax.map(lambda each: primitive.bind(*each, **parameters), flat)
             return jax.tree.map(lambda leaf: leaf.reshape(*shape[:-2], *leaf.shape[1:]), out)

@@ -35,7 +35,7 @@ def in_same_precision(function: Callable) -> Callable:
     double = bool(jax.config.jax_enable_x64)
 
     @functools.wraps(function)
-    def own(*args, **kwargs):
+    def own(*args: object, **kwargs: object):
         with jax.enable_x64(double):
             return function(*args, **kwargs)
 
@@ -44,7 +44,7 @@ def in_same_precision(function: Callable) -> Callable:
 
 def _with_own_precision(function: Callable) -> Callable:
     @functools.wraps(function)
-    def ask(self, *args, **kwargs):
+    def ask(self, *args: object, **kwargs: object):
         if jax.config.jax_enable_x64:
             return function(self, *args, **kwargs)
         if not self.double:
@@ -99,7 +99,7 @@ def _make_double_class(kind: type) -> type:
 
 def _call_in_double(method: MethodType) -> Callable:
     @functools.wraps(method)
-    def ask(*args, **kwargs):
+    def ask(*args: object, **kwargs: object):
         with jax.enable_x64(True):
             return _keep_double(method(*args, **kwargs))
 

@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from probml.errors import quoted
@@ -126,7 +127,7 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
 
 
 def find_collapsed_scales(plan: Plan, begun: Mapping[str, Any],
-                          ended: Mapping[str, Any]) -> list[str]:
+                          ended: Mapping[str, jax.Array]) -> list[str]:
     """Scales of a hierarchy that an optimisation carried towards 0, where the density rises without
     bound as the effects become equal.
 

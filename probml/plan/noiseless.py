@@ -2,6 +2,8 @@
 that is possible now would be possible at other values."""
 
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 from probml.structure.densities import example
+from probml.structure.structure import Structure
 
 # what a parameter moves → the covariance about it
 ABOUT = {"transition": "covariance", "offset": "covariance", "initial_mean": "initial_covariance"}
@@ -37,7 +40,7 @@ def refuse_noiseless(plan: Plan, engine: str) -> None:
 
 
 @memo(256)
-def _noiseless_parameters(structure, name: str) -> tuple[tuple[str, str, int], ...]:
+def _noiseless_parameters(structure: Structure, name: str) -> tuple[tuple[str, str, int], ...]:
     """(parameter, argument, number of the state) where the argument of a chain moves with the
     parameter and the number has no noise, at a point without zeros."""
     env = example(structure, name)
@@ -46,8 +49,8 @@ def _noiseless_parameters(structure, name: str) -> tuple[tuple[str, str, int], .
         return ()
 
     @jit
-    def derivatives(env):
-        def at(key, step):
+    def derivatives(env: Mapping[str, jax.Array]):
+        def at(key: str, step: float):
             return structure.cells(name, {**env, key: env[key] + step * (1 + env[key])})
 
         return {key: jax.jvp(lambda step, key=key: at(key, step), (jnp.zeros(()),),

@@ -6,6 +6,7 @@ of it to which standard deviations are proportional is found by doubling it.
 """
 
 import functools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -115,7 +116,7 @@ def _doubled(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
     the parameter, or its exponential, is doubled; no number where that is not known."""
     structure, out = plan.structure, []
 
-    def log(name, env):
+    def log(name: str, env: Mapping[str, jax.Array]):
         return 0.5 * jnp.log2(structure.distribution(name, env).variance)
 
     for name, parameter in pairs:

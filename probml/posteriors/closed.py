@@ -2,7 +2,8 @@
 integrated out, else draws."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,20 +33,21 @@ class Closed(Conjugate, Posterior):
 
     varies = exact = True
 
-    def draw(self, plan, known, n, seed):
+    def draw(self, plan: Plan, known: Known, n: int, seed: int):
         return draw_params(plan, n, self, known, random_key(seed))
 
-    def marginal(self, plan, known, name):
+    def marginal(self, plan: Plan, known: Known, name: str):
         found = _marginal(plan, name, self, known)
         vars(found).pop("_validate_args", None)  # of the trace, in which nothing is checked
         return found
 
-    def root(self, plan, known, names):
+    def root(self, plan: Plan, known: Known, names: Collection[str]):
         """Of locations; none of more numbers than MOST in a block."""
         found = _roots(plan, tuple(sorted(names)), self, known)
         return {name: np.asarray(way, float) for name, way in found.items()}
 
-    def averaged(self, params, fitted, plan, known, n):
+    def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
+                 n: int):
         found = predictives(fitted, plan, self, known)
         if found is not None:
             return Averaged(params, None, found, False)
@@ -58,7 +60,7 @@ class Closed(Conjugate, Posterior):
                                                 for i, leaf in enumerate(leaves)}
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         template = cls.template(plan, meta.get("roots") or ())
         count = len(jax.tree.leaves(template))
         missing = [i for i in range(count) if f"closed/{i}" not in arrays]
@@ -105,7 +107,7 @@ def draw_params(plan: Plan, n: int, closed: Closed, known: Known,
     return jax.vmap(marginals.draw)(jax.random.split(key, n))
 
 
-def predictives(fitted, plan, closed, known):
+def predictives(fitted: Plan, plan: Plan, closed: Closed, known: Known):
     """The posterior predictive of every site that a query's plan needs, site → arguments; None
     where one has no closed form.
 
@@ -151,7 +153,8 @@ def _predictives_multiply(fitted: Plan, plan: Plan, touched: Mapping[str, Sequen
 
 
 @functools.partial(jit, static_argnums=(0, 1, 2), seldom=ASKED)
-def _predictive_arguments(fitted, plan, names, closed, known):
+def _predictive_arguments(fitted: Plan, plan: Plan, names: tuple[str, ...], closed: Closed,
+                          known: Known):
     marginals = Marginals(plan, known, blocks(fitted, True), closed)
     out = {name: predictive.affine(marginals, name) if name in plan.rowwise
            else predictive.predictive(marginals, name) for name in names}

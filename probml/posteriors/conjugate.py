@@ -80,13 +80,13 @@ class Marginals:
         """Degrees of freedom and widening of the Student t that integrates a scale out, at the
         elements of a location."""
 
-        def spread(params):
+        def spread(params: Mapping[str, jax.Array]):
             moved = prior_spread(self.plan, self.known, params, name)
             return moved**2 if self.plan.structure.sites[name].traits.event == 0 else moved
 
         return self.student(scale, spread)
 
-    def student(self, scale: str, spread) -> tuple[jax.Array, jax.Array]:
+    def student(self, scale: str, spread: Callable) -> tuple[jax.Array, jax.Array]:
         """Degrees of freedom, and the factor from variances at the reference scales to squared
         scales of the Student t.
 
@@ -96,7 +96,7 @@ class Marginals:
         """
         block, natural = self.of[scale], self.natural[(scale,)]
 
-        def move(values):
+        def move(values: jax.Array):
             c = block.closed_form.spherical(values, natural)
             moved = spread({**self.posterior.params, scale: backward(c, block.steps)})
             return block.closed_form.sizes(moved)

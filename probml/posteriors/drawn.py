@@ -108,7 +108,7 @@ class Draws(_Draws, Posterior):
                 {f"drawn/{name}": value for name, value in arrays.items()})
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         arrays = part(arrays, "drawn/")
         found = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"),
                     part(arrays, "inside/"), part(arrays, "worth/"))
@@ -145,7 +145,7 @@ class Normal(_Normal, Posterior):
                 {f"drawn/{name}": value for name, value in self._asdict().items()})
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         known = Known(placed_all(part(arrays, "given/")), {}, {})
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):
@@ -205,8 +205,8 @@ class Normal(_Normal, Posterior):
 
 
 @functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
-def _draw(plan: Plan, normal: Normal, known: Known, n: int, key) -> dict[str, jax.Array]:
-    def draw_params(key):
+def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> dict[str, jax.Array]:
+    def draw_params(key: jax.Array):
         first, second = jax.random.split(key)
         loc = jnp.asarray(normal.loc)
         u = loc + normal.scale * jax.random.normal(first, loc.shape, loc.dtype)
@@ -224,7 +224,7 @@ def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in out.items()}
 
 
-def mean(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def mean(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The means of draws, (chains, draws, ...) → (...)."""
     return {name: np.asarray(value).mean((0, 1), dtype=float).astype(np.asarray(value).dtype)
             for name, value in values.items()}

@@ -7,7 +7,7 @@ quadrature a member has the nodes and their probabilities (factors/effects/at_no
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -78,10 +78,10 @@ class Effects(_Effects, Posterior):
         """The plan in which the effects are integrated out."""
         return decide.make(plan.structure, plan.pattern, plan.given, effects=self.names)
 
-    def draw(self, plan, known, n, seed):
+    def draw(self, plan: Plan, known: Known, n: int, seed: int):
         return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
 
-    def spread(self, plan, known, n):
+    def spread(self, plan: Plan, known: Known, n: int):
         """In pairs about the mean, so that the average of what is affine is what it is there; of
         nodes at n even quantiles of each member, in an order of its own."""
         if self.at.found.nodes is not None:
@@ -94,7 +94,7 @@ class Effects(_Effects, Posterior):
                  for name, value in self.point.items()}
         return {**fixed, **drawn}
 
-    def marginal(self, plan, known, name):
+    def marginal(self, plan: Plan, known: Known, name: str):
         """Of an effect a normal, of several numbers a member one for each member, or what is known
         at nodes; None of a parameter."""
         if name not in self.names:
@@ -103,9 +103,9 @@ class Effects(_Effects, Posterior):
         nodes = self.at.found.nodes
         if nodes is not None:
             loc, scale = self.at.prior.loc.first[:, 0], self.at.prior.first[:, 0, 0]
-            return AtNodes(*(jnp.reshape(leaf, mean.shape) for leaf in (
-                loc + scale * nodes.loc, scale * nodes.scale)), nodes.logs.reshape(
-                    *mean.shape, -1))
+            return AtNodes(jnp.reshape(loc + scale * nodes.loc, mean.shape),
+                           jnp.reshape(scale * nodes.scale, mean.shape),
+                           nodes.logs.reshape(*mean.shape, -1))
         covariance = eliminated_effects.own_covariance(plan, self.moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
             # at a singular fit, a standard deviation of 0, it has no Cholesky factor but for this
@@ -115,7 +115,7 @@ class Effects(_Effects, Posterior):
             return dist.MultivariateNormal(mean, covariance + least * jnp.eye(mean.shape[1]))
         return dist.Normal(mean, eliminated_effects.deviations(plan, self.moments, name))
 
-    def root(self, plan, known, names):
+    def root(self, plan: Plan, known: Known, names: Collection[str]):
         """Of effects of one member, as coefficients that are integrated out too; those of several
         members lie in no sum with others."""
         return eliminated_effects.ways(self._plan(plan), self.moments, names)
@@ -127,7 +127,7 @@ class Effects(_Effects, Posterior):
                 "others": len(self.at.prior.rest), "nodes": self.at.found.nodes is not None}, arrays
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
         sites, two = plan.structure.sites, Two(0.0, 0.0)
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
@@ -172,7 +172,7 @@ def _quantiles(plan: Plan, at: Given, key: jax.Array, n: int) -> dict[str, jax.A
 
 @functools.partial(jit, static_argnums=(0, 3, 4), seldom=ASKED)
 def _draws(plan: Plan, at: Given, key: jax.Array, n: int, pairs: bool) -> dict[str, jax.Array]:
-    def draw_effects(key):
+    def draw_effects(key: jax.Array):
         noise = eliminated_effects.drawn(at.found, key)
         ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_effects_at(plan, at, way)

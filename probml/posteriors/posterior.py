@@ -123,8 +123,8 @@ class Posterior(Protocol):
         """
 
 
-Kind = TypeVar("Kind", bound=type)
-KINDS: dict[str, type] = {}  # what a file may hold, by the name it says
+Kind = TypeVar("Kind", bound=type[Posterior])
+KINDS: dict[str, type[Posterior]] = {}  # what a file may hold, by the name it says
 
 
 def register(kind: Kind) -> Kind:
@@ -156,17 +156,18 @@ class Point(_Point, Posterior):
             such.
     """
 
-    def draw(self, plan, known, n, seed):
+    def draw(self, plan: Plan, known: Known, n: int, seed: int):
         return _drawn(plan, n, self.table, random_key(seed))
 
-    def averaged(self, params, fitted, plan, known, n):
+    def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
+                 n: int):
         return Averaged(params, self.table, {}, False)
 
     def saved(self):
         return {}, {} if self.table is None else {"states": self.table}
 
     @classmethod
-    def restored(cls, meta, arrays, plan):
+    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         return cls(arrays.get("states"))
 
 

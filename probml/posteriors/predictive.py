@@ -4,6 +4,8 @@ One row at a time they are exact where the row uses every parameter element once
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +68,7 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
         or (scales and not _scales(marginals, scales[0], vector))):
         return None
 
-    def spread(params):
+    def spread(params: Mapping[str, jax.Array]):
         arguments = argument_table(plan, params, marginals.known, name)
         return site.traits.distribution(arguments).covariance_matrix if vector else arguments[
             "scale"
@@ -117,7 +119,7 @@ def _counted(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
         ) * own:
             return None
 
-        def move(values, argument=argument, parameter=unknown[0]):
+        def move(values: jax.Array, argument: str = argument, parameter: str = unknown[0]):
             return argument_table(plan, {**marginals.posterior.params, parameter: values},
                                   marginals.known, name)[argument]
 
@@ -143,7 +145,7 @@ def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] |
         or (use.coordinate and not form.scaled)):
         return None
 
-    def move(values):
+    def move(values: jax.Array):
         return forward(argument_table(plan, {**sure, parameter: backward(values, block.steps)},
                                       marginals.known, name)[argument], steps)
 
@@ -208,7 +210,7 @@ def _location_variance(marginals: Marginals, name: str, centres: list[str]):
     first, vector = centres[0], marginals.plan.structure.sites[name].traits.event == 1
     loc, variance = marginals.location(first)
 
-    def location_at(value):
+    def location_at(value: jax.Array):
         params = {**marginals.posterior.params, first: value}
         return argument_table(marginals.plan, params, marginals.known, name)["loc"]
 
@@ -232,5 +234,5 @@ def linear(plan: Plan, fitted: Plan, name: str) -> bool:
                                   for use in uses)
 
 
-def _is_nonlinear(use) -> bool:
+def _is_nonlinear(use: Any) -> bool:
     return any(step not in ("complement", "times") for step, _ in use.coordinate)

@@ -39,7 +39,8 @@ class Unit:
         the factor."""
         return self.mix is None and not self.others
 
-    def convert(self, name: str, values: Mapping[str, Any], shifted: bool = True) -> np.ndarray:
+    def convert(self, name: str, values: Mapping[str, np.ndarray],
+                shifted: bool = True) -> np.ndarray:
         """The parameter `name` in the units of the table, from values or draws of all, (...,
         *shape) each.
 
@@ -56,13 +57,14 @@ class Unit:
         return value
 
 
-def in_units(units: Mapping[str, Unit], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def in_units(units: Mapping[str, Unit], values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Those of the values, or draws, that have units, told in these."""
     return {name: unit.convert(name, values) for name, unit in units.items()
             if name in values and all(other in values for other in unit.others)}
 
 
-def ways_in_units(units: Mapping[str, Unit], ways: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def ways_in_units(units: Mapping[str, Unit],
+                  ways: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A root of the covariance of some parameters, name → (k, *shape), told in units: Σ over k of
     products of its entries is their covariance there. Those told with others need theirs too."""
     return {name: units[name].convert(name, ways, False) if name in units
@@ -95,7 +97,7 @@ def density(unit: Unit, seen: np.ndarray) -> np.ndarray:
 
 
 def plane(beta: str, bias: str, centre: np.ndarray, unit: np.ndarray, axes: int = 1,
-          level: Any = 0.0, spread: float = 1.0, names: tuple = ()) -> dict[str, Unit]:
+          level: float = 0.0, spread: float = 1.0, names: tuple = ()) -> dict[str, Unit]:
     """Units of the plane x β + b whose columns were centred and scaled, and y as well.
 
     Args:

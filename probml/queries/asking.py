@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -91,7 +92,7 @@ def _posed(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, .
     if data.steps and len(data.structure.chains) > len(data.structure.markov):
         check_chains(data.structure, {**data.table.values, **fit.point}, data.steps)
     joints = tuple(target for target in targets if isinstance(target, tuple))
-    singles = tuple(dict.fromkeys(name for target in targets
+    singles: tuple = tuple(dict.fromkeys(name for target in targets
                                   for name in (target if target in joints else (target,))))
     return _planned(data, singles, joints, hidden)
 
@@ -114,7 +115,7 @@ def _least(plan: Plan, steps: int | None, draws: int) -> int:
     return 1 << min(LEAST, max(SMALL // entries, 1)).bit_length() - 1
 
 
-def back(data: dataset.Data, order: np.ndarray | None, array,
+def back(data: dataset.Data, order: np.ndarray | None, array: np.ndarray,
          site: str | tuple[str, ...] | None = None) -> np.ndarray:
     """Answers in the user's rows, without padding; about a site along time, in its steps."""
     out = load.unload(array, data.table.rows, order)
@@ -162,7 +163,7 @@ def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tupl
     return Belief(*found), several
 
 
-def drawn(fit: Fitted, data: dataset.Data, key, seed: int, plug_in: bool):
+def drawn(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: bool):
     """Joint draws of what is hidden and discrete in rows, each row with its own draw of the
     parameters (row i with the i-th, and again from the first after GROUPS), which are drawn given
     what was fitted, not given the new rows.
@@ -200,7 +201,7 @@ def drawn(fit: Fitted, data: dataset.Data, key, seed: int, plug_in: bool):
         real = np.arange(most) < counts[:, None]
         size = question.rows.chunks * question.rows.size
 
-        def scattered(array):
+        def scattered(array: np.ndarray):
             array = np.asarray(array)
             out = np.zeros((size, *array.shape[2:]), array.dtype)
             out[index[real]] = array[real]

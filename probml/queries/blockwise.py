@@ -32,7 +32,7 @@ def cut(data: Data, plan: Plan) -> list[Data]:
     return [data.taken(slice(begin, min(begin + size, rows))) for begin in range(0, rows, size)]
 
 
-def side_by_side(ask: Callable[[Data], Any], some: list[Data], plan: Plan, about: Any) -> Any:
+def side_by_side(ask: Callable[[Data], Any], some: list[Data], plan: Plan, about: object) -> Any:
     """ask(part) → arrays that lead with its rows, in any pytree; of all parts behind one another.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.dataset import dataset
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.errors import ModelError
 from probml.factors import integrated, linear_chains
 from probml.latents.latent import Moments
@@ -50,7 +50,7 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> An
     if len(rest) == 2:
         if weight.shape[lead] == 1:
             mean, rest = mean[:, 0], [leaf[:, 0] for leaf in rest]
-        return _mixed(weight, Tabled(*rest, mean, validate_args=False), lead)
+        return _mixed(weight, Tabled(rest[0], rest[1], mean, validate_args=False), lead)
     root = rest[0]
     # rootᵀ root = lower lowerᵀ, also where it is singular; along time it is triangular already
     timed = question.plan.timed(question.plan.hidden[name])
@@ -87,7 +87,7 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
             break
         start += size
 
-    def chunk(rows, belief):
+    def chunk(rows: Chunk, belief: Belief):
         log, weight = states_and_log(plan, reach, belief, known, rows)
         count, mine = len(rows.weights), slice(start, start + size)
         weight = weight.reshape(count, states)
@@ -105,9 +105,9 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
             away = jnp.sqrt(share)[..., None] * (values - mean[..., None, :])
             return log, weight, mean, jnp.linalg.qr(away, mode="r")
         mean, spread = linear_chains.moments(plan, belief.params, known, rows, group)
-        mean = rows.steps.folded(mean[..., mine]).reshape(count, -1, states, size)
+        mean = rows.along.folded(mean[..., mine]).reshape(count, -1, states, size)
         root = jnp.swapaxes(semidefinite.root(spread[..., mine, mine]), -1, -2)
-        root = rows.steps.folded(root)  # of one row where all share it
+        root = rows.along.folded(root)  # of one row where all share it
         root = root.reshape(len(root), -1, states, size, size)
         root = jnp.broadcast_to(root, (count, *root.shape[1:]))
         if site.time is None:

@@ -44,14 +44,14 @@ Peaks = tuple[jax.Array, tuple[str, ...]]  # what each joint state of a scope ch
 def _decode_chunk(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
                   known: Known, rows: Chunk) -> tuple[jax.Array, dict[str, jax.Array]]:
     """As `decode`, of one chunk of rows."""
-    size, steps = len(rows.weights), rows.steps
+    size = len(rows.weights)
     parts = parts_of(plan, belief, known, rows)
     cells = _maximise_cells(plan, sites, belief, known, rows, parts)
     peaks = {name: _maximise_leaf(plan, name, belief, known, rows, parts) for name in leaves}
     path = any(v in sites for v in plan.chains)
     if path:
         beside = any(plan.structure.sites[name].time is not None for name in leaves)
-        value, paths, inside = _best_paths(plan, sites, parts, steps, size, beside)
+        value, paths, inside = _best_paths(plan, sites, parts, rows.along, size, beside)
         factors = [*parts.rows, sequences.of_rows(plan, value)]
     else:
         factors = parts.factor_graph()
@@ -59,9 +59,9 @@ def _decode_chunk(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], b
     rest = tuple(v for v in plan.order if v in sites)
     best, states = elimination.maximise(elimination.remainder(factors, summed), rest)
     states = {name: jnp.broadcast_to(states[name], (size,)) for name in rest}
-    along = _states_of_steps(plan, sites, paths, inside, states, steps) if path else {}
-    out = {name: states[name] if name in states else steps.folded(along[name]) for name in sites
-           if name in states or name in along}
+    along = _states_of_steps(plan, sites, paths, inside, states, rows.along) if path else {}
+    out = {name: states[name] if name in states else rows.along.folded(along[name])
+           for name in sites if name in states or name in along}
     for name, (found, scope) in cells.items():
         out[name] = found[(jnp.arange(size), *(states[v] for v in scope))]
     for name, (p, scope) in peaks.items():
@@ -71,7 +71,7 @@ def _decode_chunk(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], b
             v in at for v in scope
         ) else p
         chosen = chosen.argmax(-1)
-        out[name] = sequences.fold(plan, name, steps.folded(chosen)) if timed else chosen
+        out[name] = sequences.fold(plan, name, rows.along.folded(chosen)) if timed else chosen
     return jnp.broadcast_to(best, (size,)), out
 
 
@@ -122,7 +122,7 @@ def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: Any, si
     return *chain_best.maximise(chain, sequences.way_of(steps)), inside
 
 
-def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: Any, inside: list[Factor],
+def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: jax.Array, inside: list[Factor],
                      states: dict[str, jax.Array], steps: Any) -> dict[str, jax.Array]:
     """The most probable states of every step, given the best path and the states of rows."""
     along, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states,

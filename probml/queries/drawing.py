@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import elimination
 from probml.elimination.chains import paths as chain_paths
 from probml.elimination.factor import Factor
@@ -17,7 +17,8 @@ from probml.queries.parts import Belief, parts_of
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
-def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.Array, key):
+def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.Array,
+              key: jax.Array):
     """As `draw`, row groups each with parameters of their own.
 
     Args:
@@ -35,13 +36,14 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
     return belief.map_draws(plan, group, index, jax.random.split(key, len(index)))
 
 
-def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
+def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key: jax.Array):
     """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
     joint states."""
 
-    def chunk(rows, key):
-        parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
+    def chunk(rows: Chunk, key: jax.Array):
+        parts, size = parts_of(plan, belief, known, rows), len(rows.weights)
         if plan.chains:
+            steps = rows.along
             chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
             key, other, last = jax.random.split(key, 3)
             value, paths = chain_paths.draw(chain, other, sequences.way_of(steps))

@@ -23,7 +23,8 @@ class Tabled(dist.Distribution):
     support = constraints.real
     pytree_data_fields = ("values", "weights", "centre")
 
-    def __init__(self, values, weights, centre=None, *, validate_args=None):
+    def __init__(self, values: jax.Array, weights: jax.Array, centre: jax.Array | None = None, *,
+                 validate_args: bool | None = None):
         self.values, self.weights = jnp.asarray(values), jnp.asarray(weights)
         mean = (self.weights * self.values).sum(-1)
         self.centre = mean if centre is None else jnp.asarray(centre)
@@ -44,7 +45,7 @@ class Tabled(dist.Distribution):
         """The distribution function at the nodes."""
         return jnp.cumsum(self.weights, -1) - 0.5 * self.weights
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         edges = jnp.concatenate([self.values[..., :1], 0.5 * (self.values[..., 1:]
                                                               + self.values[..., :-1]),
                                  self.values[..., -1:]], -1)
@@ -53,19 +54,19 @@ class Tabled(dist.Distribution):
         high = jnp.where(width > 0, self.weights / jnp.where(width > 0, width, 1.0), jnp.inf)
         return jnp.log(_interpolate(value, self.values, high, 0.0, 0.0))
 
-    def cdf(self, value):
+    def cdf(self, value: jax.Array):
         return _interpolate(value, self.values, self._node_cdf, 0.0, 1.0)
 
-    def icdf(self, q):
+    def icdf(self, q: jax.Array):
         return _interpolate(q, self._node_cdf, self.values, None, None)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         uniform = jax.random.uniform(key, (*sample_shape, *self.batch_shape),
                                      dtype=self.values.dtype)
         return self.icdf(uniform)
 
 
-def _interpolate(x, at, of, left, right):
+def _interpolate(x: jax.Array, at: jax.Array, of: jax.Array, left: jax.Array, right: jax.Array):
     """numpy.interp, batched over the leading axes of the nodes."""
     return jnp.vectorize(lambda x, at, of: jnp.interp(x, at, of, left, right),
                          signature="(),(m),(m)->()")(jnp.asarray(x), at, of)

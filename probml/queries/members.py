@@ -19,7 +19,7 @@ import numpy as np
 
 from probml.dataset.coding.indices import bounds, have_same_coding, together
 from probml.dataset.dataset import Data
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
@@ -38,12 +38,12 @@ class _Many(Draws):
     """Draws all of which are averaged over: the effects of new members vary more than the posterior
     does."""
 
-    def spread(self, plan: Any, known: Any, n: int) -> tuple[dict[str, jax.Array],
+    def spread(self, plan: object, known: object, n: int) -> tuple[dict[str, jax.Array],
                                                              jax.Array | None]:
         return self.pick(np.arange(self.size))
 
 
-def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Fitted, Data], Any]) -> Any:
+def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Any, Data], Any]) -> Any:
     """What `ask` says of every row, rows of new members included.
 
     Args:
@@ -65,9 +65,9 @@ def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Fitted, Data],
                          []).append(row)
     told = held._replace(new={}, table=replace(held.table, inputs={**held.table.inputs, **codes}))
     answers = []
-    for entries, rows in parts.items():
-        own = renewed(fit, {place: np.array(found) for place, found in entries},
-                      plug_in) if entries else fit
+    for places, rows in parts.items():
+        own = renewed(fit, {place: np.array(found) for place, found in places},
+                      plug_in) if places else fit
         answers.append(ask(own, told.taken(np.array(rows))))
     back = np.argsort(np.concatenate([np.array(rows) for rows in parts.values()]), kind="stable")
     return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])[back],
@@ -119,7 +119,7 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
     indices = [structure.indexed[name] for name in names]
     low, high = bounds(indices)
     axes = {axis for index in indices for axis in index.axes}
-    free = [c for c in range(low, high + 1) if all(
+    free = [c for c in range(present(low), present(high) + 1) if all(
         0 <= a.scale * c + a.offset < structure.sites[a.parameter].shape[a.axis] for a in axes
     )]
     n = held.table.rows
@@ -144,8 +144,9 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                                   f"entries: fit with a longer axis")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
-            found = frozenset(axis.scale * int(c) + axis.offset for c in members.values())
-            picked[row].append((axis[:2], found))
+            taken = frozenset(axis.scale * int(present(c)) + axis.offset
+                              for c in members.values())
+            picked[row].append((axis[:2], taken))
 
 
 def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in: bool) -> Fitted:
@@ -178,14 +179,15 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
     _exchangeable(fit, names, entries)
     if plug_in or not fit.belief.varies:
         point = {name: jnp.asarray(value) for name, value in fit.point.items()}
-        found = _entries(structure, names, point, given, masks, random_key(0), True)
+        means = _entries(structure, names, point, given, masks, random_key(0), True)
         for name in names:
-            if not np.isfinite(np.asarray(found[name])).all():
+            if not np.isfinite(np.asarray(means[name])).all():
                 kind = sites[name].kind
                 raise Refusal(f"the prior of '{name}' ({kind}) has no mean, which is the value of "
                               f"a new group", ("NUTS",))
-        return replace(fit, point={
-            **fit.point, **{name: np.asarray(found[name]) for name in names}
+        at: Any = fit
+        return replace(at, point={
+            **fit.point, **{name: np.asarray(means[name]) for name in names}
         }, belief=Point(fit.belief.table))
     values, tables = fit.belief.spread(fit._plan, fit._known(), DRAWS)
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
@@ -194,11 +196,12 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
     new = _every(structure, names, values, given, masks, keys)
     held = {name: np.asarray(value)[None] for name, value in {**values, **new}.items()}
     tables = None if tables is None else np.repeat(np.asarray(tables), repeats, 0)[None]
-    return replace(fit, belief=_Many(held, tables, {}))
+    of: Any = fit
+    return replace(of, belief=_Many(held, tables, {}))
 
 
 def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, given: Mapping,
-             masks: Mapping, key: Any, mean: bool) -> dict:
+             masks: Mapping, key: object, mean: bool) -> dict:
     """The parameters `names` with the entries under their masks drawn from the prior, parents
     first, or at its mean."""
     env = {name: jnp.reshape(value, structure.sites[name].shape)
@@ -215,7 +218,7 @@ def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, give
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given: Mapping,
-           masks: Mapping, keys: Any) -> dict:
+           masks: Mapping, keys: object) -> dict:
     """`_entries` for each of many draws."""
     return jax.vmap(lambda params, key: _entries(structure, names, params, given, masks, key,
                                                  False))(values, keys)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
+from probml.errors import present
 from probml.factors import integrated, linear_chains
 from probml.factors.naturals import over_states
 from probml.factors.rowwise import row_environment
@@ -31,7 +32,7 @@ def means_along(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     for group in (group for group in plan.groups(name) if plan.timed(group)):
         found = linear_chains.means(plan, params, known, rows, group, view)
         timed = plan.structure.named[name].time is not None
-        out[group.name] = found if timed else rows.steps.folded(found)[:, 0]
+        out[group.name] = found if timed else rows.along.folded(found)[:, 0]
     return out
 
 
@@ -45,13 +46,14 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
     if plan.groups(name):
         return integrated.averaged(plan, params, known, rows, name,
                                    lambda env: _mean(plan, name, env, what, ()), along, size)
-    fixed, parts = {**params, **known.given}, ()
+    parts: tuple = ()
+    fixed = {**params, **known.given}
     if name in rows.seen and site.traits.fill is not None:
         x = rows.values[name]
         parts = (x + known.centre[name].reshape(site.cells) if name in known.centre else x,
                  rows.seen[name])
 
-    def mean_given_states(varying, parts):
+    def mean_given_states(varying: Mapping[str, jax.Array], parts: tuple):
         return over_states(plan, lambda env: _mean(plan, name, env, what, parts),
                            {**fixed, **varying}, parents)
 
@@ -78,10 +80,10 @@ def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.A
     if what == "probabilities":
         if site.family is None or site.states is None:
             return jnp.exp(log_masses(plan.structure, name, env)).reshape(*site.cells, site.finite)
-        return site.traits.probabilities(plan.structure.cells(name, env)).reshape(*site.cells,
-                                                                                  site.states)
+        found = present(site.traits.probabilities)(plan.structure.cells(name, env))
+        return found.reshape(*site.cells, site.states)
     distribution = plan.structure.distribution(name, env)
     mean = distribution.mean
     if parts:
-        mean = site.traits.fill(distribution, mean, *map(site.place, parts))
+        mean = present(site.traits.fill)(distribution, mean, *map(site.place, parts))
     return site.layout(mean, len(site.event)).reshape(site.cells)

@@ -24,7 +24,7 @@ def _tilt(structure: Structure, draws: Mapping, fixed: Mapping, mean: Mapping) -
     means miss those of the posterior."""
     middle = {name: value.mean(0) for name, value in draws.items()}
 
-    def real(draw):
+    def real(draw: Mapping[str, jax.Array]):
         return {name: value.astype(jnp.result_type(float))
                 for name, value in at(structure, {**fixed, **draw}).items()}
 

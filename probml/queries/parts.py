@@ -73,7 +73,7 @@ class Parts:
         but what is seen is said of their steps; None else."""
         return best_path(self._plan, self._inside, self._given, self.moves, self._chunk)
 
-    def factor_graph(self, pairs: Any = None, rows: list[Factor] | None = None,
+    def factor_graph(self, pairs: jax.Array | None = None, rows: list[Factor] | None = None,
                      more: Mapping[tuple[str, ...],
                                    jax.Array] = MappingProxyType({})) -> list[Factor]:
         """All factors as one graph; the hidden states along time are summed out.
@@ -88,7 +88,7 @@ class Parts:
             return [*rows, steps_factor(plan, self._inside, self._given, self.moves, chunk,
                                         more=more)]
         beside = [Factor(sequences.by_step(log), scope) for scope, log in more.items()]
-        return [*rows, sequences.factor(plan, [*self.steps, *beside], self.moves, chunk.steps,
+        return [*rows, sequences.factor(plan, [*self.steps, *beside], self.moves, chunk.along,
                                         len(chunk.weights), pairs=pairs)]
 
 
@@ -113,5 +113,5 @@ def rows_of_site(plan: Plan, rows: Chunk, name: str) -> tuple[Chunk, int]:
     or their time steps."""
     if plan.structure.named[name].time is None:
         return rows, len(rows.weights)
-    steps = rows.steps
+    steps = rows.along
     return steps.rows, len(rows.weights) * steps.blocks * steps.length

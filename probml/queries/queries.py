@@ -31,8 +31,8 @@ from probml.queries.parts import Belief, Parts, parts_of, rows_of_site
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
 
 
-def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known: Known, rows: Chunk,
-            view: str) -> tuple[jax.Array, dict]:
+def _answer(plan: Plan, ask: tuple[tuple[str, Any], ...], belief: Belief, known: Known,
+            rows: Chunk, view: str) -> tuple[jax.Array, dict]:
     """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one
     parameter value."""
     scopes = {site: _asked(plan, site) for _, site in ask}
@@ -43,7 +43,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
     log, found, inner, pairs = _posteriors(plan, parts, rows, wanted, inside,
                                            any(q == "pairs" for q, _ in ask))
     if view != ALL and inside:
-        inner = {scope: sequences.by_lane(rows.steps, table) for scope, table in _so_far(
+        inner = {scope: sequences.by_lane(rows.along, table) for scope, table in _so_far(
             plan, belief, known, rows, parts, inside, view).items()}
     out = {}
     for question, site in ask:
@@ -57,7 +57,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, str], ...], belief: Belief, known:
         answer = _pairs(plan, site, pairs) if question == "pairs" else _averaged(
             plan, belief, known, rows, view, question, site, table)
         if timed[site]:
-            answer = rows.steps.folded(answer, laned and question != "pairs")
+            answer = rows.along.folded(answer, laned and question != "pairs")
             if question in ("probability", "mean"):
                 answer = sequences.fold(plan, site, answer)
         out[question, site] = answer
@@ -78,14 +78,14 @@ def _posteriors(plan: Plan, parts: Parts, rows: Chunk, wanted: set, inside: list
     taps, untapped = _taps(plan, parts, wanted, size)
     count = rows_of_site(plan, rows, plan.structure.chains[0])[1] if inside else 0
     # lane after lane, as their slopes are wanted
-    length = rows.steps.length if inside else 1
+    length = rows.along.length if inside else 1
     inner = {scope: jnp.zeros((count // length, length, *(plan.variables[v].states for v in scope)))
              for scope in inside}
     states = math.prod(plan.variables[n].states for n in plan.chains)
-    blank = (jnp.zeros((rows.steps.length, 1, states, states, size * rows.steps.blocks))
+    blank = (jnp.zeros((rows.along.length, 1, states, states, size * rows.along.blocks))
              if pairs else None)
 
-    def total(logs, inner, pairs):
+    def total(logs: list[jax.Array], inner: dict, pairs: dict):
         tapped = [tap._replace(log=log) for log, tap in zip(logs, taps, strict=True)]
         factors = parts.factor_graph(pairs, [*untapped, *tapped], inner)
         log = jnp.broadcast_to(elimination.evidence(factors, plan.order), (size,))
@@ -113,7 +113,7 @@ def _taps(plan: Plan, parts: Parts, wanted: set, size: int) -> tuple[list[Factor
 
 
 def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, question: str,
-              site: Any, table: jax.Array) -> jax.Array:
+              site: str, table: jax.Array) -> jax.Array:
     """The mean or the probabilities of a site, averaged over the joint states that it depends on;
     "joint": the probabilities of these states."""
     if question == "joint":
@@ -151,7 +151,7 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
             view: str) -> dict:
     """The posterior of what each step hides, over `scopes`, given the steps before it, or up to it,
     and what is seen of the row itself."""
-    steps, size = rows.steps, len(rows.weights)
+    steps, size = rows.along, len(rows.weights)
     apart = [n for n in plan.order if n not in plan.along]
     left = elimination.sum_out(parts.rows, apart)
     names = (*plan.along, *plan.chains)
@@ -177,7 +177,7 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
         inside = level_factors(plan, belief.params, known, natural, rows, True,
                                predictive=belief.predictive, evidence=False)
 
-    def total(taps):
+    def total(taps: list[jax.Array]):
         graph = [Factor(prior, names), *inside,
                  *(Factor(log, scope) for scope, log in zip(scopes, taps, strict=True))]
         present = {n for f in graph for n in f.names}
@@ -229,7 +229,7 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are
     weighed by each draw's p(row)."""
 
-    def chunk(rows):
+    def chunk(rows: Chunk):
         if not averaged:
             return _answer(plan, ask, belief, known, rows, view)
         log, out = belief.map_draws(plan, lambda own: _answer(plan, ask, own, known, rows, view))
@@ -246,7 +246,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
     """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
     parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
 
-    def logs_at_draw(draw):
+    def logs_at_draw(draw: dict[str, jax.Array]):
         (params, *_), at = Belief.at_draw(plan, known, draw)
         natural = naturals(plan, params, at)
         return every.map(lambda rows: jnp.broadcast_to(
@@ -263,7 +263,7 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
     chunks, b, *cells)."""
     ask = tuple(("mean", name) for name in names)
 
-    def values_at_draw(draw):
+    def values_at_draw(draw: dict[str, jax.Array]):
         belief, at = Belief.at_draw(plan, known, draw)
         return every.map(lambda rows: {
             name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device import layout, load
-from probml.device.rows import Known, Resident
-from probml.errors import quoted
+from probml.device.rows import Known, Rows
+from probml.errors import present, quoted
 from probml.evidence import row_coordinates
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
@@ -24,6 +24,7 @@ from probml.queries import asking, drawing
 from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
 from probml.queries.simulation import simulate_rows
+from probml.structure.structure import Structure
 
 MOST = 2**26  # numbers of rows that draws may hold
 
@@ -54,7 +55,7 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     names, sites = names_of(fit), fit.structure.named
     if not names:
         return {}
-    held, count = fit.data, len(next(iter({**draws, **sampled}.values())))
+    held, count = present(fit.data), len(next(iter({**draws, **sampled}.values())))
     cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
     if count * held.table.rows * cells > MOST:
         warnings.warn(
@@ -78,12 +79,12 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     fixed = {name: plan.cells(name, value.reshape(-1, *value.shape[2:])).reshape(
         *value.shape[:2], *sites[name].along(held.steps)) if name in plan.variables else value
         for name, value in found.items()}
-    fixed = {name: np.stack([fit.data.with_observed_codes(name, one) for one in value])
+    fixed = {name: np.stack([present(fit.data).with_observed_codes(name, one) for one in value])
              for name, value in fixed.items()} | dict(sampled)
     computed = tuple(name for name in names if name in fit.structure.deterministics)
     out = {name: fixed[name] for name in names if name in fixed}
     if computed:
-        columns = {name: (c.values, c.seen) for name, c in fit.data.table.columns.items()
+        columns = {name: (c.values, c.seen) for name, c in present(fit.data).table.columns.items()
                    if name not in fixed and c.likelihood is None}
         made = _computed(held.structure, computed, dict(draws), known.given, fixed, columns,
                          held.table.inputs, keys, held.table.rows, held.steps)
@@ -91,9 +92,9 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     return out
 
 
-def _loaded(value: np.ndarray, rows: Resident, order: np.ndarray | None) -> jax.Array:
+def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Array:
     """(draws, n, *cells) → (draws, chunks, b, *cells), padding repeated from the first row."""
-    chunks, size = rows.weights.shape
+    chunks, size = rows.stacked.weights.shape
     value = value if order is None else value[:, order]
     pad = np.broadcast_to(value[:, :1], (len(value), chunks * size - value.shape[1],
                                          *value.shape[2:]))
@@ -103,10 +104,11 @@ def _loaded(value: np.ndarray, rows: Resident, order: np.ndarray | None) -> jax.
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> dict[str, jax.Array]:
+def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
+           keys: jax.Array) -> dict[str, jax.Array]:
     """Joint states and numbers of every row, given each draw: name → (draws, chunks, b, ...)."""
 
-    def draw_rows(pair):
+    def draw_rows(pair: tuple):
         draw, key = pair
         belief, at = Belief.at_draw(plan, known, draw)
         return drawing.drawn_once(plan, belief, at, row_coordinates.placed(plan, rows, draw),
@@ -116,11 +118,12 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> di
 
 
 @functools.partial(jit, static_argnums=(0, 1, 8, 9), seldom=ASKED)
-def _computed(structure, names: tuple[str, ...], draws: Mapping, given: Mapping, fixed: Mapping,
-              columns: Mapping, inputs: Mapping, keys, n: int, steps: int | None):
+def _computed(structure: Structure, names: tuple[str, ...], draws: Mapping, given: Mapping,
+              fixed: Mapping, columns: Mapping, inputs: Mapping, keys: jax.Array, n: int,
+              steps: int | None):
     """What the function computes in rows, at every draw: name → (draws, n, *cells)."""
 
-    def compute_at_draw(pair):
+    def compute_at_draw(pair: tuple):
         draw, own, key = pair
         every = {name: jnp.broadcast_to(value, (n, *jnp.shape(value)))
                  for name, value in draw.items()}

@@ -13,7 +13,7 @@ import numpy as np
 from probml.dataset import dataset, tables
 from probml.dataset.coding.indices import bounds, together
 from probml.device.rows import Chunk, Resident
-from probml.errors import DataError, ModelError, Refusal
+from probml.errors import DataError, ModelError, Refusal, present
 from probml.factors import sequences
 from probml.plan.plan import Plan
 from probml.queries import asking, queries
@@ -82,7 +82,8 @@ class Filter:
                           f"chains {list(held.structure.chains)}")
         if held.pattern.get(chains[0]) == "seen":
             raise ModelError(f"filter: '{chains[0]}' is observed, so nothing is left to infer")
-        self.labels = fit.names.get(chains[0], tuple(range(held.structure.sites[chains[0]].finite)))
+        count = present(held.structure.sites[chains[0]].finite)
+        self.labels = fit.names.get(chains[0], tuple(range(count)))
         held = _in_part(held)
         self._fit, self._question = fit, asking.prepare(fit, held, [], True, least=1)
         self._refuse(self._question.plan, chains[0])
@@ -228,7 +229,7 @@ class _Form:
             write(_steps(out) if inner else out, row.get(name))
         return out
 
-    def _code(self, name: str, value: Any) -> int:
+    def _code(self, name: str, value: object) -> int:
         site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
         if labels is not None:
             if value not in labels:
@@ -306,7 +307,7 @@ def _cells(name: str, what: str, value: Any, target: np.ndarray) -> np.ndarray:
     return numbers.reshape(np.shape(target))
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _numbers(name: str, value: object) -> np.ndarray:
     """Cells as numbers."""
     try:
         return np.asarray(value, float)
@@ -319,17 +320,17 @@ def _steps(chunk: Chunk) -> Chunk | None:
     return None if chunk.steps is None else chunk.steps.rows
 
 
-def _hidden(value: Any) -> bool:
+def _hidden(value: object) -> bool:
     value = _to_scalar(value)
     return value is None or isinstance(value, float | np.floating) and value != value
 
 
-def _is_unobserved(value: Any) -> bool:
+def _is_unobserved(value: object) -> bool:
     """Whether every cell of a site is missing."""
     return all(map(_hidden, np.ravel(np.asarray(value, object))))
 
 
-def _to_scalar(value: Any) -> Any:
+def _to_scalar(value: object) -> Any:
     """A cell as a Python number, also where it came as an array of one."""
     if isinstance(value, list | tuple | np.ndarray) and np.size(value) == 1:
         value = np.ravel(np.asarray(value, object))[0]

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
@@ -25,6 +26,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.structure import deterministics
 from probml.structure.recorder import log_weight_of, peel, rows_frame
+from probml.structure.structure import Structure
 
 LOG_WEIGHT = ""  # the name of what simulate_rows says of factors, where there are any
 
@@ -33,7 +35,7 @@ class _Fill(Messenger):
     """Gives a site its fixed value, or a draw that its seen cells replace; keeps what is
     computed."""
 
-    def __init__(self, fixed: Mapping, seen: Mapping, key, sites: Mapping):
+    def __init__(self, fixed: Mapping, seen: Mapping, key: jax.Array, sites: Mapping):
         super().__init__()
         self.fixed, self.seen, self.key, self.sites, self.values, self.computed = (fixed, seen, key,
                                                                                    sites, {}, {})
@@ -67,7 +69,8 @@ class _Fill(Messenger):
         msg["value"] = self.sites[name].valued(value)
 
 
-def _completed(distribution, value, data, mask):
+def _completed(distribution: dist.Distribution, value: jax.Array, data: jax.Array,
+               mask: jax.Array | bool):
     """data where seen; elsewhere the draw `value`, moved along with the seen coordinates of its
     vector."""
     base, _ = peel(distribution)
@@ -78,10 +81,16 @@ def _completed(distribution, value, data, mask):
 
 
 @functools.partial(jit, static_argnums=(0, 7, 8), seldom=ASKED)
-def simulate_rows(structure, params, given, fixed, columns, inputs, key, n, steps=None):
+def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
+                  given: Mapping[str, jax.Array], fixed: Mapping[str, jax.Array],
+                  columns: Mapping[str, tuple[jax.Array, jax.Array | None]],
+                  inputs: Mapping[str, jax.Array], key: jax.Array, n: int,
+                  steps: int | None = None):
     sites = structure.unfolded(steps)
 
-    def simulate_row(params, fixed, columns, inputs, key):
+    def simulate_row(params: Mapping[str, jax.Array], fixed: Mapping[str, jax.Array],
+                     columns: Mapping[str, tuple[jax.Array, jax.Array | None]],
+                     inputs: Mapping[str, jax.Array], key: jax.Array):
         held = {**params, **given, **fixed}
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
@@ -109,7 +118,7 @@ def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tup
     return arrays, int(rows)
 
 
-def _array(name: str, value: Any) -> np.ndarray:
+def _array(name: str, value: object) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
@@ -155,14 +164,16 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
 
 
 @functools.partial(jit, static_argnums=(0, 3, 4, 5), seldom=ASKED)
-def _simulate_whole(structure, inputs, key, n, steps, outside):
+def _simulate_whole(structure: Structure, inputs: Mapping[str, jax.Array], key: jax.Array, n: int,
+                    steps: int | None, outside: bool):
     sites = structure.unfolded(steps)
     return {k: sites[k].collect(v, n) if sites[k].rows else v
             for k, v in _run_function(structure, {}, inputs, key, n, steps).items()
             if sites[k].rows or outside}
 
 
-def _run_function(structure, held, inputs, key, n, steps):
+def _run_function(structure: Structure, held: Mapping[str, jax.Array],
+                  inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None):
     """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's
     layout."""
     fill = _Fill(held, {}, key, structure.sites)
@@ -173,7 +184,9 @@ def _run_function(structure, held, inputs, key, n, steps):
 
 
 @functools.partial(jit, static_argnums=(0, 1, 6, 7, 8), seldom=ASKED)
-def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=None):
+def simulate_draws(structure: Structure, names: tuple[str, ...], draws: Mapping[str, jax.Array],
+                   given: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array], key: jax.Array,
+                   n: int, count: int, steps: int | None = None):
     """n rows of the function itself for each of `count` draws of what lies outside rows: site in
     `names` → (count, n, *cells), or (count, ...) outside rows.
 
@@ -183,7 +196,7 @@ def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=
     """
     sites = structure.unfolded(steps)
 
-    def simulate_at_draw(pair):
+    def simulate_at_draw(pair: tuple):
         draw, key = pair
         held = {name: sites[name].place(jnp.asarray(value))
                 for name, value in {**draw, **given}.items()}

@@ -128,8 +128,8 @@ def _with_evidence(plan: Plan, known: Known, chunk: Chunk, count: int) -> set[st
             seen = chunk.seen.get(name)
             found.update([name] if seen is None or np.asarray(seen)[:count].any() else [])
     for states, names in plan.partly.items():
-        seen = (np.asarray(chunk.codes[states])[:count] >= 0).any(0)
-        found.update(name for name, is_seen in zip(names, seen, strict=True) if is_seen)
+        some = np.asarray((np.asarray(chunk.codes[states])[:count] >= 0).any(0))
+        found.update(name for name, is_seen in zip(names, some, strict=True) if is_seen)
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import jax
 
+from probml.errors import present
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.structure.structure import Structure

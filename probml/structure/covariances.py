@@ -1,6 +1,7 @@
 """Validation of covariance matrices, of vectors and of chains, that depend on inputs alone."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +41,7 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
             numbers = [v.reshape(-1, *v.shape[2:]) if along else np.repeat(v, count, 0)
                     for v, along in zip(numbers, timed, strict=True)]
 
-            def matrix(*values: jax.Array, part=part) -> jax.Array:
+            def matrix(*values: jax.Array, part: Any = part) -> jax.Array:
                 return evaluate(part, *(jnp.reshape(jnp.asarray(v, a.dtype), a.shape)
                                         for v, a in zip(values, part.in_avals, strict=True)))[0]
 
@@ -48,5 +49,4 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
                 found = jax.vmap(matrix)(*numbers)
             semidefinite(
                 f"model '{structure.model.name}', site '{name}' ({site.kind}): {arguments[i]}",
-                np.asarray(found), lambda at, count=count: f" in row {at[0] // count}" + (
-                    f", at step {at[0] % count}," * (count > 1)))
+                np.asarray(found), place)

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.errors import present
 from probml.families import finite
 from probml.families.domains import supported
 from probml.families.marginal_normal import log_density as marginal_log_density
@@ -86,8 +86,8 @@ def log_masses(structure: Structure, name: str, env: Mapping) -> jax.Array:
     site = structure.sites[name]
     if site.family is not None and site.states is not None:
         return site.family.natural(structure.cells(name, env), 0.0)["log"]
-    return site.layout(finite.log_masses(structure.distribution(name, env), site.low, site.finite,
-                                         site.shape), 1)
+    return site.layout(finite.log_masses(structure.distribution(name, env), site.low,
+                                         present(site.finite), site.shape), 1)
 
 
 def ahead(structure: Structure, name: str) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple])
     for name, cells, begin in starts:
         found = {cell: _merge_readings(name, readings[begin + cell], mixed) for cell in range(cells)
                  if begin + cell in readings}
-        if len(found) == cells and len(set(found.values())) == 1:
+        if len(found) == size and len(set(found.values())) == 1:
             out[name] = found[0]
             continue
         for cell, index in found.items():

@@ -31,7 +31,7 @@ def site_of(setting: str) -> str:
 class _Lifted:
     """A generative function in which some settings are sites with an improper density of 1."""
 
-    def __init__(self, generative, shapes: tuple[tuple[str, tuple[int, ...]], ...]):
+    def __init__(self, generative: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]):
         names = dict(shapes)
 
         def run(settings: Mapping, inputs: Mapping, rows: int | None = None) -> Any:

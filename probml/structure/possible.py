@@ -2,7 +2,6 @@
 must sum to one, covariances must be positive semi-definite."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +36,7 @@ def check_covariances(structure: Structure, params: Mapping[str, Any]) -> None:
                        and not site.chain and "covariance_matrix" in site.arguments], params, None)
 
 
-def _check(structure: Structure, names: Sequence[str], params: Mapping[str, Any],
+def _check(structure: Structure, names: Sequence[str], params: Mapping[str, np.ndarray],
            steps: int | None) -> None:
     for name in names:
         site, (program, takes) = structure.sites[name], structure.programs[name]
@@ -50,6 +49,6 @@ def _check(structure: Structure, names: Sequence[str], params: Mapping[str, Any]
             known = evaluate(part, *(jnp.reshape(jnp.asarray(params[takes[k]], aval.dtype),
                                                  aval.shape)
                                      for k, aval in zip(inputs, part.in_avals, strict=True)))
-        site.family.check(f"model '{structure.model.name}', site '{name}' ({site.kind})",
+        site.traits.check(f"model '{structure.model.name}', site '{name}' ({site.kind})",
                           {site.arguments[i]: np.asarray(value)
                            for i, value in zip(at, known, strict=True)}, steps)

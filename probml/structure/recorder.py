@@ -83,7 +83,7 @@ class _Recorder(Messenger):
         )
 
     def process_message(self, msg: dict) -> None:
-        name, where = msg.get("name"), f"model '{self.model.name}', site '{msg.get('name')}'"
+        name, where = msg.get("name", ""), f"model '{self.model.name}', site '{msg.get('name')}'"
         if msg["type"] == "plate":
             self._set_row_numbers(msg, where)
         if msg["type"] == "param":
@@ -124,7 +124,7 @@ class _Recorder(Messenger):
         if msg["kwargs"]["rng_key"] is None:
             msg["kwargs"]["rng_key"] = jax.random.key(0)
 
-    def _check_name(self, name: Any, where: str, computed: bool) -> None:
+    def _check_name(self, name: str, where: str, computed: bool) -> None:
         if not isinstance(name, str):
             raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
                              f"such as sample(\"mean\", ...)")

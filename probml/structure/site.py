@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from probml.errors import present
 from probml.families.domains import Domain
 from probml.families.entry import Entry
 from probml.families.likelihood import UNKNOWN, Likelihood
@@ -131,9 +132,9 @@ class Site:
         if not self.rows:
             return value
         batch = list(self.batch)
-        batch[self.row_axis] = rows
+        batch[present(self.row_axis)] = rows
         value = jnp.broadcast_to(value, tuple(batch) + self.independent + self.event)
-        front = (self.row_axis, *self.axes)
+        front = (present(self.row_axis), *self.axes)
         rest = [axis for axis in range(len(batch)) if axis not in front]
         value = jnp.transpose(value, (*front, *rest, *range(len(batch), value.ndim)))
         return value.reshape((rows, *self.cells))
@@ -141,4 +142,5 @@ class Site:
     def spread(self, cells: jax.Array) -> jax.Array:
         """Converts (rows, *cells) to NumPyro's layout."""
         value = jax.vmap(self.place)(cells)
-        return jnp.moveaxis(jnp.squeeze(value, self.row_axis + 1), 0, self.row_axis)
+        axis = present(self.row_axis)
+        return jnp.moveaxis(jnp.squeeze(value, axis + 1), 0, axis)

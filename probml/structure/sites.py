@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.families import domains, finite, registry
 from probml.jaxpr.memo import memo
 from probml.language.chain import Chain
@@ -136,8 +136,8 @@ def labels_of(model: Bound, site: Site) -> tuple | None:
         where = f"model '{model.name}', site '{site.name}'"
         raise ModelError(f"{where}: infer={{'labels': ...}} has {len(site.labels)} labels for "
                          f"{site.states or 'no'} states")
-    return (tuple(range(site.low, site.low + site.finite)) if site.low and site.labels is None
-            else site.labels)
+    own = site.low and site.labels is None
+    return tuple(range(site.low, site.low + present(site.finite))) if own else site.labels
 
 
 TRACED_STEPS = 3  # steps of the second trace; the axis of this size is the time axis
@@ -167,7 +167,7 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     """
     found, declared, inputs, made = {}, [], input_specs(specs, steps), {}
 
-    def shapes(inputs):
+    def shapes(inputs: Mapping[str, jax.Array]):
         messages, computed = run_of(model, inputs, {}, steps=steps)
         for name, msg in messages.items():
             found[name] = site_of(model, name, msg)[0]

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.errors import ModelError, Refusal
+from probml.errors import ModelError, Refusal, present
 from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.program import Literal, evaluate, jaxpr_of, one_way
@@ -180,7 +180,7 @@ class Structure:
         """Returns the arguments of a site with a family, in the user's layout: argument → (lattice
         cells, event axes of the argument); env as in `arguments`."""
         site = self.sites[name]
-        return {key: site.layout(value, site.family.argument_event[key])
+        return {key: site.layout(value, site.traits.argument_event[key])
                 for key, value in self.arguments(name, env).items()}
 
     def distribution(self, name: str, env: Mapping[str, jax.Array]) -> dist.Distribution:
@@ -209,7 +209,7 @@ class Structure:
             program, takes = self.programs[name]
             layout: list[str] = []
 
-            def support_bounds(*values):
+            def support_bounds(*values: jax.Array):
                 distribution = self.distribution(name, dict(zip(takes, values, strict=True)))
                 bounds = domains.of(distribution.support).bounds
                 layout[:] = list(bounds)
@@ -374,7 +374,7 @@ class Structure:
         if not self.chains:
             return self.named
         found, _, computed = sites_of(self.model, self.specs, bool(jax.config.jax_enable_x64),
-                                      steps)
+                                      present(steps))
         return {**found, **computed}
 
     @functools.cached_property

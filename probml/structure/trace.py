@@ -50,7 +50,9 @@ def trace(model: Bound,
             subsampled plate, or a site that depends on other rows or steps.
     """
     if inputs is None:
-        for guess in (((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f")):
+        guesses: tuple[tuple[tuple, str], ...] = (
+            ((), "f"), ((), "i"), ((1,), "f"), ((None,), "f"), ((None, 1), "f"))
+        for guess in guesses:
             try:
                 return trace(model, dict.fromkeys(model.inputs, guess))
             except (TypeError, IndexError, ValueError) as error:
@@ -85,7 +87,7 @@ def structure_of(model: Bound, specs: Mapping[str, tuple]) -> Structure:
             if len({specs[name][0][0] for name in names}) > 1:
                 continue
             try:
-                found = trace(model, {n: ((None, *s[1:]), kind) if n in names else (s, kind)
+                found = trace(model, {n: ((None, *s[1:]) if n in names else tuple(s), kind)
                                       for n, (s, kind) in specs.items()})
             except ModelError as error:
                 failures.append(error)
@@ -150,7 +152,7 @@ def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: Mapping[st
     layout: list[tuple[str, str]] = []
     bounded: list[str] = []
 
-    def outputs(values, inputs):
+    def outputs(values: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array]):
         layout.clear()
         bounded.clear()
         flat, bounds = [], []
@@ -187,8 +189,8 @@ def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping
     for name, site in {**found, **computed}.items():
         positions = [i for i, (owner, _) in enumerate(layout) if owner == name]
         program, takes = levels.restrict(closed, positions)
-        needs = set().union(*(depends[i] for i in positions))
-        needs = [i for i in by_use(program, takes) if i in needs]
+        needed = set().union(*(depends[i] for i in positions))
+        needs = [i for i in by_use(program, takes) if i in needed]
         programs[name] = (program, tuple(names[i] for i in takes))
         sites[name] = dataclasses.replace(
             site,

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.factors.rowwise import row_environment
 from probml.plan.blocks import Block, pack, unpack, users
 from probml.plan.plan import Plan
@@ -57,16 +57,17 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
                if any(name in sites[n].uses.get("loc", {}) for name in block.names)]
     here = pack(params, block)
 
-    def own(c):
+    def own(c: jax.Array):
         env = {**params, **known.given, **unpack(params, block, c)}
         return jnp.concatenate([_prior(plan, name, env) for name in block.names])
 
-    def of(name, chunk):
+    def of(name: str, chunk: Chunk):
         fixed = {**params, **known.given}
         masks = chunk.seen.get(name, jnp.ones(chunk.values[name].shape, bool))
 
-        def residuals_and_slopes(varying, x, seen, weight):
-            def residual(c):
+        def residuals_and_slopes(varying: Mapping[str, jax.Array], x: jax.Array, seen: jax.Array,
+                                 weight: jax.Array):
+            def residual(c: jax.Array):
                 arguments = plan.structure.cells(name,
                                                  {**fixed, **varying, **unpack(params, block, c)})
                 away = x.reshape(-1) - arguments["loc"].reshape(-1)
@@ -81,7 +82,7 @@ def root(plan: Plan, block: Block, params: Mapping, known: Known, rows: Rows) ->
                                                      masks, chunk.weights)
         return jnp.concatenate([slope.reshape(-1, here.size), left.reshape(-1, 1)], 1)
 
-    def add(total, chunk):
+    def add(total: tuple, chunk: Chunk):
         return jnp.linalg.qr(jnp.concatenate([total, *(of(name, chunk) for name in seen_by)]),
                              mode="r"), ()
 

@@ -1,12 +1,12 @@
 """What an M-step makes largest: expected log factors and log priors, of some blocks' quantities."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows, Summary
+from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.evidence.expected import Expected
 from probml.evidence.passes import over_responsible
 from probml.evidence.surrogates import Settings, row_surrogate, surrogate
@@ -49,10 +49,12 @@ class Objective:
             return function({**self.params, **changed})
         return self.settings.mean(lambda setting: function({**self.params, **setting, **changed}))
 
-    def _pooled(self, unpack, c, priors=None, origin=None, moving=None):
+    def _pooled(self, unpack: Callable, c: object, priors: tuple[str, ...] | None = None,
+                origin: Mapping[str, jax.Array] | None = None,
+                moving: Collection[str] | None = None):
         priors = self.priors if priors is None else priors
 
-        def at(params):
+        def at(params: Mapping[str, jax.Array]):
             value = surrogate(self.plan, self.expected, params, self.known, origin, moving)
             return value + log_prior(self.plan, params, self.known, self.mode,
                                      priors) if priors else value
@@ -64,7 +66,7 @@ class Objective:
         sites = self.plan.structure.sites
         return tuple(n for n in self.priors if n in names or names.intersection(sites[n].parents))
 
-    def gradients(self, unpack, points, rowwise: bool, names: set[str]):
+    def gradients(self, unpack: Callable, points: list[jax.Array], rowwise: bool, names: set[str]):
         """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant,
         that of it, which has a form.
 
@@ -75,7 +77,7 @@ class Objective:
         total = jax.vmap(gradient(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
         if rowwise and self.passes:
 
-            def chunk(rows, taps):
+            def chunk(rows: Chunk, taps: Mapping[str, jax.Array]):
                 part = gradient(lambda c: self._averaged(lambda params: row_surrogate(
                     self.plan, taps, params, self.known, rows, self.params, self.params
                 ), unpack(c)))
@@ -84,7 +86,8 @@ class Objective:
             total = jax.tree.map(jnp.add, total, self._over(chunk))
         return total
 
-    def value_and_gradient(self, unpack, c, rowwise: bool, names: set[str], origin):
+    def value_and_gradient(self, unpack: Callable, c: jax.Array, rowwise: bool, names: set[str],
+                           origin: Mapping[str, jax.Array]):
         """What Q(unpack(c)) gains over the point whose naturals are `origin`, up to a constant, and
         its gradient.
 
@@ -99,7 +102,7 @@ class Objective:
         )(c)
         if rowwise and self.passes:
 
-            def chunk(rows, taps):
+            def chunk(rows: Chunk, taps: Mapping[str, jax.Array]):
                 return value_and_gradient(lambda c: row_surrogate(
                     self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
                 ))(c)
@@ -108,7 +111,7 @@ class Objective:
             value, slope = value + more[0], jax.tree.map(jnp.add, slope, more[1])
         return value, slope
 
-    def hessian(self, unpack, c, names: tuple[str, ...]):
+    def hessian(self, unpack: Callable, c: jax.Array, names: tuple[str, ...]):
         """The Hessian of Q(unpack(c)) at a vector c, of blocks that rows see.
 
         Args:
@@ -117,10 +120,11 @@ class Objective:
         plan, sites = self.plan, self.plan.structure.sites
         seeing = [site for site in plan.rowwise
                   if any(name in uses for uses in sites[site].uses.values() for name in names)]
-        entering = {site: columns(plan, site, names) for site in seeing}
-        apart = all(entering.values()) and not (plan.latents or plan.groupings)
+        read = {site: columns(plan, site, names) for site in seeing}
+        entering = {site: found for site, found in read.items() if found}
+        apart = len(entering) == len(read) and not (plan.latents or plan.groupings)
 
-        def chunk(rows, taps):
+        def chunk(rows: Chunk, taps: Mapping[str, jax.Array]):
             if apart:
                 return sum(weighed_hessian(
                     plan, site, found, lambda c: {**self.params, **unpack(c)}, c, self.known, rows,

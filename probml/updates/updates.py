@@ -4,14 +4,14 @@ A form is read off from derivatives of the one objective ⟨q, log factors⟩ + 
 shared parameters and several sites need no case of their own.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.evidence.density import bijection
 from probml.evidence.expected import Expected
 from probml.factors.naturals import naturals
@@ -43,7 +43,7 @@ def maximise(
     expected: Expected,
     params: Mapping,
     known: Known,
-    rows: Rows,
+    rows: Rows | Summary,
     prior: bool,
     steps: int = 20,
     closed: bool = True,
@@ -81,9 +81,9 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     plan, params, known = objective.plan, objective.params, objective.known
     objective.priors = tuple(name for name in objective.priors if name not in block.names)
     natural = read(objective, [block])[0]
-    form = block.form
+    form = block.closed_form
 
-    def value(point):
+    def value(point: Mapping[str, jax.Array]):
         there = {**params, **point}
         log = log_prior(plan, there, known, objective.mode, block.names)
         if not objective.prior:  # the support still holds
@@ -99,7 +99,7 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     maps = transforms(plan, params, known, list(block.names))
     origin = {name: maps[name].inv(start[name]) for name in block.names}
 
-    def height(u):
+    def height(u: dict[str, jax.Array]):
         return value({name: maps[name](u[name]) for name in block.names})
 
     site = plan.structure.sites[block.names[0]]
@@ -114,7 +114,8 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     return {name: maps[name](best[name]) for name in block.names}
 
 
-def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[str, jax.Array]]:
+def read(objective: Objective, stage: Sequence[Block],
+         rounds: int | None = None) -> list[dict[str, jax.Array]]:
     """Read the natural parameters of every block's form, all blocks of a stage with one
     differentiation."""
     params = objective.params
@@ -123,11 +124,11 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     groups = _bundled_blocks(params, stage)
     names = {name for block in stage for name in block.names}
 
-    def together(places):
+    def together(places: list[jax.Array]):
         return {name: value for alike, place in zip(groups, places, strict=True)
                 for name, value in _unpacked(params, alike, place, _inverted(alike[0][0])).items()}
 
-    def once(at):
+    def once(at: list[jax.Array]):
         points = [_points(c, blocks[0]) for c, (blocks, _) in zip(at, groups, strict=True)]
         places = [backward(p, b[0].steps) if _inverted(b[0]) else p
                   for p, (b, _) in zip(points, groups, strict=True)]
@@ -154,7 +155,7 @@ def read(objective: Objective, stage, rounds: int | None = None) -> list[dict[st
     return _by_block(stage, groups, natural)
 
 
-def _by_block(stage, groups: list[tuple[list[Block], Bundle]],
+def _by_block(stage: Sequence[Block], groups: list[tuple[list[Block], Bundle]],
               natural: list[dict[str, jax.Array]]) -> list[dict[str, jax.Array]]:
     """The natural parameters of every block of a stage, from those of blocks alike as one array."""
     of: dict = {}
@@ -201,17 +202,20 @@ def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
             "precision": whole.at[order[:, :, None], order[:, None, :]].set(found["precision"])}
 
 
-def modes(params: Mapping, stage, natural) -> dict[str, jax.Array]:
+def modes(params: Mapping, stage: Sequence[Block],
+          natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
     """The parameters at the modes of forms that were read."""
     return _led(params, stage, natural, lambda form, *found: form.mode(*found))
 
 
-def ahead(params: Mapping, stage, natural) -> dict[str, jax.Array]:
+def ahead(params: Mapping, stage: Sequence[Block],
+          natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
     """Where forms that were read at `params` are to be read next."""
     return _led(params, stage, natural, lambda form, *found: form.onward(*found))
 
 
-def _led(params: Mapping, stage, natural, where: Callable) -> dict[str, jax.Array]:
+def _led(params: Mapping, stage: Sequence[Block], natural: Sequence[Mapping[str, jax.Array]],
+         where: Callable) -> dict[str, jax.Array]:
     """where(form, natural, c, event) of each block, those alike as one, as parameters."""
     out, of = {}, {block.names: found for block, found in zip(stage, natural, strict=True)}
     for alike in _bundled_blocks(params, stage):
@@ -223,7 +227,7 @@ def _led(params: Mapping, stage, natural, where: Callable) -> dict[str, jax.Arra
     return out
 
 
-def _bundled_blocks(params: Mapping, stage) -> list[tuple[list[Block], Bundle]]:
+def _bundled_blocks(params: Mapping, stage: Sequence[Block]) -> list[tuple[list[Block], Bundle]]:
     """Blocks of one form and one kind of value, to be updated together."""
     groups: dict = {}
     for block in stage:
@@ -255,7 +259,7 @@ def _unpacked(params: Mapping, alike: tuple[list[Block], Bundle], c: jax.Array,
     return bundle.part(c if there else backward(c, blocks[0].steps), jax.lax.split)
 
 
-def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
+def _ascend(objective: Objective, stage: Sequence[Block], steps: int) -> dict[str, jax.Array]:
     """L-BFGS on a block in its unconstrained coordinate; never lowers the objective."""
     plan, params = objective.plan, objective.params
     names = [name for block in stage for name in block.names]
@@ -264,7 +268,7 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
     start = {name: maps[name].inv(params[name]) for name in names}
     origin = naturals(plan, params, objective.known)
 
-    def both(u):
+    def both(u: dict[str, jax.Array]):
         return objective.value_and_gradient(lambda u: {n: maps[n](u[n]) for n in names}, u, rowwise,
                                             set(names), origin)
 
@@ -272,7 +276,8 @@ def _ascend(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
     return {name: maps[name](best[name]) for name in names}
 
 
-def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Array]:
+def _ascend_curved(objective: Objective, stage: Sequence[Block],
+                   steps: int) -> dict[str, jax.Array]:
     """Damped Newton steps, by the Hessian of the present point, on blocks that are affine in the
     rows' arguments, all together; never lowers the objective.
 
@@ -286,13 +291,13 @@ def _ascend_curved(objective: Objective, stage, steps: int) -> dict[str, jax.Arr
 
     hessian = objective.hessian(unpack, start, tuple(sorted(names)))
 
-    def at(c):
+    def at(c: jax.Array):
         return (*objective.value_and_gradient(unpack, c, True, names, origin), ())
 
     return unpack(maximize(at, start, chords(hessian, -(-steps // WORTH))).point)
 
 
-def transforms(plan: Plan, params: Mapping, known: Known, names) -> dict:
+def transforms(plan: Plan, params: Mapping, known: Known, names: Iterable[str]) -> dict:
     """The one-to-one maps from unconstrained coordinates to the supports of the parameters."""
     env = {**params, **known.given}
     return {name: bijection(plan, name, env) for name in names}

@@ -6,7 +6,7 @@ Nothing of probml but the model is used, and of that only the generative functio
 elimination, no family. Exponential and obvious.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -108,7 +108,7 @@ def mixed(parts: Mapping[Any, Truth]) -> Truth:
                   for name in some[0].means}, some[0].prior, 0.0, float(together))
 
 
-def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
+def truth(model: object, params: Mapping[str, Any], data: Mapping[str, Any],
           inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
           read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
           without: Collection[str] = (), most: int = MOST) -> Truth:
@@ -134,14 +134,14 @@ def truth(model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
     parts = {name: float(log) for name, log in jax.jit(joint.outside)(dict(params)).items()}
     of_states = sum(log for name, log in parts.items() if name in joint.finite)
 
-    def log_density(numbers):
+    def log_density(numbers: jax.Array):
         return joint.rows(params, numbers)
 
     log, at, share = (_integral(log_density, n * a, joint.size, joint.bent) if joint.size else (
         np.asarray(jax.jit(log_density)(np.zeros((n * a, 0)))), np.zeros((1, n * a, 0)),
         np.ones((1, 1))))
 
-    def means_at(u):
+    def means_at(u: jax.Array):
         full, found = joint.at(params, u)
         return {name: full[name] if name in moved
                 else joint.values[name] if masks[name].all()
@@ -168,14 +168,14 @@ def _mean(message: Mapping, shape: tuple[int, ...]) -> jax.Array:
     return jnp.broadcast_to(user_layout(message, mean), shape)
 
 
-def _integral(log_density, rows, size, bent):
+def _integral(log_density: Callable, rows: int, size: int, bent: bool):
     """(log of the integral over `size` numbers, (rows,); nodes of it, (nodes, rows, size), and
     their weights, (nodes, rows)): of a normal its mean alone."""
     if not bent:
         zero, density = np.zeros((rows, size)), jax.jit(log_density)
         along = np.broadcast_to(np.eye(size)[:, None], (size, rows, size))
 
-        def bends(u):
+        def bends(u: jax.Array):
             gradient = jax.grad(lambda u: log_density(u).sum())
             curved = jax.vmap(lambda v: jax.jvp(gradient, (u,), (v,))[1], out_axes=-1)(along)
             return gradient(u), curved

@@ -117,7 +117,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
     problem = reduced(engine, Problem(data, plan, rows, known, asked=asked))
     random, found, expected, points = np.random.default_rng([seed, 5]), [], [], []
     try:
-        own = None if plain else _own(held, plan)
+        own: Any = None if plain else _own(held, plan)
         for _ in range(POINTS):
             params, inside, value = _evaluated(problem, rows, random)
             found.append(value)
@@ -174,7 +174,7 @@ def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
     own = AWAY * random.standard_normal(row_coordinates.size(plan, rows)) if plan.carried else None
     # where inputs are large, exp(2000 b), or the prior's point is, densities have no digits
     found, near, gains = None, 1.0, True
-    far = FAR * (noise.size + sum(c.values.size for c in problem.data.table.columns.values()))
+    far = FAR * (noise.size + sum(int(c.values.size) for c in problem.data.table.columns.values()))
     while found is None or gains and near > SMALL and not abs(found[2]) < far:
         last, found = found, jax.device_get(_at(plan, start, known, problem.rows, near * noise,
                                                 own, near))
@@ -196,7 +196,7 @@ def _at(plan: Plan, start: Mapping, known: Known, rows: Any, noise: jax.Array,
     u = near * density.flat(plan, start, known) + noise
     params, volume = density.unflat(plan, u, known)
     if own is None:
-        def point(u):
+        def point(u: jax.Array):
             return density.unflat(plan, u, known)[0], 0.0
 
         one = density.value_and_gradient(plan, point, u, known, rows)[0]

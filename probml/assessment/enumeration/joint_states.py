@@ -15,6 +15,7 @@ from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
 from probml.assessment.enumeration.separable_integral import Unknown
+from probml.language.language import Bound
 from probml.language.markov_chain import MarkovChain
 from probml.language.named_rows import ROWS
 from probml.structure.recorder import log_weight_of
@@ -54,7 +55,7 @@ class Joint:
                                         for name in self.counted}, most)
         self.n, self.a = n, a
 
-        def repeat_rows(array):  # rows × joint states
+        def repeat_rows(array: np.ndarray):  # rows × joint states
             return np.repeat(np.asarray(array), a, 0)
 
         self.values = {name: np.where(repeat_rows(holes[name]), repeat_rows(fill[name]),
@@ -116,7 +117,7 @@ class Joint:
         return {name: jnp.sum(message["fn"].log_prob(message["value"]))
                 for name, message in found.items() if ROWS not in message}
 
-    def total(self, params: Mapping[str, Any], numbers: Any) -> jax.Array:
+    def total(self, params: Mapping[str, Any], numbers: object) -> jax.Array:
         """log p(all rows, numbers, sites outside rows), joint states summed out."""
         logs = (self.rows(params, numbers) + self.possible).reshape(self.n, self.a)
         return jax.nn.logsumexp(logs, 1).sum() + sum(self.outside(params).values())
@@ -142,11 +143,12 @@ def joint_states(shapes: Mapping[str, tuple[int, ...]],
             for (name, shape), column in zip(shapes.items(), columns, strict=False)}, len(joint)
 
 
-def _trace_abstractly(model, params, values, inputs, rows):
+def _trace_abstractly(model: Bound, params: Mapping[str, jax.Array], values: Mapping[str, Any],
+                      inputs: Mapping[str, jax.Array], rows: int):
     """The sites of a trace in which nothing is computed."""
     kept = {}
 
-    def run(params):
+    def run(params: Mapping[str, jax.Array]):
         kept.update(_run(model, params, values, inputs, rows))
         return 0
 
@@ -154,7 +156,8 @@ def _trace_abstractly(model, params, values, inputs, rows):
     return kept
 
 
-def _run(model, params, values, inputs, rows):
+def _run(model: Bound, params: Mapping[str, jax.Array], values: Mapping[str, Any],
+         inputs: Mapping[str, jax.Array], rows: int):
     """A trace at values, rows first, of parameters and sites inside rows."""
     first = handlers.seed(model, jax.random.key(0))
     at = {**params}
@@ -165,7 +168,7 @@ def _run(model, params, values, inputs, rows):
         rows=rows, **inputs).items() if message["type"] == "sample"}
 
 
-def _placed(message, at):
+def _placed(message: dict, at: Mapping[str, Any]):
     if message["type"] != "sample" or message["name"] not in at:
         return None
     value = jnp.asarray(at[message["name"]])
@@ -259,7 +262,8 @@ def _place(fn: Any) -> Any:
     return None if support is constraints.real else biject_to(support)
 
 
-def _numbers(values, masks, moved, places, numbers):
+def _numbers(values: Mapping[str, Any], masks: Mapping[str, np.ndarray], moved: Any, places: Any,
+             numbers: jax.Array):
     """(the values of all sites with the numbers that are integrated in their places, log of the
     volume of these)."""
     out, start, volume = dict(values), 0, 0.0
@@ -275,6 +279,6 @@ def _numbers(values, masks, moved, places, numbers):
     return out, volume
 
 
-def _seen(masks, moved, rows):
+def _seen(masks: Mapping[str, np.ndarray], moved: Any, rows: int):
     return np.concatenate([masks[name].reshape(rows, -1) for name in moved]
                           or [np.zeros((rows, 0), bool)], 1)

@@ -3,7 +3,6 @@ number, or of two, each by itself: by the normal, or by nodes about the mode. No
 known here."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -33,7 +32,7 @@ class SeparableIntegral:
         self._mapped = jax.jit(lambda points, *args: jax.lax.map(lambda b: density(b, *args),
                                                                  points))
 
-    def log(self, start: np.ndarray, *args: Any) -> float:
+    def log(self, start: np.ndarray, *args: object) -> float:
         """
         Raises:
             Unknown: there is no such answer.

@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
+
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
 # lines and letters take the ink of their page, dark or light
 INK = 'fill="currentColor" fill-opacity="0.85"'
@@ -14,7 +16,7 @@ WIDE, HIGH = 620.0, 250.0
 LEFT, RIGHT, TOP, FOOT = 66.0, 14.0, 12.0, 44.0  # margins, in dots
 
 
-def lines(series: Sequence[Sequence[float]], title: str, across: str, up: str) -> str:
+def lines(series: Sequence[Sequence[float] | np.ndarray], title: str, across: str, up: str) -> str:
     """Series over their index, a line each; what is not finite is left out."""
     kept = [[(float(i), float(y)) for i, y in enumerate(each) if math.isfinite(y)]
             for each in series]
@@ -53,8 +55,8 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], title: str, acros
     return _svg(parts, high, title, said)
 
 
-def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],
-           middle: Sequence[float], high: Sequence[float], title: str, across: str,
+def counts(edges: np.ndarray, seen: np.ndarray, low: np.ndarray,
+           middle: np.ndarray, high: np.ndarray, title: str, across: str,
            up: str) -> str:
     """Numbers in bins, as dots, over the band and the middle of what was expected there."""
     x = _scale(float(edges[0]), float(edges[-1]), LEFT, WIDE - RIGHT)

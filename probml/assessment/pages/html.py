@@ -128,7 +128,7 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
         f"All {count:,} rows", [part(records[:MOST], f"{caption}: all"), left])
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """A number, or one as text, its standard error in parentheses; an empty cell."""
     try:
         float(str(value or 0).replace(",", "").partition(" (")[0])
@@ -137,7 +137,7 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def format_cell(value: Any) -> str:
+def format_cell(value: object) -> str:
     """A table cell as text: numbers with four digits."""
     if isinstance(value, bool) or value is None:
         return "" if value is None else ("yes" if value else "no")

@@ -15,6 +15,7 @@ import bisect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import networkx
 import numpy as np
 
 # inches: gap beside a box, least gap of layers, width kept free for an arrow
@@ -32,7 +33,7 @@ class Layout(NamedTuple):
     hops: list[tuple[Any, Any]]  # from one layer to the next
 
 
-def arrange(dag, size: Mapping[str, tuple[float, float]]) -> Layout:
+def arrange(dag: networkx.DiGraph, size: Mapping[str, tuple[float, float]]) -> Layout:
     """Places for boxes of the given (width, height): no two overlap, and no hop passes a box."""
     layer = _layers(dag)
     hops: dict = {}  # ordered, each once: arrows from one node share their waypoints
@@ -56,7 +57,7 @@ def arrange(dag, size: Mapping[str, tuple[float, float]]) -> Layout:
     return Layout(x, layer, top, height, list(hops))
 
 
-def _layers(dag) -> dict:
+def _layers(dag: networkx.DiGraph) -> dict:
     """Node → layer: below all its parents; of one without parents just above its children."""
     import networkx
 
@@ -69,7 +70,7 @@ def _layers(dag) -> dict:
     return layer
 
 
-def _ordered(layer, above, below) -> list[list]:
+def _ordered(layer: Any, above: Any, below: Any) -> list[list]:
     """Layers in an order of few crossings: by the mean place of the neighbours in the layer above,
     then below, and so on."""
     rows: list[list] = [[] for _ in range(max(layer.values()) + 1)]
@@ -94,10 +95,10 @@ def _ordered(layer, above, below) -> list[list]:
     return best
 
 
-def _crossings(rows, below) -> int:
-    count = 0
+def _crossings(rows: Any, below: Any) -> int:
+    count: int = 0
     for row, after in zip(rows, rows[1:], strict=False):
-        place, passed = {p: i for i, p in enumerate(after)}, []
+        place, passed = {p: i for i, p in enumerate(after)}, list[int]()
         for p in row:
             ends = [place[q] for q in below[p]]
             count += sum(len(passed) - bisect.bisect_right(passed, end) for end in ends)
@@ -106,7 +107,7 @@ def _crossings(rows, below) -> int:
     return count
 
 
-def _placed(rows, width, above, below, size) -> dict:
+def _placed(rows: Any, width: Any, above: Any, below: Any, size: Any) -> dict:
     """Each near the mean of its neighbours, as the order and the widths allow; arrows through
     waypoints are pulled straight."""
     from scipy.optimize import isotonic_regression  # scipy comes with jax

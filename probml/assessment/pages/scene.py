@@ -115,10 +115,12 @@ def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
         return x - left + MARGIN, y + MARGIN
 
     width, height = right - left + 2 * MARGIN, height + 2 * MARGIN
-    boxes = [box._replace(**dict(zip("xy", translate(box.x, box.y), strict=True)))
-             for box in boxes]
-    plates = [frame._replace(**dict(zip("xy", translate(frame.x, frame.y), strict=True)))
-              for frame in plates]
+
+    def moved(at: Any) -> Any:
+        x, y = translate(at.x, at.y)
+        return at._replace(x=x, y=y)
+
+    boxes, plates = list(map(moved, boxes)), list(map(moved, plates))
     arrows = [arrow._replace(points=tuple(translate(*point) for point in arrow.points))
               for arrow in arrows]
     used = [role for role in ROLES if any(box.node.role == role for box in boxes)]

@@ -7,7 +7,8 @@ import numpy as np
 
 from probml.dataset.tables import Table
 from probml.errors import DataError
-from probml.jaxpr.program import evaluate
+from probml.jaxpr.program import ClosedJaxpr, evaluate
+from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 
@@ -29,7 +30,7 @@ def check(structure: Structure, table: Table) -> None:
             if not all(t in table.inputs and t not in structure.timed for t in takes):
                 continue
 
-            def at(*row, program=program, site=site):
+            def at(*row: jax.Array, program: ClosedJaxpr = program, site: Site = site):
                 held = (jnp.asarray(v[None], aval.dtype)
                         for v, aval in zip(row, program.in_avals, strict=True))
                 return site.layout(evaluate(program, *held)[0], 0)

@@ -23,7 +23,7 @@ from probml.dataset.arrays import UNSEEN, Raw, deny
 from probml.errors import DataError, listed
 
 
-def order(label: Any) -> tuple:
+def order(label: object) -> tuple:
     """What labels are sorted by: numbers before text."""
     return isinstance(label, str), label
 

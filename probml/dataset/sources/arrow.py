@@ -158,7 +158,7 @@ def _parted(batches: Iterator[tuple[str, Any]]) -> Iterator[Part]:
         yield Part(str(name), pa.Table.from_batches(waiting), first)
 
 
-def _groups(fragment: Any) -> list[Any]:
+def _groups(fragment: object) -> list[Any]:
     """What can be read of a file by itself."""
     return fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
 
@@ -173,12 +173,12 @@ def _first_rows(groups: list[Any]) -> list[int]:
     return out
 
 
-def _path(fragment: Any) -> str:
+def _path(fragment: object) -> str:
     """Where a fragment lies; "" of one in memory."""
     return getattr(fragment, "path", "") or ""
 
 
-def as_table(data: Any) -> Any:
+def as_table(data: object) -> Any:
     """A frame that speaks Arrow's interface as a pyarrow Table; all else as it is."""
     library = type(data).__module__.partition(".")[0]
     if library in ("pandas", "pyarrow") or not hasattr(data, "__arrow_c_stream__"):
@@ -188,11 +188,11 @@ def as_table(data: Any) -> Any:
     return pa.table(data)
 
 
-def is_dataset(data: Any) -> bool:
+def is_dataset(data: object) -> bool:
     """Whether data are a `pyarrow.dataset.Dataset`."""
     return type(data).__module__ == "pyarrow._dataset" and hasattr(data, "get_fragments")
 
 
-def is_scanner(data: Any) -> bool:
+def is_scanner(data: object) -> bool:
     """Whether data are a `pyarrow.dataset.Scanner`."""
     return type(data).__module__ == "pyarrow._dataset" and hasattr(data, "scan_batches")

@@ -25,7 +25,7 @@ def from_arrow(column: Any) -> Any:
     return column.to_pandas()
 
 
-def sequences(column: Any) -> list[np.ndarray]:
+def sequences(column: object) -> list[np.ndarray]:
     """Lists as arrays of as many steps; of a row without one, a step that is unseen."""
     import pyarrow.compute as pc
 
@@ -43,7 +43,7 @@ def sequences(column: Any) -> list[np.ndarray]:
     return [own if there else nothing for own, there in zip(found, seen, strict=True)]
 
 
-def uneven(column: Any) -> bool:
+def uneven(column: object) -> bool:
     """Whether lists are of several lengths."""
     import pyarrow.compute as pc
 
@@ -57,13 +57,13 @@ def _single_chunk(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def holds_lists(column: Any) -> bool:
+def holds_lists(column: object) -> bool:
     """Whether it is a column of Arrow with a list in every row."""
     return (type(column).__module__.partition(".")[0] == "pyarrow" and hasattr(column, "type")
             and is_list(column.type))
 
 
-def is_list(kind: Any) -> bool:
+def is_list(kind: object) -> bool:
     """Whether values of an Arrow type are lists."""
     import pyarrow.types as kinds
 

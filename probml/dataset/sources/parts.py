@@ -67,7 +67,7 @@ def telling(tell: Callable[[int], object]) -> Iterator[None]:
         _TELL.reset(token)
 
 
-def open_data(model: Bound, data: Any, weights: Any = None) -> Data:
+def open_data(model: Bound, data: object, weights: object = None) -> Data:
     """A user's data, checked against a model: a table as it is, of a source its profile and a
     sample.
 
@@ -91,7 +91,7 @@ def open_data(model: Bound, data: Any, weights: Any = None) -> Data:
     return sampled(Survey(source, profile, profile.names, profile.sizes))
 
 
-def weighed(data: Any, weights: Any) -> tuple[Any, Any]:
+def weighed(data: object, weights: object) -> tuple[Any, Any]:
     """Data and weights, of which the name of a column has become what it names: of a source its
     parts' own. A table that lies elsewhere is left to who reads it there."""
     if not isinstance(weights, str) or frames.is_far(data):
@@ -278,7 +278,7 @@ def by_parts(verb: Callable) -> Callable:
     source: part by part, the answers one behind the other."""
 
     @functools.wraps(verb)
-    def ask(self: Any, data: Any, *args: Any, **named: Any) -> Any:
+    def ask(self: Any, data: object, *args: object, **named: object) -> Any:
         source = source_of(data)
         if source is None:
             return verb(self, data, *args, **named)
@@ -292,14 +292,14 @@ def as_given(verb: Callable) -> Callable:
     table the same kind of table."""
 
     @functools.wraps(verb)
-    def ask(self: Any, data: Any, *args: Any, **named: Any) -> Any:
+    def ask(self: Any, data: object, *args: object, **named: object) -> Any:
         found = verb(self, data, *args, **named)
         return found if source_of(data) is not None else frames.like(data, found)
 
     return ask
 
 
-def _stacked(source: Source, ask: Callable) -> Any:
+def _stacked(source: Source, ask: Callable) -> np.ndarray:
     found = []
     for part in parts_of(source):
         with naming(part):

@@ -24,7 +24,7 @@ FAR = 40  # bits: more rows than any process has
 class Own(Source):
     """The table of one process."""
 
-    def __init__(self, table: Any, weights: Any = None):
+    def __init__(self, table: Any, weights: object = None):
         self.table, self.weights = table, weights
 
     def parts(self) -> Iterator[Part]:
@@ -32,7 +32,7 @@ class Own(Source):
         yield Part(name, self.table, weights=self.weights)
 
 
-def open_data(model: Bound, data: Any, weights: Any = None) -> Data:
+def open_data(model: Bound, data: object, weights: object = None) -> Data:
     """As parts.open_data, of the rows of all processes: the same sample and profile in each,
     followed by its own rows. All processes call it.
 

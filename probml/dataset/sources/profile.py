@@ -218,13 +218,13 @@ def joined(parts: Sequence[Data]) -> Data:
         return parts[0]
 
 
-    def together(arrays: list[Any]) -> Any:
+    def together(arrays: list[Any]) -> np.ndarray | None:
         return None if arrays[0] is None else np.concatenate(arrays)
 
     one, columns = parts[0], {}
     for name, column in one.table.columns.items():
         own = [part.table.columns[name] for part in parts]
-        columns[name] = replace(column, values=together([c.values for c in own]),
+        columns[name] = replace(column, values=np.concatenate([c.values for c in own]),
                                 seen=together([c.seen for c in own]),
                                 likelihood=together([c.likelihood for c in own]))
     inputs = {name: np.concatenate([part.table.inputs[name] for part in parts])

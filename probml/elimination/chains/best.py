@@ -9,7 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.elimination.chains.arithmetic import BEST, UNCUT, Chain, Way, followed
+from probml.elimination.chains.arithmetic import (
+    BEST,
+    UNCUT,
+    Chain,
+    Way,
+    followed,
+)
 from probml.elimination.chains.paths import backtracked
 from probml.elimination.chains.walk import Pieces, Tables, Walk, cut, forward, given
 from probml.numerics.logs import floored, unfloored

@@ -118,7 +118,7 @@ def backtracked(last: jax.Array, table: Callable, along: Any, between: jax.Array
     last, into = (jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
                   for leaf in (last, into))
 
-    def link(state, into):
+    def link(state: jax.Array, into: jax.Array):
         return look(into, state[:, None])[:, 0], state
 
     head, tail = lax.scan(link, last[-1], into[1:], reverse=True)

@@ -129,7 +129,7 @@ class Walk:
     def cut(self, leaf: jax.Array) -> jax.Array:
         return leaf.reshape(self.count, -1, *leaf.shape[1:])
 
-    def at(self, piece: Any, tree: Any) -> Any:
+    def at(self, piece: Any, tree: object) -> Any:
         return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, piece, 0, False), tree)
 
     def over(self, function: Callable, carry: Any, reverse: bool = False) -> tuple[Any, Any]:
@@ -259,7 +259,7 @@ def one_by_one(function: Callable) -> Callable:
     alone = jax.custom_batching.custom_vmap(function)
 
     @alone.def_vmap
-    def rule(size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+    def rule(size: int, batched: object, *args: object) -> tuple[Any, Any]:
         leaves, form = jax.tree.flatten(args)
         own = jax.tree.leaves(batched)
 

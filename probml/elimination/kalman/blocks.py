@@ -66,7 +66,7 @@ def _blocks(system: System) -> _Block:
     later = None if system.alive is None else following(system.alive)
     (steps, _, lanes), d = system.value.shape, system.mean.shape[0]
 
-    def measurement_update(carry, now):
+    def measurement_update(carry: tuple, now: tuple):
         offset, slopes, covariance, info, pull = carry  # the mean is offset + slopes · entry
         value, slope, variance, seen = now
         covariance, gain, precision = see(covariance, slope, variance, seen)
@@ -78,7 +78,7 @@ def _blocks(system: System) -> _Block:
         slopes = slopes + gain[:, None] * bent[None]
         return (offset + gain * gap, slopes, covariance, info, pull), None
 
-    def step(carry, now):
+    def step(carry: tuple, now: tuple):
         sight, moves, alive = now
         sight, moves = {**still, **sight}, {**constant, **moves}
         numbers = len(sight["value"])
@@ -121,7 +121,7 @@ def _entries(system: System, blocks: _Block) -> State:
     start = jax.tree.map(lambda leaf: _split_blocks(system, leaf)[0], first(system))
     eye = jnp.eye(start[0].shape[-1], dtype=start[0].dtype)
 
-    def step(state, block):
+    def step(state: tuple, block: _Block):
         mean, covariance = state
         # (I + P J)⁻¹ (m + P h | P): the entry given its block
         known = jnp.concatenate([(mean + (covariance @ block.pull[..., None])[..., 0])[..., None],
@@ -143,7 +143,7 @@ def _exits(system: System, found: Filtered) -> State:
     push, curve = back.before[0][0], back.before[1][0]
     carried = _adjoint_transfers(system, found)
 
-    def step(state, block):
+    def step(state: tuple, block: tuple):
         push, curve, carried = block
         own = (push + (carried @ state[0][..., None])[..., 0],
                curve + carried @ state[1] @ jnp.swapaxes(carried, -1, -2))
@@ -161,11 +161,11 @@ def _adjoint_transfers(system: System, found: Filtered) -> jax.Array:
     moves, constant = over_time(system, ("transition",), True)
     d, lanes = system.mean.shape[0], system.value.shape[-1]
 
-    def backward_update(carried, now):
+    def backward_update(carried: jax.Array, now: tuple):
         slope, gain = now
         return carried - slope[:, None] * (gain[:, None] * carried).sum(0), None
 
-    def step(carried, now):
+    def step(carried: jax.Array, now: tuple):
         slopes, moves, gain = now
         slope, transition = {**still, **slopes}["slope"], {**constant, **moves}["transition"]
         carried = product(transposed(transition), carried)

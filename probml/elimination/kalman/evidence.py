@@ -87,7 +87,7 @@ def _backward(kept: tuple[System, Filtered], share: jax.Array):
     start = sequence_starts(len(push), push.shape[-1], system.blocks)
     live = found.precision > 0
 
-    def of(leaf, gradient, where):
+    def of(leaf: jax.Array, gradient: jax.Array, where: np.ndarray):
         beside = (1,) * (gradient.ndim - where.ndim)
         where = where.reshape(*where.shape[:-1], *beside, where.shape[-1])
         gradient = jnp.where(where & (share != 0), gradient * share, 0.0)
@@ -95,7 +95,7 @@ def _backward(kept: tuple[System, Filtered], share: jax.Array):
                                                            strict=True)) if own != size)
         return gradient.sum(axes, keepdims=True).astype(leaf.dtype)
 
-    def where_alive(gradient):
+    def where_alive(gradient: jax.Array):
         return jnp.where(live if gradient.ndim == live.ndim else live[..., None, :], gradient, 0.0)
 
     every = np.ones_like(start)

@@ -25,6 +25,7 @@ Cost: O(D³ + m D²) a step and lane, m numbers seen; memory of T · D² · M nu
 are shared, O(D² + m D) a step and lane, and T · D · M numbers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -153,7 +154,7 @@ def see(covariance: jax.Array, slope: jax.Array, variance: jax.Array, seen: jax.
     return symmetric(left), gain, precision
 
 
-def looped(step, carry, xs, reverse: bool = False):
+def looped(step: Callable, carry: object, xs: tuple, reverse: bool = False):
     """A scan over the numbers of a step."""
     count = len(jax.tree.leaves(xs)[0])
     return lax.scan(step, carry, xs, reverse=reverse,
@@ -203,7 +204,7 @@ def filtered(system: System, start: State | None = None) -> Filtered:
     later = None if system.alive is None else following(system.alive)
     steps = len(system.value)
 
-    def measurement_update(carry, now):
+    def measurement_update(carry: tuple, now: tuple):
         mean, covariance = carry
         value, slope, variance, seen = now
         covariance, gain, precision = see(covariance, slope, variance, seen)
@@ -214,7 +215,7 @@ def filtered(system: System, start: State | None = None) -> Filtered:
             jnp.where(precision > 0, precision, 1.0))), jnp.where(wrong, -jnp.inf, 0.0))
         return (mean + gain * gap, covariance), (gap * precision, precision, gain, log)
 
-    def step(before, now):
+    def step(before: tuple, now: tuple):
         sight, moves, alive = now
         sight, moves = {**still, **sight}, {**constant, **moves}
         numbers = len(sight["value"])
@@ -251,7 +252,7 @@ def adjoint(system: System, found: Filtered, end: State | None = None) -> Adjoin
     moves, constant = over_time(system, ("transition",), True)
     d, lanes = system.mean.shape[0], system.value.shape[-1]
 
-    def unsee(carry, now):
+    def unsee(carry: tuple, now: tuple):
         slope, covariance, error, precision, gain = now
         push, curve = carry
         weight = applied(curve, gain)
@@ -262,7 +263,7 @@ def adjoint(system: System, found: Filtered, end: State | None = None) -> Adjoin
             slope, slope) * bend
         return (push, symmetric(curve)), (own, bend, applied(covariance, weight))
 
-    def step(carry, now):
+    def step(carry: tuple, now: tuple):
         sight, moves, covariance, error, precision, gain = now
         sight, moves = {**still, **sight}, {**constant, **moves}
         transition = moves["transition"]
@@ -272,7 +273,7 @@ def adjoint(system: System, found: Filtered, end: State | None = None) -> Adjoin
         slope, variance, seen = (jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:]))
                                  for name in names)
 
-        def again(covariance, now):
+        def again(covariance: jax.Array, now: tuple):
             covariance = see(covariance, *now)[0]
             return covariance, covariance
 

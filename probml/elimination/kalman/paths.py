@@ -29,7 +29,7 @@ def draw(system: System, key: jax.Array) -> jax.Array:
 def merge_blocks(system: System) -> System:
     """The same system, its sequences no longer cut into blocks."""
 
-    def joined(leaf):
+    def joined(leaf: jax.Array):
         leaf = leaf.reshape(*leaf.shape[:-1], -1, system.blocks)
         leaf = jnp.moveaxis(leaf, -1, 0)
         return leaf.reshape(-1, *leaf.shape[2:])
@@ -63,7 +63,7 @@ def wandering(system: System, key: jax.Array) -> jax.Array:
     pushes = jnp.broadcast_to(_root(system.noise), (steps, *_root(system.noise).shape[1:]))
     moves = jnp.broadcast_to(system.transition, (steps, *system.transition.shape[1:]))
 
-    def step(state, now):
+    def step(state: tuple, now: tuple):
         push, transition, noise, alive = now
         moved = applied(transition, state) + applied(push, noise)
         state = moved if alive is None else jnp.where(alive, moved, state)

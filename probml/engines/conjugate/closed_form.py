@@ -10,10 +10,11 @@ from probml.device.rows import Known, Rows
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import expect, log_evidence
 from probml.factors.prior import log_prior
+from probml.families.form import Natural
 from probml.families.links import backward, forward
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.plan.blocks import all_blocks, blocks, pack
+from probml.plan.blocks import Block, all_blocks, blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
@@ -39,7 +40,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     stages = blocks(plan, True)
 
     @jax.jit  # traced once, for its shapes and for the loop
-    def sweep(carry):
+    def sweep(carry: tuple):
         """Read every block at the present place; a second sweep reads at the modes, free of
         cancellation. What rounding hid is read further on, and once more at the mode."""
         at, found_at, _, calm, turn = carry
@@ -51,7 +52,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
                 pairs = zip(stage, found, strict=True)
                 found = [root(plan, block, at, known, rows) if rooted(plan, block) else one
                          for block, one in pairs]
-            readable = {name: b.form.readable for b in stage for name in b.names}
+            readable = {name: b.closed_form.readable for b in stage for name in b.names}
             further = ahead(at, stage, found)
             for name, value in modes(at, stage, found).items():
                 good = jnp.asarray(readable[name](value))
@@ -63,7 +64,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
                         for block, n in zip(stage, found, strict=True)]
         return at, found_at, natural, jnp.where(settled, calm + 1, 0), turn + 1
 
-    def more(carry):
+    def more(carry: tuple):
         *_, calm, turn = carry
         return (turn < SWEEPS) | ((calm < 2) & (turn < MOST))
 
@@ -84,7 +85,7 @@ def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Cl
     some way towards `start`."""
     marginals = Marginals(plan, known, stages, posterior)
 
-    def evidence(at):
+    def evidence(at: Mapping[str, jax.Array]):
         """The identity at one point, and the size of its terms: their rounding is no mismatch."""
         terms = jnp.stack([log_evidence(plan, at, known, rows), log_prior(plan, at, known),
                            -marginals.log_density(at)])
@@ -105,7 +106,7 @@ def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Cl
     return values[0], jnp.abs(values[0] - values[1]) - rounding
 
 
-def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:
+def _rounding(block: Block, natural: Mapping, at: Mapping) -> jax.Array:
     """What rounding can do to half the squared residuals r of a block at a point: |r| times that of
     columns × coefficients, which are large and cancel."""
     root, c = natural["root"], pack(at, block)
@@ -118,24 +119,25 @@ def _rounding(block, natural: Mapping, at: Mapping) -> jax.Array:
 solve = functools.partial(jit, static_argnums=(0, 3), seldom=ONCE)(closed_form)
 
 
-def integrated(plan: Plan, block, natural, params, known: Known):
+def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, jax.Array],
+               known: Known):
     """A scale's natural parameters with the locations that it scales integrated out: each location
     removes half a count.
 
     The count is read off the normaliser of the locations' prior, −½ log|2π c κ| each.
     """
-    if not block.form.scale:
+    if not block.closed_form.scale:
         return natural
     name = block.names[0]
     scaled = [
-        n for b in all_blocks(plan, True) if b.form.joint
+        n for b in all_blocks(plan, True) if b.closed_form.joint
         and coupled(plan, b) == name for n in b.names
     ]
     if not scaled:
         return natural
     steps = block.steps
 
-    def normaliser(c):
+    def normaliser(c: jax.Array):
         env, total = {**params, **known.given, name: backward(c, steps)}, 0.0
         for other in scaled:
             distribution = plan.structure.distribution(other, env)
@@ -146,16 +148,16 @@ def integrated(plan: Plan, block, natural, params, known: Known):
         return total
 
     c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
-    return block.form.integrated(natural, c * jax.grad(normaliser)(c))
+    return block.closed_form.integrated(natural, c * jax.grad(normaliser)(c))
 
 
-def _means(plan: Plan, marginals: Marginals, params):
+def _means(plan: Plan, marginals: Marginals, params: Mapping[str, jax.Array]):
     means = marginals.means()
     return {name: jnp.where(jnp.isfinite(means[name]), means[name], params[name])
             for name in plan.free}
 
 
-def is_consistent(evidence, mismatch) -> bool:
+def is_consistent(evidence: jax.Array, mismatch: jax.Array) -> bool:
     """Whether a closed form has the same log evidence at two points. Wrong algebra differs by far
     more than rounding."""
     return float(mismatch) <= (1e-6 if jax.config.jax_enable_x64

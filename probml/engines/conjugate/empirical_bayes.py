@@ -116,8 +116,9 @@ class EmpiricalBayes(Engine):
         model = plan.structure.model
         bound = numbers(model, self.names, "EmpiricalBayes")
         with jax.enable_x64(True):
-            own = _doubled((known, rows))
-            evidence = Evidence(_lifted(_again(plan, model), self.names), *own, bound)
+            known_there, rows_there = _doubled((known, rows))
+            evidence = Evidence(_lifted(_again(plan, model), self.names), known_there, rows_there,
+                                bound)
             axes = evidence.axes(self.choose)
             low, high = np.array([(axis.low, axis.high) for axis in axes]).T
             found = search(functools.partial(evidence.at, axes), low, high, self.restarts,
@@ -139,12 +140,12 @@ class EmpiricalBayes(Engine):
             for name, value in chosen.items()
         }})
         outcome = Exact().run(replace(problem, plan=_lifted(plan, self.names), known=here))
-        chosen = Finding.of(Code.CHOSEN, settings=_format_settings(settings), found=found.value,
+        note = Finding.of(Code.CHOSEN, settings=_format_settings(settings), found=found.value,
                             first=found.first, bound=_format_settings(model.bound, self.names))
         status = outcome.status if found.arrived else Status.STALLED
         return outcome.with_state(model=better)._replace(
             status=status, iterations=len(found.history) - 1, history=found.history,
-            findings=(chosen, *_edges(axes, found), *outcome.findings))
+            findings=(note, *_edges(axes, found), *outcome.findings))
 
 
 def _refuse_inexact(problem: Problem) -> None:
@@ -167,8 +168,8 @@ def _lifted(plan: Plan, names: tuple[str, ...]) -> Plan:
     return decide.make(structure, dict(plan.pattern), (*plan.given, *map(site_of, names)))
 
 
-def _doubled(tree: Any) -> Any:
-    def double(leaf):
+def _doubled(tree: object) -> Any:
+    def double(leaf: jax.Array):
         leaf = np.asarray(leaf)
         return jnp.asarray(leaf.astype(float) if leaf.dtype.kind == "f" else leaf)
 
@@ -176,7 +177,7 @@ def _doubled(tree: Any) -> Any:
 
 
 def _format_settings(settings: Mapping[str, Any], names: tuple[str, ...] | None = None) -> str:
-    def format_value(value) -> str:
+    def format_value(value: np.ndarray) -> str:
         value = np.asarray(value)
         if value.size > 6:
             return f"{value.size} numbers"

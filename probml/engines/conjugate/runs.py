@@ -1,8 +1,8 @@
 """All restarts of variational Bayes to their ends, in one program."""
 
 import functools
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,8 +45,8 @@ def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: 
     """q(θ) of every restart after one M-step from the responsibilities at its starting point; with
     labelled rows that point is their mode."""
 
-    def update_restart(first, own):
-        params, here = dict(first.params), known._replace(**own)
+    def update_restart(first: Start, own: Own):
+        params, here = dict(first.params), known._replace(**dict[str, Any](own))
         if first.expected is not None:
             params = {**maximise(plan, first.expected, params, known, rows, True), **first.fixed}
         expected = expect(plan, params, here._replace(allowed=first.allowed or here.allowed), rows)
@@ -60,7 +60,8 @@ def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: 
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit, ceiling, gain):
+def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax.Array,
+            ceiling: jax.Array, gain: jax.Array):
     """Iterations until `limit` or until every restart has ended; the trail of bounds, (restarts,
     BLOCK).
 
@@ -70,11 +71,11 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit, cei
     restarts = run.value.shape[0]
     trail = jnp.full((restarts, BLOCK), jnp.nan, run.value.dtype)
 
-    def more(carry):
+    def more(carry: tuple):
         run, _, i = carry
         return (i < BLOCK) & jnp.any((run.status == 0) & (run.count < limit))
 
-    def body(carry):
+    def body(carry: tuple):
         run, trail, i = carry
         new = _map_restarts(plan, lambda one,
                             own: _iteration(plan, one, known._replace(**own), rows,
@@ -88,7 +89,7 @@ def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit, cei
     return run, trail
 
 
-def _map_restarts(plan: Plan, function, *restarts):
+def _map_restarts(plan: Plan, function: Callable, *restarts: object):
     """function of every restart: all in one batch, or one after the other where their matrices are
     too many for a batch (numerics/lapack.py)."""
     count = len(jax.tree.leaves(restarts)[0])
@@ -100,7 +101,8 @@ def _map_restarts(plan: Plan, function, *restarts):
     return jax.lax.map(lambda each: function(*each), restarts)
 
 
-def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling, gain) -> Run:
+def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling: jax.Array,
+               gain: jax.Array) -> Run:
     """The bound of one restart, and q(θ) that follows, unless it has ended."""
     expected, value = bound(plan, run.closed, known, rows)
     noise = 64 * jnp.finfo(value.dtype).eps * (1 + jnp.abs(value) + expected.size)

@@ -7,7 +7,7 @@ arguments that it enters.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +93,7 @@ class Evidence:
         return np.array([value if np.isfinite(value) and is_consistent(value, mismatch) else -np.inf
                          for value, mismatch in found])
 
-    def axes(self, choose: Any) -> list[Axis]:
+    def axes(self, choose: object) -> list[Axis]:
         """What each number may be.
 
         Raises:
@@ -110,7 +110,8 @@ class Evidence:
         # what is not allowed at the values bound says nothing of a setting
         held = (allowed[1:] | ~allowed[0]).all(1).reshape(-1, 3)
         ranges = choose if isinstance(choose, Mapping) else {}
-        return [self._axis(name, place, *map(bool, free), ranges.get(name))
+        return [self._axis(name, place, bool(free[0]), bool(free[1]), bool(free[2]),
+                           ranges.get(name))
                 for (name, place), free in zip(places, held, strict=True)]
 
     def _axis(self, name: str, place: tuple, near: bool, negative: bool, large: bool,
@@ -162,7 +163,7 @@ def _replace_element(bound: Mapping[str, np.ndarray], name: str, place: tuple,
 def _evidences(plan: Plan, roots: bool, points: dict[str, jax.Array], known: Known, rows: Rows):
     """(log evidence, mismatch of its closed form) at stacked settings, one after the other."""
 
-    def at(point):
+    def at(point: Mapping[str, jax.Array]):
         there = known._replace(given={**known.given, **point})
         return closed_form(plan, there, rows, roots)[1:]
 
@@ -183,7 +184,7 @@ def _satisfied_constraints(plan: Plan, held: dict[str, jax.Array],
     """Whether each constraint of the distributions' arguments holds, at each point."""
     structure = plan.structure
 
-    def at(point):
+    def at(point: Mapping[str, jax.Array]):
         kept = []
         for name in structure.sites:
             program, takes = structure.programs[name]

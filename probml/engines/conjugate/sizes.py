@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from probml.engines.engine import Problem
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.numerics.compiling import jit
 from probml.numerics.process.making import unchecked
 from probml.plan.blocks import all_blocks
@@ -64,7 +64,7 @@ def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
     """The arguments of the named priors of each structure, padded to the shapes of the largest
     one."""
     with unchecked():
-        return [{name: structure.sites[name].entry.prior.widened(
+        return [{name: present(structure.sites[name].entry.prior).widened(
                      structure.distribution(name, given), structure.sites[name].shape, shape)
                  for name, shape in zip(names, shapes, strict=True)} for structure in structures]
 

@@ -26,7 +26,7 @@ class MeanField:
     """q(θ), at its optimum given the statistics of the rows."""
 
     def update_point(self, plan: Plan, expected: Expected, point: Closed, known: Known,
-                     rows: Rows) -> Closed:
+                     rows: Rows | Summary) -> Closed:
         return updated(plan, expected, point.params, known, rows, point)
 
     def point_of_fit(self, params: Mapping, posterior: Posterior) -> Closed:

@@ -15,13 +15,14 @@ for approximate Bayesian inference".
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Known, Rows, Summary
 from probml.engines.conjugate.closed_form import integrated
+from probml.errors import present
 from probml.evidence.expected import Expected
 from probml.evidence.passes import expect
 from probml.evidence.surrogates import Settings
@@ -59,11 +60,11 @@ def schedule(plan: Plan) -> tuple[tuple[tuple[Block, ...], frozenset[str]], ...]
             near = {scales[name] for name in names if name in scales}
             near |= {name for name, scale in scales.items() if scale in names}
             if group:
-                out.append((group, frozenset(names | near)))
+                out.append((group, frozenset(name for name in names | near if name)))
     return tuple(out)
 
 
-def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows: Rows,
+def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows: Rows | Summary,
             closed: Closed | None) -> Closed:
     """q(θ), every block in turn at its optimum given the others and the expected statistics.
 
@@ -72,7 +73,7 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
     """
     every = all_blocks(plan, True)
     references = {coupled(plan, block) for block in every}
-    found = {}
+    found: dict[tuple[str, ...], dict] = {}
     if closed is not None:
         found = {block.names: natural for block, natural in zip(every, closed.natural, strict=True)}
         params = {**closed.params, **_middles(plan, every, found)}
@@ -93,18 +94,19 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
     return Closed(tuple(found[block.names] for block in every), params, params)
 
 
-def _confined(block: Block, natural: Mapping, known: Known) -> Mapping:
+def _confined(block: Block, natural: dict, known: Known) -> dict:
     """What was read of a block, exactly where states of its table are impossible."""
     concentration = known.concentration.get(block.names[0])
-    return natural if concentration is None else block.form.confined(natural, concentration)
+    return natural if concentration is None else dict(
+        block.closed_form.confined(natural, concentration))
 
 
-def _middles(plan: Plan, some, natural: Mapping) -> dict[str, jax.Array]:
+def _middles(plan: Plan, some: Iterable[Block], natural: Mapping) -> dict[str, jax.Array]:
     """The parameters of some blocks amid what is known of them."""
     out: dict[str, jax.Array] = {}
     for block in some:
         first = plan.structure.sites[block.names[0]]
-        middle = block.form.middle(natural[block.names], first.entry.prior)
+        middle = block.closed_form.middle(natural[block.names], present(first.entry.prior))
         if not block.stacked:
             out[block.names[0]] = backward(middle, block.steps)
             continue
@@ -132,7 +134,7 @@ def averaged(plan: Plan, closed: Closed, known: Known,
 def bound(plan: Plan, closed: Closed, known: Known, rows: Rows) -> tuple[Expected, jax.Array]:
     """The E-step at q(θ), and the bound there."""
     expected, marginals, every = averaged(plan, closed, known, rows)
-    return expected, expected.log_evidence + regularised(plan, marginals, every, known)
+    return expected, expected.log_evidence + regularised(plan, marginals, present(every), known)
 
 
 def regularised(plan: Plan, marginals: Marginals, every: Settings, known: Known) -> jax.Array:

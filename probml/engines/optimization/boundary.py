@@ -48,7 +48,7 @@ class NarrowScale(NamedTuple):
     """
 
     width: Width
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # type: ignore[assignment] # not the tuple's method
     usual: float
     seen: bool
 
@@ -133,7 +133,7 @@ def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict 
     return placed_all(points[best]) if values[best] > least else None
 
 
-def heights(plan: Plan, prior: bool, points: list[dict], known: Any, rows: Any) -> np.ndarray:
+def heights(plan: Plan, prior: bool, points: list[dict], known: Known, rows: Any) -> np.ndarray:
     """What is climbed, at some points; −∞ where it is no number."""
     if newton_pays(plan, known):  # by Newton's steps, so that no program of L-BFGS is there
         stacked = {name: np.stack([point[name] for point in points]) for name in plan.free}
@@ -408,7 +408,7 @@ NARROW = 1e-3  # of the spread of a column, or of 1: what is wider is not looked
 _collapsed = jit(collapsed, static_argnums=0, seldom=ONCE)
 
 
-def collapsed_scales(problem: Problem, params: Mapping[str, Any]) -> list[str]:
+def collapsed_scales(problem: Problem, params: Mapping[str, jax.Array]) -> list[str]:
     """Parameters that make a scale smaller than the arithmetic distinguishes from 0, as
     factors.digits says."""
     plan, known = problem.plan, problem.known

@@ -5,6 +5,7 @@ Where EM's steps shrink so slowly that each gains less than the tolerance long b
 (of effects about 0 beside a level far from 0 by 1 part in 10⁶), L-BFGS goes on from there.
 """
 
+
 import numpy as np
 
 from probml.engines.engine import Outcome, Problem, Status
@@ -34,7 +35,8 @@ STEPS = 10  # of the tolerance, that may be left as well
 LOOKED = 2**24  # rows times squared coordinates up to which it is examined where it lacks a prior
 
 
-def check_identifiability(engine: OptimizerSettings, problem: Problem, outcome: Outcome) -> Outcome:
+def check_identifiability(engine: OptimizerSettings, problem: Problem,
+                          outcome: Outcome) -> Outcome:
     """The end of a climb, with a finding where it is one of many maxima, or there is none.
 
     Cost: four gradients a coordinate and some ten climbs of few steps, where no prior holds the

@@ -16,7 +16,7 @@ from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
-from probml.errors import quoted
+from probml.errors import present, quoted
 from probml.evidence import density
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
@@ -111,7 +111,8 @@ def _moved_along(plan: Plan, known: Known, point: jax.Array, ways: jax.Array) ->
     """How fast what the model declares to be identified moves along directions, (directions,
     quantities)."""
     def identified(u: jax.Array) -> jax.Array:
-        quantities = plan.structure.model.identified_by({**known.given, **unflat(plan, u, known)})
+        quantities = present(plan.structure.model.identified_by)(
+            {**known.given, **unflat(plan, u, known)})
         return ravel_pytree(quantities)[0]
 
     return jax.vmap(lambda way: jax.jvp(identified, (point,), (way,))[1])(ways)
@@ -426,7 +427,7 @@ def find_separation(plan: Plan, known: Known, first: np.ndarray, last: np.ndarra
     return () if grow else (separation(named),)
 
 
-def find_infinite(params: Mapping[str, Any]) -> tuple[Finding, ...]:
+def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
     """What a closed form has sent to infinity at one step, as the logit of a share that is 1."""
     names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
     return (separation(names),) if names else ()

@@ -83,14 +83,14 @@ def by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
     judged = engine.steps is None if judged is None else judged
     plan, known, rows = problem.plan, problem.known, problem.rows
 
-    def block(u, count):
+    def block(u: jax.Array, count: jax.Array):
         u, value, count, trail, flat, _ = _lbfgs(plan, engine.prior, u, known, rows,
                                                  np.asarray(count), engine.tolerance)
         return u, value, count, trail, bool(flat)
 
     u, history, status = in_blocks(engine, block, to_coordinates(plan, params, known))
     adrift, top = False, optimum_of(engine, problem, u) if is_small(problem) else None
-    if judged and _is_refined(problem, history, top):
+    if top is not None and judged and _is_refined(problem, history, top):
         end, heights, promise = refine(top)
         adrift = top.point.dtype == np.float32 and heights[-1] - heights[0] > LOST
         if len(heights) > 1 and promise <= negligible(np.asarray(heights[-1], top.point.dtype)):
@@ -141,7 +141,8 @@ def _is_maximum(top: Optimum) -> bool:
     return bool(0 <= promise <= enough and left <= TAKEN * promise)
 
 
-def optimum_of(engine: OptimizerSettings, problem: Problem, u: Any) -> Optimum:
+def optimum_of(engine: OptimizerSettings, problem: Problem,
+               u: Mapping[str, jax.Array]) -> Optimum:
     """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
     def run_lbfgs(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
         end, value, *_, slope = _lbfgs(problem.plan, engine.prior, _by_name(u, at), problem.known,
@@ -176,7 +177,7 @@ def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> O
         near = some_rows(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
         scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
-    def block(state, count):
+    def block(state, count: jax.Array):
         u, first, _ = state
         u, value, count, trail, flat, last, begun, _ = _newton(
             plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
@@ -191,11 +192,11 @@ def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> O
         rounding, root = float(jnp.finfo(u.dtype).eps), np.asarray(root, float)
         both = in_frame(passes(plan, engine.prior, known, rows), np.asarray(centre, float), root)
 
-        def block(z, count):
+        def climb(z: jax.Array, count: jax.Array):
             found = maximize(both, z, HostBFGS(count, engine.tolerance, enough, rounding))
             return found.point, found.value, found.iterations, found.history, found.flat
 
-        z, history, status = in_blocks(engine, block, np.zeros(u.size))
+        z, history, status = in_blocks(engine, climb, np.zeros(u.size))
         top = np.asarray(centre + root @ z, u.dtype)
 
     def run_newton(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
@@ -255,7 +256,8 @@ def in_blocks(engine: OptimizerSettings, block: Callable,
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def _lbfgs(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, tolerance):
+def _lbfgs(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, steps: jax.Array,
+           tolerance: jax.Array):
     found = maximize(lambda u: log_posterior_and_gradient(plan, prior, u, known, rows), u,
                      LBFGS(steps, tolerance, BLOCK, slopes=True))
     return (found.point, found.value, found.iterations, found.history,
@@ -263,11 +265,11 @@ def _lbfgs(plan: Plan, prior: bool, u, known: Known, rows: Rows, steps, toleranc
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
-def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale, steps,
-           tolerance):
+def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale: jax.Array,
+            steps: jax.Array, tolerance: jax.Array):
     """Newton's steps; also the Hessians at the end and at the start."""
 
-    def evaluate(u):
+    def evaluate(u: jax.Array):
         return value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
                                       prior, mode=True, scale=scale)
 
@@ -354,7 +356,7 @@ def _roots(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Know
            scale: jax.Array) -> jax.Array:
     """Of each number's block of the curvature at u, the root of its inverse, (m, q, q); a unit
     where it has none."""
-    def point(u):
+    def point(u: jax.Array):
         return density.unflat(plan, u, known)[0]
 
     found = scale * rows.total(lambda chunk: curvatures(plan, point, u, places, known, chunk))
@@ -377,10 +379,10 @@ def _lbfgs_of_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, pl
                      known: Known, rows: Rows, steps: jax.Array, tolerance: jax.Array):
     back = jnp.argsort(places.reshape(-1))
 
-    def at(z):
+    def at(z: jax.Array):
         return u + (roots @ z.reshape(*places.shape, 1)).reshape(-1)[back]
 
-    def both(z):
+    def both(z: jax.Array):
         return density.value_and_gradient(
             plan, lambda z: (density.unflat(plan, at(z), known)[0], 0.0), z, known, rows, prior,
             mode=True)
@@ -405,7 +407,8 @@ Both = Callable[[np.ndarray], tuple[float, np.ndarray]]
 def passes(plan: Plan, prior: bool, known: Known, rows: Rows) -> Both:
     """u → the log posterior, or the likelihood, and its gradient, in double, by a pass over the
     rows in parts (slices.shares)."""
-    parts, kind = slices.shares(plan, rows) or [rows], jnp.result_type(float)
+    parts: list[Any] = slices.shares(plan, rows) or [rows]
+    kind = jnp.result_type(float)
     compiled = False
 
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
@@ -418,7 +421,7 @@ def passes(plan: Plan, prior: bool, known: Known, rows: Rows) -> Both:
         if prior:
             found.append(jax.device_get(_of_prior(plan, at, known)))
         return (float(sum(np.float64(value) for value, _ in found)),
-                np.sum([slope for _, slope in found], 0, dtype=np.float64))
+                np.asarray(np.sum([slope for _, slope in found], 0, dtype=np.float64)))
 
     return both
 

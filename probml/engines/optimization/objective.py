@@ -34,7 +34,7 @@ def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
-def objective(plan: Plan, prior: bool, u, known: Known, rows: Rows):
+def objective(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
     """What MAP climbs, and its gradient, at unbounded coordinates."""
     return log_posterior_and_gradient(plan, prior, u, known, rows)
 

@@ -10,7 +10,7 @@ high and all that the function computes from them by name (numpyro.deterministic
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -207,7 +207,7 @@ def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str
     return best(drawn) or best(near_the_middle(drawn, problem.seed))
 
 
-def _is_unmoved(value: Any, start: Any) -> bool:
+def _is_unmoved(value: jax.Array, start: jax.Array) -> bool:
     return bool(np.all(
         np.abs(np.asarray(value) - np.asarray(start)) <= HARDLY * (1 + np.abs(np.asarray(start)))
     ))
@@ -321,7 +321,8 @@ def _several(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
         return None
     name = max(far, key=far.__getitem__)
     values = [np.asarray(one.params[name]) for one in (best, rest)]
-    index = np.unravel_index(int(np.argmax(np.abs(values[0] - values[1]))), values[0].shape)
+    far_off = int(np.argmax(np.abs(values[0] - values[1])))
+    index = tuple(int(i) for i in np.unravel_index(far_off, values[0].shape))
     by = f"at a value lower by {lower:.2g}" if lower > EQUAL else "at the same value"
     return Finding.of(Code.SEVERAL_OPTIMA, name, index, height=by, here=values[0][index],
                       there=values[1][index])

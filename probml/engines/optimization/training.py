@@ -157,7 +157,7 @@ def _wanders(history: list[float]) -> bool:
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def _mean(plan: Plan, u, known: Known, rows: Rows):
+def _mean(plan: Plan, u: jax.Array, known: Known, rows: Rows):
     """Mean log evidence of rows, at the prior of what lies outside them."""
     params = from_free(plan, u, known)[0]
     total = row_totals(plan, params, known, rows)
@@ -166,12 +166,12 @@ def _mean(plan: Plan, u, known: Known, rows: Rows):
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
-def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u, state, known: Known,
-             every: Rows, order, n, offset, count: int):
+def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u: jax.Array, state: Any,
+             known: Known, every: Rows, order: object, n: jax.Array, offset: jax.Array, count: int):
     """`count` steps; `batch` rows a step, the next ones of `order`, or all rows (0)."""
     import optax
 
-    def step(carry, i):
+    def step(carry: tuple, i: jax.Array):
         u, state = carry
         rows, scale = every, 1.0
         if batch:

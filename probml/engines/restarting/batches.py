@@ -45,7 +45,7 @@ class Way(Protocol):
     is part of a program's name."""
 
     def update_point(self, plan: Plan, expected: Expected, point: Any, known: Known,
-                     rows: Rows) -> Any:
+                     rows: Rows | Summary) -> Any:
         """The optimum given the statistics, starting from a point."""
 
     def point_of_fit(self, params: Mapping, posterior: Posterior) -> Any:
@@ -86,7 +86,6 @@ def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Arr
     """Where a short run of an engine ends on some rows, drawn by chance; parameters on the
     device."""
     data, weights, plan = problem.data, problem.weights, problem.plan
-    assert data is not None
     size = max(BEGUN, BATCHES * batch_rows)
     if data.table.rows > size:
         data, weights = sample(data, weights, size, problem.seed)
@@ -112,7 +111,6 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
     Cost: a pass is the statistics of all rows, an update a batch, and the objective of all rows.
     """
     plan, rows, known = problem.plan, problem.rows, problem.known
-    assert rows is not None and known is not None
     static, key = (way, int(batch_rows)), random_key(problem.seed)
     first = float(_objective(plan, way, point, known, rows)[0])
     # the point, its statistics, batches that were met; the best point, and its objective
@@ -162,20 +160,20 @@ _objective = jit(_total, static_argnums=(0, 1))
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known: Known,
-            rows: Rows, key, epoch) -> tuple:
+def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count: jax.Array, known: Known,
+            rows: Rows, key: jax.Array, epoch: jax.Array) -> tuple:
     """One pass: the point and statistics after it, batches met in all, the objective, and whether
     all is sound."""
     way, size = static
     every = rows.mass
 
-    def improved(statistics, point, batch):
+    def improved(statistics: Any, point: Any, batch: Rows):
         nothing = jnp.zeros(())
         expected = Expected(statistics, {}, [], nothing, nothing, {}, {})
         found = way.update_point(plan, expected, point, known, batch)
         return jax.tree.map(lambda new, old: new.astype(old.dtype), found, point)
 
-    def step(carry, batch):
+    def step(carry: tuple, batch: Rows):
         point, running, whole, lost, count = carry
         own = way.statistics_and_evidence(plan, point, known, batch)[0]
         weight = batch.total(lambda chunk: chunk.weights.sum())
@@ -195,5 +193,5 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
     return point, whole, count, *_total(plan, way, point, known, rows)
 
 
-def _chosen(flag, a: Any, b: Any) -> Any:
+def _chosen(flag: np.ndarray, a: Any, b: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)

@@ -19,8 +19,8 @@ SAME = 64  # roundings that are no difference
 SHOWN = 4  # cells that are named one by one
 
 
-def indifferent(plan: Plan, params: Mapping[str, Any], first: Start, known: Known, rows: Rows,
-                static: tuple) -> Finding | None:
+def indifferent(plan: Plan, params: Mapping[str, np.ndarray], first: Start, known: Known,
+                rows: Rows, static: tuple) -> Finding | None:
     """Which entries of parameters the rows contain no information about, as the transitions of a
     chain of one step; None: there are none.
 
@@ -49,14 +49,15 @@ def indifferent(plan: Plan, params: Mapping[str, Any], first: Start, known: Know
     return Finding.of(Code.NO_INFORMATION, names=", ".join(named))
 
 
-def _away(plan: Plan, params: Mapping[str, Any],
-          middle: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _away(plan: Plan, params: Mapping[str, np.ndarray],
+          middle: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     random, out = np.random.default_rng(7), {}
     for name in plan.free:
         domain, value = plan.structure.sites[name].domain, np.asarray(params[name])
         share = random.uniform(0.5, 1.5, value.shape)
         if _rank(plan, name) > 1:  # of a matrix one share, which leaves it what it is
-            share = share[(..., *[slice(1)] * _rank(plan, name))]
+            one: list[Any] = [slice(1)] * _rank(plan, name)
+            share = share[(..., *one)]
         with np.errstate(all="ignore"):
             moved = domain.shaken((1 - AWAY) * value + AWAY * np.asarray(middle[name]),
                                   -AWAY * share)  # a probability stays below 1

@@ -134,7 +134,7 @@ class _Restarts(Loop):
             self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[self.where], self.own)
 
 
-def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
+def _put(where: np.ndarray, whole: np.ndarray, part: np.ndarray) -> np.ndarray:
     """The leaves of some restarts in their place among all."""
     out = np.array(whole)
     out[where] = np.asarray(part)

@@ -38,7 +38,7 @@ def together(plan: Plan, rows: int, runs: int) -> int:
     return runs if fitting >= runs else 1 << fitting.bit_length() - 1
 
 
-def size(plan: Plan, rows: Any, runs: int) -> int:
+def size(plan: Plan, rows: object, runs: int) -> int:
     """The same of rows on the device. Rows that are read anew, or that devices share, are passed
     over once for all runs."""
     return together(plan, _places(rows), runs) if type(rows) is Resident else runs
@@ -50,7 +50,7 @@ def _places(rows: Resident) -> int:
     return rows.chunks * rows.size * (steps.length * steps.blocks if steps else 1)
 
 
-def parted(plan: Plan, rows: Any, runs: int) -> list[Resident]:
+def parted(plan: Plan, rows: object, runs: int) -> list[Resident]:
     """The rows of a single run in parts, for threads, where an E-step of parts adds up; none where
     that does not pay."""
     return shares(plan, rows) if runs == 1 and additive(plan) else []
@@ -80,7 +80,7 @@ def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = Fa
         return list(pool.map(in_same_precision(function), parts))
 
 
-def evaluated(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: int, blank: Any,
+def evaluated(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: int, blank: object,
               alone: bool = False) -> Any:
     """evaluate(so many runs, by their numbers) → pytree of arrays that lead with them, of those
     that run; in the place of the others `blank`.

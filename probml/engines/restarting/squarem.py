@@ -60,7 +60,7 @@ class State(NamedTuple):
     calm: np.ndarray  # how many evaluations in a row gained less than the tolerance
     slow: np.ndarray  # how many steps are left when one is made, as late ones foretell by shrinking
     left: np.ndarray  # relative way of the parameters to where they go: so many steps
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment] # not the tuple's method
     status: np.ndarray
 
 
@@ -163,16 +163,17 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     """
     hard, restarts = static[1], len(pending)
 
-    def expected(point, allowed, natural=None):
-        return expect(plan, loose(plan, point), known._replace(allowed=allowed), rows, hard,
+    def expected(point: jax.Array, allowed: Mapping[str, jax.Array],
+                 natural: Mapping[str, jax.Array] | None = None):
+        return expect(plan, loose(plan, point), known._replace(allowed=dict(allowed)), rows, hard,
                       natural)
 
-    def step(point, starting, labelled, expected):
+    def step(point: jax.Array, starting: jax.Array, labelled: Expected | None, expected: Expected):
         return _step(plan, static, point, starting, labelled, expected, known, rows)
 
     if restarts == 1:
         one = jax.tree.map(lambda leaf: leaf[0], (pending, starting, labelled, allowed))
-        found = step(*one[:3], expected(one[0], one[3]))
+        found = step(one[0], one[1], one[2], expected(one[0], one[3]))
         return jax.tree.map(lambda leaf: leaf[None], found)
     if READINGS * restarts * plan.factorising < lapack.WORK:
         return rows.vmap_copies(shortened(lambda point, starting, labelled, allowed: step(
@@ -200,7 +201,7 @@ def _gathered(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array
     total = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), sums)
     expected = gathered(plan, loose(plan, own[0]), known._replace(allowed=own[3]), *total)
     return jax.tree.map(lambda leaf: leaf[None],
-                        _step(plan, static, *own[:3], expected, known, rows))
+                        _step(plan, static, own[0], own[1], own[2], expected, known, rows))
 
 
 def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
@@ -219,7 +220,7 @@ def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     return Evaluated(value, size, lost, improved)
 
 
-def _chosen(flag: np.ndarray, a: Any, b: Any) -> Any:
+def _chosen(flag: np.ndarray, a: object, b: object) -> Any:
     """Of each restart `a` where the flag is, else `b`."""
     return jax.tree.map(lambda x, y: np.where(flag.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y), a,
                         b)
@@ -259,7 +260,7 @@ def _decided(plan: Plan, accelerate: bool, state: State, first: Start, found: Ev
 
     small = value - state.value <= gain
     calm = np.where(rejected, state.calm, np.where(small & ~starting, state.calm + 1, 0))
-    turns = 2 if accelerate else 1
+    turns = np.asarray(2 if accelerate else 1)
     single = kind == np.float32
     if single:
         turns = turns * _patience(plan, value, gain, state.pending, improved)

@@ -29,7 +29,7 @@ class Maximised:
     hard: bool
 
     def update_point(self, plan: Plan, expected: Expected, point: Mapping, known: Known,
-                     rows: Rows) -> dict[str, jax.Array]:
+                     rows: Rows | Summary) -> dict[str, jax.Array]:
         found = maximise(plan, expected, point, known, rows, self.prior)
         return {name: found[name] for name in point}
 
@@ -51,7 +51,7 @@ class Maximised:
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def expected_statistics(plan: Plan, way: Way, point: Any, known: Known,
+def expected_statistics(plan: Plan, way: Way, point: object, known: Known,
                         rows: Rows) -> tuple[Any, jax.Array]:
     """Expected statistics of the rows at a point, and the part of the objective that depends on
     them."""
@@ -59,7 +59,7 @@ def expected_statistics(plan: Plan, way: Way, point: Any, known: Known,
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def improved(plan: Plan, way: Way, summary: Summary, point: Any,
+def improved(plan: Plan, way: Way, summary: Summary, point: object,
              known: Known) -> tuple[Any, jax.Array, jax.Array]:
     """The optimum at statistics, from a point on; whether it may be kept; what the objective at the
     point before has beside rows."""

@@ -28,7 +28,7 @@ def _split(vector: jax.Array, sizes: Sequence[int]) -> Sequence[jax.Array]:
     return jax.lax.split(vector, sizes, -1) if sizes else ()
 
 
-def loose(plan: Plan, vector: Any, pieces: Callable = _split) -> dict[str, Any]:
+def loose(plan: Plan, vector: Any, pieces: Callable = _split) -> dict[str, jax.Array]:
     """Vectors of parameters, (..., p) → these by name, (..., *shape).
 
     Args:
@@ -47,14 +47,14 @@ def joined(plan: Plan, params: Mapping[str, jax.Array]) -> jax.Array:
                             for name in bundle.names])
 
 
-def stacked(plan: Plan, params: Mapping[str, Any], count: int) -> np.ndarray:
+def stacked(plan: Plan, params: Mapping[str, jax.Array], count: int) -> np.ndarray:
     """Parameters by name, (count, *shape) → their vectors."""
     held = [np.reshape(np.asarray(params[name]), (count, -1)) for bundle in plan.bundles
             for name in bundle.names]
     return np.concatenate([np.zeros((count, 0)), *held], 1).astype(jnp.result_type(float))
 
 
-def _by_bundle(plan: Plan, vector: Any, pieces: Callable) -> list[Any]:
+def _by_bundle(plan: Plan, vector: np.ndarray, pieces: Callable) -> list[np.ndarray]:
     """Vectors → the bundles' arrays."""
     shapes = [bundle.joined for bundle in plan.bundles]
     return [piece.reshape((*vector.shape[:-1], *shape))
@@ -141,7 +141,7 @@ def _left(plan: Plan, points: jax.Array, known: Known) -> jax.Array:
 
 @functools.partial(jit, static_argnums=0)
 def _entered(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.Array:
-    def transform_point(u, point):
+    def transform_point(u: jax.Array, point: jax.Array):
         shapes = [part.shape for part in jax.eval_shape(
             functools.partial(_left_one, plan, known=known), point
         )]

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import layout, load
-from probml.device.rows import Known, Resident
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import highest
@@ -116,13 +115,13 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
 
 
 @functools.partial(jit, static_argnums=0)
-def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Resident, noise: jax.Array,
-                     spread: jax.Array, steps: Any) -> Begin:
+def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
+                     spread: jax.Array, steps: object) -> Begin:
     first = density.flat(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.posterior(plan, known, rows)
 
-    def run_lbfgs(u):
+    def run_lbfgs(u: jax.Array):
         found = maximize(both, u, LBFGS(steps, 1e-9, STEPS))
         return found.point, found.value, found.history, found.gradient
 
@@ -138,7 +137,7 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Resident, 
                  Ends(tops, values, left))
 
 
-def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, np.ndarray]:
+def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.ndarray]:
     """The values of the carried sites at draws of all coordinates: (chains, draws, d) → name →
     (chains, draws, chunks, b, *cells)."""
     lead = u.shape[:2]
@@ -147,10 +146,10 @@ def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, 
 
 
 @functools.partial(jit, static_argnums=0)
-def _drawn(plan: Plan, known: Known, rows: Resident, u: jax.Array) -> dict[str, jax.Array]:
+def _drawn(plan: Plan, known: Known, rows: Rows, u: jax.Array) -> dict[str, jax.Array]:
     first = density.size(plan, known)
 
-    def values_at(u):
+    def values_at(u: jax.Array):
         params, _ = density.unflat(plan, u[:first], known)
         return row_coordinates.values(plan, params, known, rows, u[first:])
 

@@ -71,7 +71,7 @@ class Chains:
                               self.rows)
         return [states] if self.together else self._split_chains(states)
 
-    def _split_chains(self, states: Any) -> list:
+    def _split_chains(self, states: object) -> list:
         """The states of each chain by itself."""
         leaves, treedef = jax.tree.flatten(states)
         held = [rows_of(leaf) for leaf in leaves]
@@ -94,9 +94,9 @@ class Chains:
         """A warm-up and so many draws a chain, or as many as every chain made within the limit."""
         total, axis = self.settings.warmup + draws, 1 if self.together else 0
         lanes = self.count if self.together else 1
-        target = np.asarray(target, jnp.result_type(float))
+        aim = np.asarray(target, jnp.result_type(float))
 
-        def walk(chain):
+        def walk(chain: tuple):
             number, state = chain
             lead = np.shape(state.num_steps)  # chains, where they go together
             drawn = dict.fromkeys(SAID, (*lead, None)) | {
@@ -109,7 +109,7 @@ class Chains:
                 nonlocal size, spent
                 count = min(size, HELD, total - done)
                 began = time.perf_counter()
-                loop.state, trail = self.advance(self.plan, self.settings, self.frame, target,
+                loop.state, trail = self.advance(self.plan, self.settings, self.frame, aim,
                                                  loop.state, self.known, self.rows, count)
                 keep = (slice(None),) * axis + (slice(count),)
                 out.append(jax.tree.map(lambda leaf: np.asarray(leaf)[keep], trail))
@@ -152,7 +152,7 @@ def _on_host(state: Any, at: Any = ...) -> Any:
     return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf)[at], state)
 
 
-def _going_on(state: Any, other: Any) -> Any:
+def _going_on(state: object, other: object) -> Any:
     """The state before a new warm-up of another chain, with the random keys of this one."""
     return jax.tree.map(lambda own, new: own if _is_key(own) else new, state,
                         kernel.before_warmup(other))

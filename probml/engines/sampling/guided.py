@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,9 @@ from probml.numerics.process.single_thread import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws
+
+if TYPE_CHECKING:
+    from numpyro.infer.svi import SVIState
 
 BLOCK = 500  # steps a device call
 KEPT, FEWEST, HELD = 2000, 50, 2**24  # draws; of many numbers fewer, that so many are held
@@ -136,7 +139,7 @@ def _guide(static: Static, inputs: Mapping[str, Any]) -> Any:
 def _vi(static: Static) -> Any:
     from numpyro.infer import SVI, Trace_ELBO
 
-    def model(inputs):
+    def model(inputs: Mapping[str, Any]):
         static.model.generative.forward(static.model.bound, inputs)
 
     optimizer = numpyro.optim.optax_to_numpyro(static.optimizer)
@@ -148,7 +151,7 @@ def _check(static: Static, free: tuple[str, ...], inputs: Mapping[str, Any], wha
     """Refuse a guide that leaves a site out; nothing is compiled."""
     names: set[str] = set()
 
-    def sites(inputs):
+    def sites(inputs: Mapping[str, Any]):
         with validation_enabled(False), handlers.block(), handlers.seed(rng_seed=0):
             trace = handlers.trace(functools.partial(_guide, static)).get_trace(inputs)
         names.update(name for name, site in trace.items() if site["type"] == "sample")
@@ -164,18 +167,18 @@ def _check(static: Static, free: tuple[str, ...], inputs: Mapping[str, Any], wha
 
 
 @functools.partial(jit, static_argnums=0)
-def _initial(static: Static, inputs, key):
+def _initial(static: Static, inputs: Mapping[str, Any], key: jax.Array):
     with validation_enabled(False):
         return _vi(static).init(key, inputs)
 
 
 @functools.partial(jit, static_argnums=0)
-def _descend(static: Static, state, inputs, count):
+def _descend(static: Static, state: "SVIState", inputs: Mapping[str, Any], count: jax.Array):
     svi = _vi(static)
     with validation_enabled(False):
         svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # tells how params are bounded
 
-        def once(i, carry):
+        def once(i: jax.Array, carry: tuple):
             state, losses = carry
             state, loss = svi.update(state, inputs)
             return state, losses.at[i].set(loss)
@@ -193,14 +196,15 @@ class _Full(numpyro.primitives.Messenger):
 
 
 @functools.partial(jit, static_argnums=(0, 4))
-def _guided(static: Static, state, inputs, key, count: int):
+def _guided(static: Static, state: "SVIState", inputs: Mapping[str, Any], key: jax.Array,
+            count: int):
     """Draws of the guide, and what the function's params have become, as its sites."""
     svi = _vi(static)
     with validation_enabled(False):
         svi.init(jax.random.fold_in(state.rng_key, 6), inputs)
         params = svi.get_params(state)
 
-        def run_guide(key):
+        def run_guide(key: jax.Array):
             with handlers.block(), handlers.trace() as trace, _Full(), handlers.seed(
                 rng_seed=key), handlers.substitute(data=params):
                 _guide(static, inputs)

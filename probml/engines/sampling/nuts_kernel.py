@@ -1,7 +1,8 @@
 """NumPyro's no-U-turn sampler as compiled steps: its state at the start, and iterations of it."""
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,9 @@ from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.process.inline_calls import traced_once
 from probml.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from numpyro.infer.hmc import HMCState
 
 HELD = 256  # iterations a device call holds at the most
 LOOPS = 128  # passes in a call of the sampler for one in an ascent, about
@@ -36,17 +40,18 @@ def _sampler(settings: Settings, plan: Plan, frame: Frame):
     from numpyro.infer.hmc import hmc  # late: the inference part of NumPyro is slow to import
 
     @traced_once  # for all places where the sampler asks
-    def both(frame, known, rows, z):
+    def both(frame: Frame, known: Known, rows: Rows, z: jax.Array):
         found = frame.transform(density.posterior(plan, known, rows))(z)
         return jax.tree.map(jnp.negative, found)
 
-    def potential(frame, known, rows):
+    def potential(frame: Frame, known: Known, rows: Rows):
         return density.differentiable(functools.partial(both, frame, known, rows))
 
     return hmc(potential_fn_gen=potential, algo="NUTS")
 
 
-def _init(settings: Settings, init, target, z, value, gradient, key, arguments):
+def _init(settings: Settings, init: Callable, target: jax.Array, z: jax.Array, value: jax.Array,
+          gradient: jax.Array, key: jax.Array, arguments: tuple):
     from numpyro.infer.util import ParamInfo
 
     return init(
@@ -63,8 +68,8 @@ def _init(settings: Settings, init, target, z, value, gradient, key, arguments):
 SAID = ("log_density", "energy", "diverging", "steps", "accept")
 
 
-def advance(plan: Plan, settings: Settings, frame: Frame, target, state, known: Known, rows: Rows,
-            count):
+def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, state: "HMCState",
+            known: Known, rows: Rows, count: jax.Array):
     """`count` iterations of one chain, at most HELD: its state, and what was drawn, the rest
     blank.
 
@@ -77,7 +82,7 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target, state, known: 
     _init(settings, init, target, state.z, -state.potential_energy, -state.z_grad, state.rng_key,
           arguments)
 
-    def once(i, carry):
+    def once(i: jax.Array, carry: tuple):
         state, trail = carry
         state = step(state, arguments)
         drawn = {
@@ -103,8 +108,8 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target, state, known: 
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, known: Known,
-          rows: Rows):
+def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key: jax.Array,
+          known: Known, rows: Rows):
     """The sampler's state of every chain, each with a key of its own; a start without density goes
     to the best of the others.
 
@@ -117,19 +122,19 @@ def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, kno
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)
     return jax.lax.map(
-        lambda at: _init(settings, init, TARGET, *at, (frame, known, rows)),
+        lambda at: _init(settings, init, TARGET, at[0], at[1], at[2], at[3], (frame, known, rows)),
         (z[index], values[index], gradients[index], jax.random.split(key, len(z)))
     )
 
 
-def advance_all(plan: Plan, settings: Settings, frame: Frame, target, states, known: Known,
-                rows: Rows, count):
+def advance_all(plan: Plan, settings: Settings, frame: Frame, target: jax.Array,
+                states: "HMCState", known: Known, rows: Rows, count: jax.Array):
     """The same of all chains at once."""
     return rows.vmap_copies(
         lambda state: advance(plan, settings, frame, target, state, known, rows, count), states)
 
 
-def before_warmup(state):
+def before_warmup(state: "HMCState"):
     """A state on the host from which the warm-up is run anew, from its position, step size and
     masses."""
     adapted = state.adapt_state
@@ -154,5 +159,6 @@ def rows_work(plan: Plan, rows: Rows | Summary) -> int:
 
 
 QUICK, OFTEN, LASTING = (
-    [functools.partial(jit, static_argnums=(0, 1), loops=LOOPS, steps=True, **how)(f)
-     for f in (advance, advance_all)] for how in ({}, {"often": True}, {"long": True}))
+    [jit(f, static_argnums=(0, 1), loops=LOOPS, steps=True, often=often, long=long)
+     for f in (advance, advance_all)]
+    for often, long in ((False, False), (True, False), (False, True)))

@@ -206,7 +206,7 @@ def _of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | Summary,
     else of the look, and the ratios are judged far more coarsely than the others are off."""
     marginals = Marginals(plan, known, blocks(plan, True), closed)
 
-    def evaluate_draw(noise):
+    def evaluate_draw(noise: Noise):
         source = Source(noise)
         params = marginals.drawn(lambda _, posterior: draw(posterior, source, ()),
                                  lambda _, shape, dtype: source.normal(shape).astype(dtype))

@@ -61,8 +61,8 @@ def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> d
 
 
 @functools.partial(jit, static_argnums=0, steps=True)
-def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys) -> dict:
-    def draw_effects(pair):
+def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array) -> dict:
+    def draw_effects(pair: tuple):
         params, key = pair
         return effects.draw(effects.given(plan, params, known, rows), plan, key)
 
@@ -70,10 +70,10 @@ def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys) -
 
 
 @functools.partial(jit, static_argnums=0, steps=True)
-def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys):
+def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array):
     """The posterior of the discrete sites outside rows at each point, and a draw of them."""
 
-    def draw_states(pair):
+    def draw_states(pair: tuple):
         params, key = pair
         table = global_posterior(plan, params, known, row_coordinates.placed(plan, rows, params))
         where = jnp.unravel_index(jax.random.categorical(key, table.reshape(-1)), table.shape)

@@ -32,7 +32,7 @@ from probml.engines.start.prior import (
     prior_draws,
 )
 from probml.engines.start.start import starts
-from probml.errors import Refusal
+from probml.errors import Refusal, present
 from probml.evidence import centring, density
 from probml.numerics import curvature
 from probml.numerics.compile_effort import ONCE
@@ -139,7 +139,8 @@ def elsewhere(plan: Plan, known: Known, seed: int,
     return drawn
 
 
-def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows, steps: Any) -> Callable:
+def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
+                 steps: jax.Array) -> Callable:
     """A function of the free coordinates that returns a mode near them, the log density there,
     whether the gradient is zero, the values on the way, and the gradient; the same coordinates
     where no mode is near.
@@ -149,18 +150,18 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows, steps: An
     """
     newton = not still and not known.centring and newton_pays(plan, known)
 
-    def point(u):
+    def point(u: jax.Array):
         out, volume = density.from_free(plan, {**u, **still}, known)
         return out, volume
 
-    def both(u):
+    def both(u: jax.Array):
         return density.value_and_gradient(plan, point, u, known, rows)
 
-    def evaluate(v):
+    def evaluate(v: jax.Array):
         return density.value_gradient_hessian(
             plan, lambda v: density.unflat(plan, v, known), v, known, rows)
 
-    def find_mode(free):
+    def find_mode(free: jax.Array):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
             found = maximize(evaluate, start, Newton(steps, 1e-16, history=STEPS))
@@ -190,7 +191,7 @@ def find_mode_and_curvature(
     rows: Rows,
     spread: jax.Array,
     others: Mapping | None = None,
-    steps: Any = STEPS,
+    steps: jax.Array = STEPS,
 ) -> Begin:
     """From a point up to the mode, all but the parameters `held`, and the curvature there; back at
     the point if there is no mode near.
@@ -212,7 +213,7 @@ def find_mode_and_curvature(
         free, value, climbed, trail, slope = find_mode(free)
     elif free:
         every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
-                             {name: others[name] for name in free})
+                             {name: present(others)[name] for name in free})
         tops = jax.lax.map(find_mode, every)
         ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
         best = highest(tops[1], tops[2], NEAR)
@@ -239,7 +240,7 @@ _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
 
 
 def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
-             spread: Any, others: Mapping | None = None, steps: Any = STEPS) -> Begin:
+             spread: np.ndarray, others: Mapping | None = None, steps: int = STEPS) -> Begin:
     """As `find_mode_and_curvature`, compiled. Where the density is finite at no random start, as of
     rates exp(a + b · year), from the prior's own point, then from near 0."""
     begun = _measured(plan, held, params, known, rows, spread, others, steps)

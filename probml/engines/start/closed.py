@@ -1,7 +1,9 @@
 """The closed forms' maximum: a start that no unit of the data can mislead."""
 
 import functools
+from collections.abc import Mapping
 
+import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
@@ -13,7 +15,8 @@ from probml.updates.updates import maximise
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
-def closed_start(plan: Plan, prior: bool, params, known: Known, rows: Rows):
+def closed_start(plan: Plan, prior: bool, params: Mapping[str, jax.Array], known: Known,
+                 rows: Rows):
     """The closed-form blocks at their maximum given the rest: a start that no unit of the data can
     mislead."""
     better = maximise(plan, expect(plan, params, known, rows), params, known, rows, prior,

@@ -83,22 +83,22 @@ def draw(prior: dist.Distribution, source: Source, sample_shape: Shape) -> jax.A
     return way(prior, source, (*sample_shape, *prior.batch_shape))
 
 
-def _beta(prior, source, shape):
+def _beta(prior: dist.Distribution, source: Source, shape: tuple[int, ...]):
     one = source.gamma(prior.concentration1, shape)
     return one / (one + source.gamma(prior.concentration0, shape))
 
 
-def _dirichlet(prior, source, shape):
+def _dirichlet(prior: dist.Distribution, source: Source, shape: tuple[int, ...]):
     parts = source.gamma(prior.concentration, (*shape, *prior.event_shape))
     return parts / parts.sum(-1, keepdims=True)
 
 
-def _student(prior, source, shape):
+def _student(prior: dist.Distribution, source: Source, shape: tuple[int, ...]):
     spread = jnp.sqrt(prior.df / (2 * source.gamma(prior.df / 2, shape)))
     return prior.loc + prior.scale * spread * source.normal(shape)
 
 
-def _bartlett(prior, source, shape):
+def _bartlett(prior: dist.Distribution, source: Source, shape: tuple[int, ...]):
     """The Cholesky factor of a Wishart of unit scale (Bartlett 1933)."""
     d = prior.event_shape[-1]
     freedom = prior.concentration[..., None] - jnp.arange(d)
@@ -106,12 +106,12 @@ def _bartlett(prior, source, shape):
     return jnp.tril(source.normal((*shape, d, d)), -1) + diagonal[..., None] * jnp.eye(d)
 
 
-def _wishart(prior, source, shape):
+def _wishart(prior: dist.Distribution, source: Source, shape: tuple[int, ...]):
     root = prior.scale_tril @ _bartlett(prior, source, shape)
     return root @ jnp.swapaxes(root, -1, -2)
 
 
-def _inverse_wishart(prior, source, shape):
+def _inverse_wishart(prior: dist.Distribution, source: Source, shape: tuple[int, ...]):
     inner = _bartlett(prior, source, shape)
     unit = jnp.broadcast_to(jnp.eye(inner.shape[-1], dtype=inner.dtype), inner.shape)
     inverse = jax.scipy.linalg.solve_triangular(inner, unit, lower=True)
@@ -119,7 +119,7 @@ def _inverse_wishart(prior, source, shape):
     return root @ jnp.swapaxes(root, -1, -2)
 
 
-def _multivariate(prior, source, shape):
+def _multivariate(prior: dist.Distribution, source: Source, shape: tuple[int, ...]):
     z = source.normal((*shape, *prior.event_shape))
     return prior.loc + (prior.scale_tril @ z[..., None])[..., 0]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.layout import bucket
-from probml.errors import DataError
+from probml.errors import DataError, present
 from probml.plan.plan import Plan
 
 SAMPLE = 1024  # rows that join a start beside its seeds
@@ -188,7 +188,7 @@ def check_distinct(data: Data, plan: Plan) -> None:
         if not any(set(plan.free) & set(used) for c in children
                    for used in plan.structure.sites[c].uses.values()):
             continue  # where the rows lie is known: no component is found
-        states = site.states  # of every cell, whatever the plate
+        states = present(site.states)  # of every cell, whatever the plate
         cells = math.prod(n for axis, n in enumerate(site.cells) if axis != site.time)
         distinct = cells * len(np.unique(_features(data, plan, np.arange(data.table.rows)), axis=0))
         if distinct < states:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
 from probml.device.rows import Known
 from probml.engines.start.draws import Noise, Source, draw
@@ -20,6 +21,7 @@ from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
 from probml.structure.possible import check_covariances
+from probml.structure.site import Site
 
 WIDE = 30.0  # times the spread of the data: a scale further away is no start
 # of a prior that only has a density
@@ -187,7 +189,7 @@ def _lent(plan: Plan, name: str, env: Mapping) -> Mapping:
                       for p, site in lent.items() if not site.discrete}}
 
 
-def _wild(distribution):
+def _wild(distribution: dist.Distribution):
     """A mean that the tail carries away (LogNormal(0, 10)) says nothing of where the density
     lies."""
     try:
@@ -196,7 +198,7 @@ def _wild(distribution):
         return False
 
 
-def _median(distribution, middle, site):
+def _median(distribution: dist.Distribution, middle: jax.Array, site: Site):
     try:
         median = jnp.broadcast_to(distribution.icdf(jnp.full(distribution.batch_shape, 0.5)),
                                   site.shape)

@@ -9,6 +9,7 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.profile import representative_sample
 from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
+from probml.errors import present
 
 EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
 LARGE = 4e6  # entries in an evaluation from which another compilation, for fewer starts, pays
@@ -83,7 +84,7 @@ def sample(data: Data, weights: np.ndarray | None, size: int,
         picks, times = np.unique(mixed[_even(mass[mixed], int(size / mean), random)[0]],
                                  return_counts=True)
         return data.taken(picks), None if weights is None else times * min(total / size, 1.0)
-    steps = int(min(max(size // SEQUENCES, STRETCH), data.steps))
+    steps = int(min(max(size // SEQUENCES, STRETCH), present(data.steps)))
     picks, beyond = _even(mass * lengths, max(size // steps, 1), random)
     begins = np.minimum((beyond / mass[picks]).astype(int), np.maximum(lengths[picks] - steps, 0))
     return (data.stretches(picks, begins, steps),

@@ -12,7 +12,6 @@ from probml.engines.engine import Problem
 def use_representative_rows(problem: Problem) -> Problem:
     """The problem on the representative rows of a source (dataset/sources/profile.py), each with
     the total weight of the rows that it represents."""
-    assert problem.data is not None and problem.rows is not None
     data = problem.data._replace(survey=None)
     own = np.ones(data.table.rows) if problem.weights is None else problem.weights
     weights = own * (problem.rows.weight / own.sum())

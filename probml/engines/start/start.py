@@ -25,6 +25,7 @@ from probml.engines.start.prior import (
     prior_draw,
     prior_point,
 )
+from probml.errors import present
 from probml.evidence.expected import Expected
 from probml.evidence.passes import expect
 from probml.jaxpr.levels import Level
@@ -49,9 +50,9 @@ def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
     told apart by what they emit."""
     if not plan.chains:
         return data, weights
-    table, steps = data.table, data.steps
-    usable = np.ones((table.rows, steps),
-                     bool) if data.lengths is None else np.arange(steps) < data.lengths[:, None]
+    table, steps = data.table, present(data.steps)
+    usable = (np.ones((table.rows, steps), bool) if data.lengths is None
+              else np.arange(steps) < data.lengths[:, None])
     shown = data.observed_steps()
     if shown is not None:
         usable &= shown
@@ -89,7 +90,7 @@ def tells_apart(plan: Plan, start: Mapping) -> bool:
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
-def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping, key,
+def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping, key: jax.Array,
               noise: Noise | None) -> tuple[dict, Expected, dict]:
     """Prior means, and an E-step there on the labelled rows of every restart; and other points, one
     for every draw of the prior that `noise` is for: the prior means, near enough, and draws of the
@@ -117,18 +118,18 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
                allowed: Mapping) -> dict[str, jax.Array]:
     """The M-step from labelled rows by itself, for engines that make no other."""
 
-    def first_m_step(rows, allowed):
+    def first_m_step(rows: Rows, allowed: Mapping[str, jax.Array]):
         point = prior_point(plan, known)
         if plan.latents:
             point = _stirred(plan, point, known, multiplied(plan), jax.random.key(0))
-        expected = expect(plan, point, known._replace(allowed=allowed), rows)
+        expected = expect(plan, point, known._replace(allowed=dict(allowed)), rows)
         return maximise(plan, expected, point, known, rows, prior, steps=40)
 
     return jax.vmap(first_m_step)(rows, allowed)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
-def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
+def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key: jax.Array):
     """The prior means; parameters without a closed form a small random step away, since a prior
     mean is the saddle point of every product of parameters, and of every mixture. Those in which
     all is affine are in no product, and a step in some unit of a column may be far."""
@@ -136,7 +137,7 @@ def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key):
 
 
 def _starts_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: Known,
-                 key) -> dict[str, jax.Array]:
+                 key: jax.Array) -> dict[str, jax.Array]:
     """The same from the prior means."""
     sites = plan.structure.sites
     formless = [name for block in all_blocks(plan, prior) if block.form is None
@@ -158,7 +159,7 @@ def _starts_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: 
 
 
 def _stirred(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
-             key) -> dict[str, jax.Array]:
+             key: jax.Array) -> dict[str, jax.Array]:
     """A point, some parameters a small random step away in their unbounded coordinates."""
     maps, moved = transforms(plan, point, known, names), dict(point)
     for i, name in enumerate(names):
@@ -169,18 +170,9 @@ def _stirred(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
     return moved
 
 
-def starts(
-    data: Data,
-    plan: Plan,
-    known: Known,
-    weights,
-    restarts: int,
-    seed: int,
-    start: Mapping,
-    prior: bool,
-    whole: bool = False,
-    allowed: Mapping = MappingProxyType({}),
-) -> Start:
+def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, restarts: int,
+           seed: int, start: Mapping, prior: bool, whole: bool = False,
+           allowed: Mapping = MappingProxyType({})) -> Start:
     """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at
     weight 1 and others unlabelled with total weight k; else the prior means. `start` overrides by
     name.
@@ -249,13 +241,13 @@ def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | No
         touched = {p for name in near for uses in sites[name].uses.values() for p in uses
                    if p in plan.free}
         sized = [(p, axis) for p in touched for axis, size in enumerate(sites[p].shape)
-                 if size == sites[variable].states > 1]
+                 if size > 1 and size == sites[variable].states]
         below = [p for p, _ in sized
                  if any(p in uses for name in near[1:] for uses in sites[name].uses.values())]
         close: dict[str, np.ndarray] = {}
         for p, axis in ((p, axis) for p, axis in sized if p in below):
             values = np.moveaxis(np.asarray(params[p], float), axis,
-                                 0).reshape(sites[variable].states, -1)
+                                 0).reshape(present(sites[variable].states), -1)
             scale = np.maximum(np.abs(values).max(), 1e-30)
             # of several axes as long as there are states, any may be theirs
             close[p] = close.get(p, False) | (np.abs(values[:, None] - values[None])
@@ -294,7 +286,7 @@ def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str,
     return out
 
 
-def stack(value, restarts: int) -> np.ndarray:
+def stack(value: np.ndarray, restarts: int) -> np.ndarray:
     """The same value for every restart."""
     return np.broadcast_to(np.asarray(value), (restarts, *np.shape(value)))
 

@@ -38,7 +38,8 @@ class AtNodes(dist.Distribution):
                        "logs": constraints.real_vector}
     support = constraints.real
 
-    def __init__(self, loc, scale, logs, *, validate_args=None):
+    def __init__(self, loc: jax.Array, scale: jax.Array, logs: jax.Array, *,
+                 validate_args: bool | None = None):
         self.loc, self.scale, self.logs = map(jnp.asarray, (loc, scale, logs))
         super().__init__(self.loc.shape, (), validate_args=validate_args)
 
@@ -63,10 +64,10 @@ class AtNodes(dist.Distribution):
         inner = (steps[..., 1:] * apart[:-1] + steps[..., :-1] * apart[1:]) / (t[2:] - t[:-2])
         return high, jnp.concatenate([steps[..., :1], inner, steps[..., -1:]], -1)
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         t, nodes = (jnp.asarray(value) - self.loc) / self.scale, self._rule[0]
 
-        def tilt(t, high, slope):
+        def tilt(t: jax.Array, high: jax.Array, slope: jax.Array):
             at = jnp.clip(jnp.searchsorted(nodes, t) - 1, 0, len(nodes) - 2)
             wide, rise = nodes[at + 1] - nodes[at], high[at + 1] - high[at]
             s = jnp.clip((t - nodes[at]) / wide, 0.0, 1.0)  # constant beyond the outer nodes
@@ -76,7 +77,7 @@ class AtNodes(dist.Distribution):
         h = jnp.vectorize(tilt, signature="(),(m),(m)->()")(t, *self._tilt())
         return dist.Normal().log_prob(t) + h - jnp.log(self.scale)
 
-    def icdf(self, q):
+    def icdf(self, q: jax.Array):
         """By the distribution function on even steps between the outer nodes."""
         t = jnp.linspace(self._rule[0][0], self._rule[0][-1], STEPS)
         log = self.log_prob(self.loc + self.scale * t.reshape(-1, *(1,) * self.loc.ndim))
@@ -86,7 +87,7 @@ class AtNodes(dist.Distribution):
         found = jnp.vectorize(lambda q, below: jnp.interp(q, below, t), signature="(),(m)->()")
         return self.loc + self.scale * found(jnp.asarray(q), below)
 
-    def sample(self, key, sample_shape=()):
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
         return self.icdf(jax.random.uniform(key, self.shape(sample_shape), self.logs.dtype))
 
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from probml.errors import present
 from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.messages import (
     Information,
@@ -138,7 +139,7 @@ def drawn(found: Eliminated, key: jax.Array) -> Two:
 
 def from_quantiles(found: Eliminated, q: jax.Array) -> Two:
     """ε less its mean, where it is known at nodes, from a quantile of each member."""
-    own = AtNodes(*found.nodes).icdf(q)[..., None]
+    own = AtNodes(*present(found.nodes)).icdf(q)[..., None]
     return Two(own - found.centre.first, jnp.zeros_like(found.centre.rest))
 
 

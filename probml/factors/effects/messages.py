@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Chunk, Known
+from probml.errors import present
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents.gaussian import KINDS
@@ -67,7 +68,8 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             for name in plan.grouped}
 
     def residuals(point: Mapping):
-        def row_residuals(varying, seen):
+        def row_residuals(varying: Mapping[str, Mapping[str, jax.Array]],
+                          seen: Mapping[str, tuple]):
             out, log = [], jnp.zeros(())
             for name in plan.grouped:
                 arguments = plan.structure.cells(name, {**fixed, **point, **varying[name]})
@@ -204,7 +206,7 @@ def located(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
     if site.kind in KINDS:
         arguments = plan.structure.cells(name, env)
         return arguments["loc"].reshape(site.shape), root_of(site, arguments).reshape(whole)
-    loc, root = site.entry.location_scale(plan.structure.distribution(name, env))
+    loc, root = present(site.entry.location_scale)(plan.structure.distribution(name, env))
     root = root.lower() if site.entry.coupled else root
     return jnp.broadcast_to(loc, site.shape), jnp.broadcast_to(root, whole)
 

@@ -17,68 +17,68 @@ from numpyro.distributions import util
 from probml.families.densities.log_densities import log_ratio
 
 
-def log1mexp(log):
+def log1mexp(log: jax.Array):
     """log(1 − exp(log)), finite at 0 with its slopes."""
     return util.log1mexp(jnp.minimum(log, -jnp.finfo(log.dtype).tiny))
 
 
-def _normal(own, x):
+def _normal(own: dist.Distribution, x: jax.Array):
     z = (x - own.loc) / own.scale
     return log_ndtr(z), log_ndtr(-z)
 
 
-def _log_normal(own, x):
+def _log_normal(own: dist.Distribution, x: jax.Array):
     return _normal(own, jnp.log(x))
 
 
-def _half_normal(own, x):
+def _half_normal(own: dist.Distribution, x: jax.Array):
     above = jnp.log(2.0) + log_ndtr(-x / own.scale)
     return log1mexp(above), above
 
 
-def _exponential(own, x):
+def _exponential(own: dist.Distribution, x: jax.Array):
     return _falling(-own.rate * x)
 
 
-def _weibull(own, x):
+def _weibull(own: dist.Distribution, x: jax.Array):
     return _falling(-jnp.exp(own.concentration * log_ratio(x, own.scale)))
 
 
-def _gompertz(own, x):
+def _gompertz(own: dist.Distribution, x: jax.Array):
     return _falling(-own.concentration * jnp.expm1(own.rate * x))
 
 
-def _pareto(own, x):
+def _pareto(own: dist.Distribution, x: jax.Array):
     return _falling(-own.alpha * log_ratio(x, own.scale))
 
 
-def _falling(above):
+def _falling(above: jax.Array):
     return log1mexp(above), above
 
 
-def _logistic(own, x):
+def _logistic(own: dist.Distribution, x: jax.Array):
     z = (x - own.loc) / own.scale
     return log_sigmoid(z), log_sigmoid(-z)
 
 
-def _laplace(own, x):
+def _laplace(own: dist.Distribution, x: jax.Array):
     z = (x - own.loc) / own.scale
     tail = jnp.log(0.5) - jnp.abs(z)
     return jnp.where(z < 0, tail, jnp.log1p(-jnp.exp(tail))), jnp.where(
         z > 0, tail, jnp.log1p(-jnp.exp(tail)))
 
 
-def _gumbel(own, x):
+def _gumbel(own: dist.Distribution, x: jax.Array):
     below = -jnp.exp(-(x - own.loc) / own.scale)
     return below, log1mexp(below)
 
 
-def _cauchy(own, x):
+def _cauchy(own: dist.Distribution, x: jax.Array):
     z = (x - own.loc) / own.scale
     return jnp.log(jnp.arctan2(1.0, -z) / jnp.pi), jnp.log(jnp.arctan2(1.0, z) / jnp.pi)
 
 
-def _gamma(own, x):
+def _gamma(own: dist.Distribution, x: jax.Array):
     y, least = own.rate * x, jnp.finfo(x.dtype).tiny
     return tuple(jnp.log(jnp.maximum(chance(own.concentration, y), least))
                  for chance in (gammainc, gammaincc))
@@ -113,13 +113,13 @@ def log_chances(base: dist.Distribution, x: jax.Array) -> tuple[jax.Array, jax.A
             jnp.where(inside, above, jnp.where(x > low, -jnp.inf, 0.0)))
 
 
-def left(own, value):
+def left(own: dist.Distribution, value: jax.Array):
     """log p of a value, or of all below it."""
     x = jnp.asarray(value, jnp.result_type(float))
     return jnp.where(own.censored, log_chances(own.base_dist, x)[0], own.base_dist.log_prob(x))
 
 
-def right(own, value):
+def right(own: dist.Distribution, value: jax.Array):
     """log p of a value, or of all above it."""
     x = jnp.asarray(value, jnp.result_type(float))
     return jnp.where(own.censored, log_chances(own.base_dist, x)[1], own.base_dist.log_prob(x))
@@ -149,7 +149,7 @@ def _chances_at(base, end):
             jnp.where(jnp.isneginf(end), 0.0, jnp.where(jnp.isposinf(end), -jnp.inf, above)))
 
 
-def censored_log_prob(own, value):
+def censored_log_prob(own: dist.Distribution, value: jax.Array):
     """log p of a censored value: the density where both ends agree, else the probability of the
     interval between them or, with censoring on both sides, outside of it."""
     value = jnp.asarray(value, jnp.result_type(float))

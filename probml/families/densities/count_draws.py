@@ -23,7 +23,7 @@ def of_poisson(distribution: dist.Distribution) -> dist.Distribution:
 def of_gamma_poisson(distribution: dist.Distribution) -> dist.Distribution:
     """A negative binomial distribution, likewise."""
 
-    def draw(key, shape):
+    def draw(key: jax.Array, shape: tuple[int, ...]):
         first, second = jax.random.split(key)
         return _poisson(second, distribution._gamma.sample(first, shape))
 
@@ -39,7 +39,7 @@ def of_binomial(distribution: dist.Distribution) -> dist.Distribution:
 def of_beta_binomial(distribution: dist.Distribution) -> dist.Distribution:
     """A beta-binomial distribution, likewise."""
 
-    def draw(key, shape):
+    def draw(key: jax.Array, shape: tuple[int, ...]):
         first, second = jax.random.split(key)
         probs = distribution._beta.sample(first, shape)
         return _binomial(second, distribution.total_count, probs, probs.shape)

@@ -1,15 +1,19 @@
 """The beta form: objectives in a probability; conjugate prior Beta."""
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, xlog1py, xlogy
 
 from probml.families import domains
-from probml.families.form import Form, Prior, ratio
+from probml.families.form import Form, Natural, Prior, ratio
+from probml.families.links import Steps
 from probml.families.log_linear import log_beta
 
 
-def pair(log, log_rest):
+def pair(log: jax.Array, log_rest: jax.Array):
     """The two c with the mean logarithm E log c, and 1 − c with the mean E log(1 − c): (2, ...)
     each.
 
@@ -41,15 +45,15 @@ class Beta(Form):
     keys = ("A", "B")
     mirrored = True
 
-    def allows(self, steps):
+    def allows(self, steps: Steps):
         return True
 
-    def points(self, c, event):
+    def points(self, c: jax.Array, event: int):
         edge = 1e-12 if c.dtype == jnp.float64 else 1e-6
         c = jnp.clip(c, edge, 1 - edge)
         return jnp.stack([c, c / 2])
 
-    def read(self, points, gradients, event):
+    def read(self, points: jax.Array, gradients: jax.Array, event: int):
         c, half = points
         g, h = gradients
         determinant = 1 / (half * (1 - c)) - 1 / (c * (1 - half))
@@ -57,28 +61,29 @@ class Beta(Form):
         b = (h / c - g / half) / determinant
         return {"A": a, "B": b}
 
-    def value(self, natural, c, event):
+    def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""
         return jnp.sum(xlogy(natural["A"], c) + xlog1py(natural["B"], -c))
 
-    def mode(self, natural, fallback, event):
+    def mode(self, natural: Natural, fallback: jax.Array, event: int):
         a = jnp.maximum(natural["A"], 0.0)  # a rounding below zero, or a concentration below one
         return ratio(a, a + jnp.maximum(natural["B"], 0.0), fallback)
 
-    def copied_posterior(self, natural, prior, move):
+    def copied_posterior(self, natural: Natural, prior: Prior,
+                         move: Callable[[jax.Array], jax.Array]):
         """The posterior of c where it is copied to: c ~ Beta(a, b)."""
         return {"a": move(natural["A"] + 1.0), "b": move(natural["B"] + 1.0)}
 
-    def expectation(self, natural, prior):
+    def expectation(self, natural: Natural, prior: Prior):
         """E[log c] and E[log(1 − c)] of Beta(A + 1, B + 1)."""
         a, b = natural["A"] + 1.0, natural["B"] + 1.0
         return {"log": digamma(a) - digamma(a + b), "log_rest": digamma(b) - digamma(a + b)}
 
-    def nodes(self, natural, prior):
+    def nodes(self, natural: Natural, prior: Prior):
         mean = self.expectation(natural, prior)
         return pair(mean["log"], mean["log_rest"])[0]
 
-    def middle(self, natural, prior):
+    def middle(self, natural: Natural, prior: Prior):
         a, b = natural["A"] + 1.0, natural["B"] + 1.0
         return a / (a + b)
 
@@ -94,10 +99,10 @@ class BetaPrior(Prior):
     concentrations = ("concentration1", "concentration0")
     coordinate = "logit coordinate, (n + a)/Σ(n + a)"
 
-    def posterior(self, natural, event):
+    def posterior(self, natural: Natural, event: int):
         return dist.Beta(natural["A"] + 1.0, natural["B"] + 1.0)
 
-    def log_density(self, distribution, value, mode):
+    def log_density(self, distribution: dist.Distribution, value: jax.Array, mode: bool):
         """The log density; with `mode`, in the coordinate in which it is maximised."""
         a, b = distribution.concentration1, distribution.concentration0
         shift = jnp.where(jnp.minimum(a, b) < 1, 0.0, 1.0) if mode else 1.0

@@ -1,18 +1,19 @@
 """The Gaussian form: an objective quadratic in a location or in regression weights; conjugate
 priors Normal and MultivariateNormal."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.linalg import solve_triangular
 
 from probml.families import domains
-from probml.families.form import Form, Prior
+from probml.families.form import Form, Natural, Prior
 from probml.numerics.small import diagonal
 
 STEP = 2.0**16  # of a probe: a quadratic's slope must change by more than its rounding, in any unit
 
 
-def solve(precision, right):
+def solve(precision: jax.Array, right: jax.Array):
     """precision⁻¹ right for positive definite matrices (..., d, d), equilibrated first, so that
     units do not matter.
 
@@ -42,7 +43,7 @@ class Gaussian(Form):
     keys = ("loc", "precision")
     joint = scaled = True
 
-    def points(self, c, event):
+    def points(self, c: jax.Array, event: int):
         """c itself, and c moved along every axis that matters, by long steps."""
         step = STEP * jnp.maximum(1.0, jnp.abs(c))
         if event == 0:
@@ -51,7 +52,7 @@ class Gaussian(Form):
         basis = jnp.eye(d, dtype=c.dtype).reshape(d, *(1,) * (c.ndim - 1), d)
         return jnp.concatenate([c[None], c[None] + basis * step])
 
-    def read(self, points, gradients, event):
+    def read(self, points: jax.Array, gradients: jax.Array, event: int):
         c, gradient = points[0], gradients[0]
         if event == 0:
             precision = -(gradients[1] - gradient) / (points[1] - c)
@@ -63,17 +64,17 @@ class Gaussian(Form):
         precision = 0.5 * (precision + jnp.swapaxes(precision, -1, -2))
         return {"loc": c + solve(precision, gradient), "precision": precision}
 
-    def value(self, natural, c, event):
+    def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""
         away = c - natural["loc"]
         if event == 0:
             return -0.5 * jnp.sum(natural["precision"] * away**2)
         return -0.5 * jnp.sum(away * (natural["precision"] @ away[..., None])[..., 0])
 
-    def mode(self, natural, fallback, event):
+    def mode(self, natural: Natural, fallback: jax.Array, event: int):
         return natural["loc"]
 
-    def expectation(self, natural, prior):
+    def expectation(self, natural: Natural, prior: Prior):
         """E[c] and E[c²], or of vectors E[c cᵀ], of the normal with these natural parameters."""
         loc, precision = natural["loc"], natural["precision"]
         if prior.event == 0:
@@ -81,7 +82,7 @@ class Gaussian(Form):
         inverse = jnp.linalg.inv(precision)
         return {"value": loc, "square": loc[..., :, None] * loc[..., None, :] + inverse}
 
-    def middle(self, natural, prior):
+    def middle(self, natural: Natural, prior: Prior):
         return natural["loc"]
 
 
@@ -96,7 +97,7 @@ class GaussianPrior(Prior):
     def __init__(self, event: int):
         self.event = event
 
-    def posterior(self, natural, event):
+    def posterior(self, natural: Natural, event: int):
         if event == 0:
             return dist.Normal(natural["loc"], natural["precision"] ** -0.5)
         return dist.MultivariateNormal(natural["loc"], precision_matrix=natural["precision"])

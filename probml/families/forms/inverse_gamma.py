@@ -1,6 +1,8 @@
 """The inverse-gamma form: objectives in a variance; conjugate priors InverseGamma (variance), Gamma
 and Exponential (precision, rate)."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -8,11 +10,12 @@ from jax.scipy.special import digamma, gammaln, xlogy
 
 from probml.families import domains, links
 from probml.families.entry import Entry
-from probml.families.form import Form, Prior
+from probml.families.form import Form, Natural, Prior
+from probml.families.links import Steps
 from probml.families.log_linear import inexact, log_gamma, log_less_digamma
 
 
-def two_point_factors(gap):
+def two_point_factors(gap: jax.Array):
     """exp(gap ± t) with cosh t = exp(gap), (2, ...): two factors whose logarithms have the mean gap
     and whose inverses have the mean 1."""
     near = jnp.minimum(gap, 20.0)
@@ -34,21 +37,21 @@ class InverseGamma(Form):
     keys = ("A", "B")
     scaled = scale = True
 
-    def allows(self, steps):
+    def allows(self, steps: Steps):
         return all(step in ("power", "exp") for step, _ in steps)
 
-    def readable(self, value):
+    def readable(self, value: jax.Array):
         """A rate or a variance of 0 is no place to read from."""
         return value > 0
 
-    def points(self, c, event):
+    def points(self, c: jax.Array, event: int):
         """c, and c times a power of two; a rate of 0 is read at the largest c whose square is a
         number."""
         double = c.dtype == jnp.float64
         c = jnp.minimum(c, 1e140 if double else 1e15)
         return jnp.stack([c, c * 2.0 ** (20 if double else 8)])
 
-    def read(self, points, gradients, event):
+    def read(self, points: jax.Array, gradients: jax.Array, event: int):
         """A and B; what rounding may have made of an A of nothing is 0 (no counts at all), and B is
         no less than it can hide."""
         c, k = points[0], points[1] / points[0]
@@ -59,18 +62,18 @@ class InverseGamma(Form):
         return {"A": a,
                 "B": jnp.maximum(c * (here - there) * k / (k - 1), eps * jnp.maximum(a, 0.0) * c)}
 
-    def value(self, natural, c, event):
+    def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""
         return self.value_from(natural, c, (), event)
 
-    def value_from(self, natural, parameter, steps, event):
+    def value_from(self, natural: Natural, parameter: jax.Array, steps: Steps, event: int):
         """By log c and in units of c itself: the curvature of B/c has c³, which float32 does not
         hold from c = 10¹³ on nor below 10⁻¹³."""
         log = links.logarithm(parameter, steps)
         unit, still = jax.lax.stop_gradient((links.forward(parameter, steps), log))
         return -jnp.sum(natural["A"] * log + natural["B"] / unit * jnp.exp(still - log))
 
-    def mode(self, natural, fallback, event):
+    def mode(self, natural: Natural, fallback: jax.Array, event: int):
         """B/A; infinite where A vanishes (no counts: a rate of 0), the present value where nothing
         was seen."""
         a, b = natural["A"], natural["B"]
@@ -78,14 +81,15 @@ class InverseGamma(Form):
         return jnp.where(some, b / jnp.where(some, a, 1.0),
                          jnp.where((a == 0) & (b > 0), jnp.inf, fallback))
 
-    def onward(self, natural, c, event):
+    def onward(self, natural: Natural, c: jax.Array, event: int):
         """Where to read next: at the mode, or where A went lost beside B/c, as far above c as would
         just have shown it."""
         _, above = self.points(c, event)
         lost = (natural["A"] == 0) & (natural["B"] > 0)
         return jnp.where(lost, above / (32 * jnp.finfo(c.dtype).eps), self.mode(natural, c, event))
 
-    def copied_posterior(self, natural, prior, move):
+    def copied_posterior(self, natural: Natural, prior: Prior,
+                         move: Callable[[jax.Array], jax.Array]):
         """The posterior of c where it is copied to: c ~ InverseGamma(shape, scale).
 
         Args:
@@ -95,25 +99,25 @@ class InverseGamma(Form):
         shape = prior.shape(natural)
         return {"shape": move(shape) / move(jnp.ones_like(shape)), "scale": move(natural["B"])}
 
-    def expectation(self, natural, prior):
+    def expectation(self, natural: Natural, prior: Prior):
         """E[log c] and E[1/c] of InverseGamma(a, B)."""
         shape = prior.shape(natural)
         return {"log": jnp.log(natural["B"]) - digamma(shape), "inverse": shape / natural["B"]}
 
-    def nodes(self, natural, prior):
+    def nodes(self, natural: Natural, prior: Prior):
         """Two c, as far above exp E log c as below: cosh of that is E[1/c] exp E log c ≥ 1."""
         gap = log_less_digamma(prior.shape(natural))
         return self.middle(natural, prior) * two_point_factors(gap)
 
-    def middle(self, natural, prior):
+    def middle(self, natural: Natural, prior: Prior):
         """1 / E[1/c]."""
         return natural["B"] / prior.shape(natural)
 
-    def student(self, natural, prior, present):
+    def student(self, natural: Natural, prior: Prior, present: jax.Array):
         shape = prior.shape(natural)
         return 2 * shape, natural["B"] / (shape * present)
 
-    def integrated(self, natural, slope):
+    def integrated(self, natural: Natural, slope: jax.Array):
         return {"A": natural["A"] + slope, "B": natural["B"]}
 
 
@@ -125,11 +129,11 @@ class InverseGammaPrior(Prior):
 
     form = INVERSE_GAMMA
 
-    def shape(self, natural):
+    def shape(self, natural: Natural):
         """a of the InverseGamma(a, B) that c has."""
         return natural["A"] - 1.0
 
-    def posterior(self, natural, event):
+    def posterior(self, natural: Natural, event: int):
         return dist.InverseGamma(self.shape(natural), natural["B"])
 
 
@@ -144,14 +148,14 @@ class GammaPrior(Prior):
     def __init__(self, *concentrations: str):
         self.concentrations = concentrations
 
-    def shape(self, natural):
+    def shape(self, natural: Natural):
         """a of the InverseGamma(a, B) that c has."""
         return natural["A"] + 1.0
 
-    def posterior(self, natural, event):
+    def posterior(self, natural: Natural, event: int):
         return dist.Gamma(self.shape(natural), natural["B"])
 
-    def log_density(self, distribution, value, mode):
+    def log_density(self, distribution: dist.Distribution, value: jax.Array, mode: bool):
         """The log density; with `mode`, in the coordinate in which it is maximised."""
         a, rate = jnp.asarray(getattr(distribution, "concentration", 1.0)), distribution.rate
         shift = jnp.where(a < 1, 0.0, 1.0) if mode else 1.0
@@ -159,7 +163,7 @@ class GammaPrior(Prior):
         return jnp.where(value >= 0, log, -jnp.inf)
 
 
-def of_variances(distribution, value):
+def of_variances(distribution: dist.Distribution, value: jax.Array):
     """log p of an InverseGamma, to the last digits at large concentrations."""
     inside = jnp.where(value > 0, value, 1.0)
     a, rate = inexact(distribution.concentration, distribution.rate)

@@ -4,15 +4,18 @@ StickBreaking."""
 import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax.scipy.special import digamma, xlogy
 
 from probml.families import domains
 from probml.families.entry import Entry
-from probml.families.form import Form, Prior, ratio
+from probml.families.form import Form, Natural, Prior, ratio
 from probml.families.forms.beta import pair
 from probml.families.forms.dirichlet import DIRICHLET
+from probml.families.links import Steps
 from probml.families.log_linear import log_beta
 from probml.language.stick_breaking import StickBreaking, remainders, weights
 
@@ -55,36 +58,36 @@ class Sticks(Form):
     event = 1
     steady = True
 
-    def allows(self, steps):
+    def allows(self, steps: Steps):
         return not steps
 
-    def holds(self, other):
+    def holds(self, other: Form):
         return other in (self, DIRICHLET)
 
-    def own_axes(self, states, event):
+    def own_axes(self, states: int | None, event: tuple[int, ...]):
         return (states or event[-1],)
 
-    def points(self, c, event):
+    def points(self, c: jax.Array, event: int):
         points = _reading(c.shape[-1]).points.astype(c.dtype)
         return jnp.broadcast_to(points.reshape(2, *(1,) * (c.ndim - 1), -1), (2, *c.shape))
 
-    def read(self, points, gradients, event):
+    def read(self, points: jax.Array, gradients: jax.Array, event: int):
         reading, slopes = _reading(points.shape[-1]), points * gradients
         b = (slopes[0] - slopes[1]) @ reading.solve.T.astype(slopes.dtype)
         return {"A": slopes[0] - b @ reading.shares.T.astype(slopes.dtype), "B": b}
 
-    def value(self, natural, c, event):
+    def value(self, natural: Natural, c: jax.Array, event: int):
         """Q(c) up to a constant."""
         left = jnp.concatenate([remainders(c), jnp.ones_like(c[..., :1])], -1)
         return jnp.sum(xlogy(natural["A"], c)) + jnp.sum(xlogy(natural["B"], left))
 
-    def mode(self, natural, fallback, event):
+    def mode(self, natural: Natural, fallback: jax.Array, event: int):
         count = jnp.maximum(natural["A"], 0.0)
         own, rest = count[..., :-1], jnp.maximum(_behind(natural, 0.0), 0.0)
         v = ratio(own, own + rest, jnp.full_like(own, 0.5))
         return weights(v, 1.0 - v)
 
-    def expectation(self, natural, prior):
+    def expectation(self, natural: Natural, prior: Prior):
         """E[log c] and E[log T]."""
         a, b = betas(natural)
         both = digamma(a + b)
@@ -94,14 +97,14 @@ class Sticks(Form):
                + jnp.concatenate([nothing, rest], -1))
         return {"log": log, "log_left": rest}
 
-    def nodes(self, natural, prior):
+    def nodes(self, natural: Natural, prior: Prior):
         """Weights at the nodes of every v, the first of all beside each other and the second: log c
         and log T are sums over them."""
         a, b = betas(natural)
         both = digamma(a + b)
         return weights(*pair(digamma(a) - both, digamma(b) - both))
 
-    def middle(self, natural, prior):
+    def middle(self, natural: Natural, prior: Prior):
         a, b = betas(natural)
         return weights(a / (a + b), b / (a + b))
 
@@ -109,13 +112,13 @@ class Sticks(Form):
 STICKS = Sticks()
 
 
-def _behind(natural, more):
+def _behind(natural: Natural, more: jax.Array):
     """Σ_{j>i} (A_j + more) + Σ_{j≥i} B_j of every state but the last."""
     tails = jnp.flip(jnp.cumsum(jnp.flip(natural["B"], -1), -1), -1)
     return remainders(natural["A"] + more) + tails[..., :-1]
 
 
-def betas(natural):
+def betas(natural: Natural):
     """The two concentrations of every v."""
     return natural["A"][..., :-1] + 1.0, _behind(natural, 1.0)
 
@@ -127,10 +130,10 @@ class SticksPrior(Prior):
     form = STICKS
     event = 1
 
-    def posterior(self, natural, event):
+    def posterior(self, natural: Natural, event: int):
         return StickBreaking(*betas(natural))
 
-    def log_density(self, distribution, value, mode):
+    def log_density(self, distribution: dist.Distribution, value: jax.Array, mode: bool):
         a, b = distribution.concentration1, distribution.concentration0
         left = remainders(value)
         tails = b[..., :-1] - a[..., 1:] - b[..., 1:]

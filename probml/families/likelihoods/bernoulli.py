@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 
 from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.families.likelihoods.categorical import look_up
 from probml.numerics.logs import log_of
 
@@ -19,15 +19,15 @@ class Bernoulli(Likelihood):
     argument_event = {"probs": 0, "logits": 0}
     canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
 
-    def states(self, arguments):
+    def states(self, arguments: Arguments):
         return 2
 
-    def probabilities(self, arguments):
+    def probabilities(self, arguments: Arguments):
         """(..., c, 2) table of state probabilities."""
         p = arguments["probs"] if "probs" in arguments else jax.nn.sigmoid(arguments["logits"])
         return jnp.stack([1 - p, p], -1)
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         if "logits" in arguments:
             logits = arguments["logits"]
             # one choice throughout: at 0 the slopes of min and | | would not fit together
@@ -38,7 +38,7 @@ class Bernoulli(Likelihood):
         p = arguments["probs"]
         return {"log": jnp.stack([log_of(1 - p), log_of(p)], -1)}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         return look_up(natural["log"], x, seen)
 
 

@@ -1,13 +1,14 @@
 """Beta likelihood: shares between 0 and 1, T(x) = (log x, log(1 − x)); no closed form, but the
 statistics pool."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import domains, log_linear
 from probml.families.entry import Entry
 from probml.families.forms.beta import BetaPrior
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 
 
 class BetaLikelihood(Likelihood):
@@ -19,20 +20,20 @@ class BetaLikelihood(Likelihood):
     terms = ("concentration1", "concentration0")
     checked = domains.OPEN_UNIT_INTERVAL
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         given = log_linear.floats(arguments)
         a, b = given["concentration1"], given["concentration0"]
         return {"eta": jnp.concatenate([a, b], -1), "constant": -log_linear.log_beta(a, b)}
 
-    def log_density(self, natural, x, seen):
-        def statistics(x):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
+        def statistics(x: jax.Array):
             one, other = jnp.log(x), jnp.log1p(-x)
             return [one, other], -one - other
 
         return log_linear.log_density(natural, x, seen, (x > 0) & (x < 1), statistics,
                                       harmless=0.5)
 
-    def direct(self, arguments, x, seen):
+    def direct(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """Log densities of cells, each with arguments of its own."""
         given = log_linear.floats(arguments)
         inside = (x > 0) & (x < 1)

@@ -1,6 +1,8 @@
 """Binomial likelihood: successes among total_count trials, T(x) = (x, n − x); n is known, and may
 differ from row to row."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -10,16 +12,16 @@ from probml.families import log_linear
 from probml.families.densities import count_draws
 from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.families.log_linear import log_factorial
 from probml.numerics.logs import log_of
 
 
-def _choose(n, x):
+def _choose(n: jax.Array, x: jax.Array):
     return log_factorial(n) - log_factorial(x) - log_factorial(n - x)
 
 
-def _times(count, log):
+def _times(count: jax.Array, log: jax.Array):
     """count · log with 0 · (−∞) = 0, also in the gradient."""
     some = count > 0
     return jnp.where(some, count * jnp.where(some, log, 0.0), 0.0)
@@ -36,7 +38,7 @@ class Binomial(Likelihood):
     mean_of = ("probs",)
     held = ("total",)
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         given = log_linear.floats(arguments)
         n = given["total_count"]
         if "logits" in given:
@@ -44,7 +46,7 @@ class Binomial(Likelihood):
                     "miss": jax.nn.log_sigmoid(-given["logits"]), "total": n}
         return {"hit": log_of(given["probs"]), "miss": log_of(1 - given["probs"]), "total": n}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         hit, miss, n = natural["hit"], natural["miss"], lax.stop_gradient(natural["total"])
         # (b, 1, c) against (p, c): n may differ between states, so no product
         x = x.astype(hit.dtype)[:, None]
@@ -53,13 +55,13 @@ class Binomial(Likelihood):
         log = jnp.where(inside, _times(x, hit) + _times(n - x, miss) + _choose(n, x), -jnp.inf)
         return log_linear.masked(log, None if seen is None else seen[:, None]).sum(-1)
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """p ~ Beta(a, b): beta-binomial, C(n, x) B(a + x, b + n − x) / B(a, b)."""
         n = log_linear.floats(arguments)["total_count"]
         return log_linear.masked(_beta_binomial(arguments["a"], arguments["b"], n, x), seen)
 
 
-    def direct(self, arguments, x, seen):
+    def direct(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """Log densities of cells, each with arguments of its own."""
         given = log_linear.floats(arguments)
         if "logits" in given:
@@ -73,7 +75,7 @@ class Binomial(Likelihood):
         return log_linear.masked(log, seen)
 
 
-def _of_counts(n, x, log_of_both):
+def _of_counts(n: jax.Array, x: jax.Array, log_of_both: Callable):
     """log p of successes x among n, −∞ where there are none such, by that of (x, n − x)."""
     x = jnp.asarray(x, n.dtype)
     inside = (x >= 0) & (x <= n)
@@ -81,22 +83,23 @@ def _of_counts(n, x, log_of_both):
     return jnp.where(inside, log_of_both(jnp.stack(jnp.broadcast_arrays(x, n - x), -1)), -jnp.inf)
 
 
-def _beta_binomial(a, b, n, x):
+def _beta_binomial(a: jax.Array, b: jax.Array, n: jax.Array, x: jax.Array):
     both = jnp.stack(jnp.broadcast_arrays(a, b), -1)
     return _of_counts(n, x, lambda counts: log_linear.log_dirichlet_multinomial(counts, both))
 
 
-def of_trials(distribution, value):
+def of_trials(distribution: dist.Distribution, value: jax.Array):
     """log p of successes among total_count trials."""
     kind = Binomial()
     return kind.direct({name: jnp.asarray(part) for name, part in
                         kind.arguments(distribution).items()}, value, None)
 
 
-def of_clumped_trials(distribution, value):
+def of_clumped_trials(distribution: dist.Distribution, value: jax.Array):
     """log p under a BetaBinomial: of differences of log Γ at 10⁶ float32 leaves a nat."""
-    return _beta_binomial(*(jnp.asarray(part, jnp.result_type(float)) for part in (
-        distribution.concentration1, distribution.concentration0, distribution.total_count)), value)
+    a, b, n = (jnp.asarray(part, jnp.result_type(float)) for part in (
+        distribution.concentration1, distribution.concentration0, distribution.total_count))
+    return _beta_binomial(a, b, n, value)
 
 
 ENTRIES = (Entry((dist.BinomialProbs, dist.BinomialLogits), Binomial(), log_prob=of_trials,

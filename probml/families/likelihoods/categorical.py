@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 
 from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.numerics.logs import floored, log_of, unfloored
 
 # Up to this many states a one-hot product is faster than gather and its scatter-add gradient: of 50
@@ -15,7 +15,7 @@ from probml.numerics.logs import floored, log_of, unfloored
 ONE_HOT = 8
 
 
-def look_up(table, codes, seen):
+def look_up(table: jax.Array, codes: jax.Array, seen: jax.Array | None):
     """Σ over cells of table[p, c, codes[b, c]], for seen cells.
 
     Args:
@@ -50,20 +50,20 @@ class Categorical(Likelihood):
     # logits are shared up to a constant and normalised together: no form
     canonical = {"probs": (DIRICHLET, ())}
 
-    def states(self, arguments):
+    def states(self, arguments: Arguments):
         return next(iter(arguments.values())).shape[-1]
 
-    def probabilities(self, arguments):
+    def probabilities(self, arguments: Arguments):
         """(..., c, k) table of state probabilities."""
         return arguments["probs"] if "probs" in arguments else jax.nn.softmax(arguments["logits"],
                                                                               -1)
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         if "logits" in arguments:
             return {"log": jax.nn.log_softmax(arguments["logits"], -1)}
         return {"log": log_of(arguments["probs"])}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         return look_up(natural["log"], x, seen)
 
 

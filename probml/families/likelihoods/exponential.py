@@ -1,12 +1,13 @@
 """Exponential likelihood: waiting times, T(x) = x."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import domains, log_linear
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.families.location_scale import log_rate
 from probml.numerics.logs import log_of
 
@@ -20,14 +21,14 @@ class Exponential(Likelihood):
     argument_event = {"rate": 0}
     canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         rate = log_linear.floats(arguments)["rate"]
         return {"eta": -rate, "constant": log_of(rate)}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         return log_linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], jnp.zeros_like(x)))
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """rate ~ Gamma(a, b): Lomax, a b^a / (b + x)^(a+1)."""
         a, b = arguments["shape"], arguments["scale"]
         return log_linear.masked(jnp.log(a / b) - (a + 1) * jnp.log1p(x / b), seen)

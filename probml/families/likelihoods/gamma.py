@@ -1,5 +1,6 @@
 """Gamma likelihood: positive amounts, T(x) = (log x, x)."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln
@@ -7,7 +8,7 @@ from jax.scipy.special import gammaln
 from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.families.location_scale import log_rate
 from probml.numerics.logs import log_of
 
@@ -21,17 +22,17 @@ class Gamma(Likelihood):
     terms = ("concentration",)
     canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         given = log_linear.floats(arguments)
         a, rate = given["concentration"], given["rate"]
         return {"eta": jnp.concatenate([a, -rate], -1),
                 "constant": a * log_of(rate) - gammaln(a)}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         return log_linear.log_density(natural, x, seen, x > 0,
                                       lambda x: ([jnp.log(x), x], -jnp.log(x)))
 
-    def direct(self, arguments, x, seen):
+    def direct(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """Log densities of cells, each with arguments of its own."""
         given = log_linear.floats(arguments)
         inside = x > 0
@@ -40,7 +41,7 @@ class Gamma(Likelihood):
                                    log_of(given["rate"]) + jnp.log(x)) - jnp.log(x)
         return log_linear.masked(jnp.where(inside, log, -jnp.inf), seen)
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """rate ~ Gamma(s, b): compound gamma, Γ(s + a)/Γ(s) Γ(a) · b^s x^(a−1) / (b + x)^(s+a)."""
         a, s, b = (log_linear.floats(arguments)["concentration"], arguments["shape"],
                    arguments["scale"])
@@ -49,7 +50,7 @@ class Gamma(Likelihood):
         return log_linear.masked(log, seen)
 
 
-def of_amounts(distribution, value):
+def of_amounts(distribution: dist.Distribution, value: jax.Array):
     """log p of amounts, at 0 included."""
     arguments = {name: jnp.asarray(getattr(distribution, name)) for name in Gamma.argument_event}
     positive = jnp.where(value > 0, value, 1.0)

@@ -3,11 +3,12 @@
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
 
 from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.language.gaussian_chain import GaussianChain, bounded, semidefinite
 from probml.language.sequences import GaussianWalk
 
@@ -30,13 +31,13 @@ class LinearGaussian(Likelihood):
     rowwise = True
     scatter = ("covariance",)
 
-    def arguments(self, base):
+    def arguments(self, base: dist.Distribution):
         return {"initial_mean": base.initial_mean, "initial_covariance": base.initial_covariance,
                 "transition": base.moves("transition")[..., 0, :, :],
                 "covariance": base.moves("covariance")[..., 0, :, :],
                 "offset": base.moves("offset")[..., 0, :]}
 
-    def distribution(self, arguments):
+    def distribution(self, arguments: Arguments):
         return GaussianChain(**arguments, steps=1)
 
     def check(self, where: str, arguments: dict[str, jax.Array], steps: int | None) -> None:
@@ -53,7 +54,7 @@ class Walk(LinearGaussian):
     name = "GaussianWalk"
     event = 1
 
-    def distribution(self, arguments):
+    def distribution(self, arguments: Arguments):
         return GaussianWalk(**arguments, steps=1)
 
 

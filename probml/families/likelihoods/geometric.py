@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.numerics.logs import log_of
 
 
@@ -18,16 +18,16 @@ class Geometric(Likelihood):
     argument_event = {"probs": 0, "logits": 0}
     canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         (name, value), *_ = log_linear.floats(arguments).items()
         if name == "logits":
             return {"eta": jax.nn.log_sigmoid(-value), "constant": jax.nn.log_sigmoid(value)}
         return {"eta": log_of(1 - value), "constant": log_of(value)}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         return log_linear.log_density(natural, x, seen, x >= 0, lambda x: ([x], jnp.zeros_like(x)))
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """p ~ Beta(a, b): beta-geometric, B(a + 1, b + x) / B(a, b)."""
         a, b = arguments["a"], arguments["b"]
         return log_linear.masked(

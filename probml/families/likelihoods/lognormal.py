@@ -1,10 +1,12 @@
 """LogNormal likelihood: a Normal in log x."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
 from probml.families.entry import Entry
+from probml.families.likelihood import Arguments
 from probml.families.likelihoods.normal import Normal
 from probml.families.location_scale import univariate
 
@@ -16,17 +18,17 @@ class LogNormal(Normal):
     normal = scaling = False
     mean_of = None
 
-    def log_density(self, natural, x, seen):
-        def statistics(x):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
+        def statistics(x: jax.Array):
             log = jnp.log(x)
             return [log, log**2], -log
 
         return log_linear.log_density(natural, x, seen, x > 0, statistics)
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         return super().predictive(arguments, jnp.log(x), seen) - log_linear.masked(jnp.log(x), seen)
 
-    def predictive_sum(self, arguments, x, seen):
+    def predictive_sum(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         log = jnp.log(x)
         found = super().predictive_sum(arguments, log, seen)
         return None if found is None else found - log_linear.masked(log, seen).sum(-1,

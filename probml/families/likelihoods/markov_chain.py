@@ -3,10 +3,11 @@ first state and its pair counts."""
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 
 from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.families.log_linear import rising
 from probml.language.markov_chain import MarkovChain, distributions
 from probml.numerics.logs import log_of
@@ -26,24 +27,24 @@ class Chain(Likelihood):
     argument_event = {"initial": 1, "transition": 2}
     canonical = {"initial": (DIRICHLET, ()), "transition": (DIRICHLET, ())}
 
-    def arguments(self, base):
+    def arguments(self, base: dist.Distribution):
         transition = base.transition[..., 0, :, :] if base.inhomogeneous else base.transition
         return {"initial": base.initial, "transition": transition}
 
-    def states(self, arguments):
+    def states(self, arguments: Arguments):
         return arguments["initial"].shape[-1]
 
-    def distribution(self, arguments):
+    def distribution(self, arguments: Arguments):
         return MarkovChain(**arguments, steps=1)
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         return {name: log_of(table) for name, table in arguments.items()}
 
-    def check(self, where, arguments, steps):
+    def check(self, where: str, arguments: dict[str, jax.Array], steps: int | None):
         for name, table in arguments.items():
             distributions(f"{where}: {name}", table)
 
-    def probabilities(self, arguments):
+    def probabilities(self, arguments: Arguments):
         """Of the first state."""
         return arguments["initial"]
 

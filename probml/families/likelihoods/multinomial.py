@@ -1,6 +1,7 @@
 """Multinomial and DirichletMultinomial likelihoods: vectors of counts, such as the words of a
 text."""
 
+
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -8,16 +9,16 @@ import numpyro.distributions as dist
 from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.numerics.logs import floored, log_of, unfloored
 
 
-def _orders(x):
+def _orders(x: jax.Array):
     """log n! − Σ log x_i!: in how many orders a count can come about; n is the row's own total."""
     return log_linear.log_factorial(x.sum(-1)) - log_linear.log_factorial(x).sum(-1)
 
 
-def _mask_missing(x, seen, dtype):
+def _mask_missing(x: jax.Array, seen: jax.Array | None, dtype: object):
     """Counts with missing vectors set to 0, and which vectors are observed: (b, c)."""
     x = x.astype(dtype)
     return (x, None) if seen is None else (jnp.where(seen.all(-1, keepdims=True), x, 0.0),
@@ -40,11 +41,11 @@ class Multinomial(_Counts):
     argument_event = {"probs": 1, "logits": 1}
     canonical = {"probs": (DIRICHLET, ())}
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         (name, value), *_ = log_linear.floats(arguments).items()
         return {"log": jax.nn.log_softmax(value, -1) if name == "logits" else log_of(value)}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         table = natural["log"]
         x, whole = _mask_missing(x, seen, table.dtype)
         table = floored(table).reshape(len(table), -1)
@@ -54,7 +55,7 @@ class Multinomial(_Counts):
             -1, keepdims=True
         )
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """p ~ Dirichlet(a): Dirichlet-multinomial."""
         return DirichletMultinomial().predictive(arguments, x, seen)
 
@@ -71,13 +72,13 @@ class DirichletMultinomial(_Counts):
     argument_event = {"concentration": 1}
     rowwise = True
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         return log_linear.floats(arguments)
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         return self.predictive(natural, x[:, None], None if seen is None else seen[:, None]).sum(-1)
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """The density itself, for any leading axes: x (..., c, k), concentration broadcast against
         it."""
         a = arguments["concentration"]
@@ -88,7 +89,7 @@ class DirichletMultinomial(_Counts):
         return jnp.where(inside, log, -jnp.inf)  # an unseen vector counts as no draw at all: 0
 
 
-def of_draws(distribution, value):
+def of_draws(distribution: dist.Distribution, value: jax.Array):
     """log p of so many draws of each kind."""
     if isinstance(distribution, dist.MultinomialLogits):
         log_p = jax.nn.log_softmax(distribution.logits, -1)
@@ -97,7 +98,7 @@ def of_draws(distribution, value):
     return log_linear.log_multinomial(value, jnp.exp(log_p), log_p)
 
 
-def of_clumped_draws(distribution, value):
+def of_clumped_draws(distribution: dist.Distribution, value: jax.Array):
     """The same of kinds whose probabilities are drawn anew for each vector."""
     return log_linear.log_dirichlet_multinomial(value, distribution.concentration)
 

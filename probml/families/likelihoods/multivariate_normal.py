@@ -13,14 +13,15 @@ from probml.families import marginal_normal as integrals
 from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.families.likelihoods.student_t import ManyDegreesOfVectors
 from probml.families.location_scale import vector
+from probml.families.marginal_normal import Unseen
 from probml.language.gaussian_chain import semidefinite
 from probml.numerics.small import diagonal
 
 
-def statistics(x):
+def statistics(x: jax.Array):
     """The statistics of rows, one a column: pairs x_i x_j, j ≤ i, in the order of tril_indices,
     then x; (b, d) → (d(d+1)/2 + d, b).
 
@@ -37,7 +38,7 @@ def statistics(x):
     return lax.optimization_barrier(lax.dynamic_update_slice(out, x, (out.shape[0] - d, 0)))
 
 
-def _transposed_product(eta, statistics):
+def _transposed_product(eta: jax.Array, statistics: jax.Array):
     """(p, q) @ (q, b) → (b, p), transposed apart from the product, here and in the gradient: folded
     into it, it is three times slower."""
     return lax.optimization_barrier(eta @ statistics).T
@@ -46,12 +47,12 @@ def _transposed_product(eta, statistics):
 product = jax.custom_vjp(_transposed_product)
 
 
-def _forward(eta, statistics):
+def _forward(eta: jax.Array, statistics: jax.Array):
     return _transposed_product(eta, statistics), (eta,
                                                   statistics)  # the gradient has derivatives, too
 
 
-def _backward(kept, slope):
+def _backward(kept: tuple, slope: jax.Array):
     eta, statistics = kept
     slope = lax.optimization_barrier(slope.T)
     return (statistics @ slope.T).T, eta.T @ slope
@@ -78,7 +79,7 @@ class MultivariateNormal(Likelihood):
     scatter = ("covariance_matrix", "precision_matrix", "scale_tril")
     mean_of = ("loc",)
 
-    def smallest(self, arguments):
+    def smallest(self, arguments: Arguments):
         """The conditional scale of each coordinate given the ones before it, never below the
         smallest principal scale."""
         if "precision_matrix" in arguments:
@@ -88,7 +89,7 @@ class MultivariateNormal(Likelihood):
         )
         return jnp.abs(diagonal(lower))
 
-    def arguments(self, base):
+    def arguments(self, base: dist.Distribution):
         given = base.__dict__
         scatter = next(name for name in ("covariance_matrix", "precision_matrix", "scale_tril")
                        if name in given)
@@ -98,7 +99,7 @@ class MultivariateNormal(Likelihood):
         if "covariance_matrix" in arguments:
             semidefinite(f"{where}: covariance_matrix", np.asarray(arguments["covariance_matrix"]))
 
-    def density(self, arguments, value):
+    def density(self, arguments: Arguments, value: jax.Array):
         """By the precision itself, where that is given: no covariance is made of it, nor solved
         for."""
         if "precision_matrix" not in arguments:
@@ -108,7 +109,7 @@ class MultivariateNormal(Likelihood):
         return (definite.half_log_det(precision) - 0.5 * square
                 - 0.5 * away.shape[-1] * jnp.log(2 * jnp.pi))
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         loc = arguments["loc"] - centre
         d = loc.shape[-1]
         if "precision_matrix" in arguments:
@@ -128,7 +129,8 @@ class MultivariateNormal(Likelihood):
         return {"eta": jnp.concatenate([precision[..., rows, columns] * factor, linear], -1),
                 "constant": constant}
 
-    def log_density(self, natural, x, seen, unseen=None):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None,
+                    unseen: Unseen | None = None):
         """As every kernel; with `unseen` rows may be seen in part, else a row counts only where it
         is seen whole."""
         eta, constant = natural["eta"], natural["constant"]
@@ -144,7 +146,7 @@ class MultivariateNormal(Likelihood):
         value = product(eta.reshape(len(eta), -1), columns)
         return value + (constant.sum(-1) if seen is None else whole[..., 0] @ constant.T)
 
-    def recentre(self, statistics, shift):
+    def recentre(self, statistics: jax.Array, shift: jax.Array):
         """Statistics of x + shift from those of x: Σ(x + s)(x + s)ᵀ by pairs and Σ(x + s)."""
         d = shift.shape[-1]
         rows, columns = np.tril_indices(d)
@@ -155,7 +157,7 @@ class MultivariateNormal(Likelihood):
         return {"eta": jnp.concatenate([pairs, first + count * shift], -1),
                 "constant": statistics["constant"]}
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """Location, and perhaps scatter, integrated out: MultivariateNormal, or Student's t where
         there are degrees of freedom."""
         if seen is not None:
@@ -165,12 +167,13 @@ class MultivariateNormal(Likelihood):
         return (ManyDegreesOfVectors if "df" in arguments
                 else dist.MultivariateNormal)(**arguments).log_prob(x)
 
-    def fill(self, distribution, value, x, seen):
+    def fill(self, distribution: dist.Distribution, value: jax.Array, x: jax.Array,
+             seen: jax.Array | None):
         """x, its unseen coordinates given the seen ones: their conditional mean, or moved from a
         draw `value` of the whole vector."""
         return integrals.fill(value, distribution.covariance_matrix, x, seen)
 
-    def _integrated(self, eta, x, unseen):
+    def _integrated(self, eta: jax.Array, x: jax.Array, unseen: Unseen):
         """What integrating unseen coordinates out adds: (b, p)."""
         d = x.shape[-1]
         rows, columns = np.tril_indices(d)

@@ -1,6 +1,7 @@
 """Negative binomial counts, in all the ways to write them: no kernel, rows are evaluated one by
 one."""
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
@@ -9,7 +10,7 @@ from probml.families.entry import Entry
 from probml.families.log_linear import log_negative_binomial
 
 
-def of_counts(distribution, value):
+def of_counts(distribution: dist.Distribution, value: jax.Array):
     """log p by mean and concentration, as the user gave them: 1/p − 1 of a p near 1 has lost its
     digits."""
     dtype = jnp.result_type(float)

@@ -9,14 +9,14 @@ from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.families.location_scale import univariate
 from probml.numerics.logs import MAX_SERIES_ARGUMENT, log1p_of_little
 
 MANY = 2**14  # cells × states from which the sum of a row's logs is worth a longer program
 
 
-def _log_densities_of_cell(eta, constant, x):
+def _log_densities_of_cell(eta: jax.Array, constant: jax.Array, x: jax.Array):
     """Of one cell, (b, 1) → (b, p): a product of so few statistics is slower than what it
     multiplies, but not that of the gradient, whose sums over rows it takes at once."""
     return x * eta[:, 0] + (x**2) * eta[:, 1] + constant[:, 0]
@@ -25,12 +25,12 @@ def _log_densities_of_cell(eta, constant, x):
 _single = jax.custom_vjp(_log_densities_of_cell)
 
 
-def _forward(eta, constant, x):
+def _forward(eta: jax.Array, constant: jax.Array, x: jax.Array):
     return _log_densities_of_cell(eta, constant,
                                   x), (eta, x)  # not _single: the gradient has derivatives, too
 
 
-def _backward(kept, slope):
+def _backward(kept: tuple, slope: jax.Array):
     eta, x = kept
     sums = jnp.stack([x[:, 0], x[:, 0] ** 2, jnp.ones_like(x[:, 0])]) @ slope
     return sums[:2].T, sums[2:].T, (slope * (eta[:, 0] + 2 * x * eta[:, 1])).sum(-1, keepdims=True)
@@ -54,18 +54,18 @@ class Normal(Likelihood):
     scatter = ("scale",)
     mean_of: tuple[str, ...] | None = ("loc",)  # what the mean depends on, linearly
 
-    def smallest(self, arguments):
+    def smallest(self, arguments: Arguments):
         """The scale of each cell."""
         return arguments["scale"]
 
-    def natural(self, arguments, centre):
+    def natural(self, arguments: Arguments, centre: jax.Array | float):
         loc, scale = arguments["loc"] - centre, arguments["scale"]
         precision = 1.0 / scale**2
         eta = jnp.concatenate([loc * precision, -0.5 * precision], -1)
         return {"eta": eta,
                 "constant": -0.5 * loc**2 * precision - jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi)}
 
-    def log_density(self, natural, x, seen):
+    def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         eta, constant = natural["eta"], natural["constant"]
         if seen is None and x.shape[-1] == 1:
             return _single(eta, constant, x)
@@ -75,14 +75,14 @@ class Normal(Likelihood):
         x = x * seen
         return jnp.concatenate([x, x**2, seen], -1) @ jnp.concatenate([eta, constant], -1).T
 
-    def recentre(self, statistics, shift):
+    def recentre(self, statistics: jax.Array, shift: jax.Array):
         """Statistics of x + shift from those of x: Σ(x + s) and Σ(x + s)²."""
         first, second = jnp.split(statistics["eta"], 2, -1)
         count, s = statistics["constant"], shift
         return {"eta": jnp.concatenate([first + count * s, second + 2 * s * first + count * s**2],
                                        -1), "constant": count}
 
-    def predictive(self, arguments, x, seen):
+    def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """Location, and perhaps scale, integrated out: Normal, or Student's t where there are
         degrees of freedom."""
         loc, scale = arguments["loc"], arguments["scale"]
@@ -94,7 +94,7 @@ class Normal(Likelihood):
             normaliser - 0.5 * (df + 1) * jnp.log1p(((x - loc) / scale) ** 2 / df), seen
         )
 
-    def predictive_sum(self, arguments, x, seen):
+    def predictive_sum(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):
         """Of Student's t by the series of log(1 + u), u = ((x − loc)/scale)²/df, where all u of
         these rows are small, as they are from some thousand degrees of freedom on: no logarithm,
         and no division."""
@@ -115,7 +115,7 @@ class Normal(Likelihood):
         return lax.cond(jnp.max(most) <= MAX_SERIES_ARGUMENT, quick,
                         lambda: Normal.predictive(self, arguments, x[:, None], among).sum(-1))
 
-    def _normaliser(self, arguments):
+    def _normaliser(self, arguments: Arguments):
         """Of Student's t."""
         df, scale = arguments["df"], arguments["scale"]
         return log_linear.rising(df / 2, 0.5) - 0.5 * jnp.log(jnp.pi * df) - jnp.log(scale)

@@ -3,6 +3,7 @@ its updates are the normal's."""
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.linalg import solve_triangular
@@ -11,7 +12,7 @@ from probml.families import log_linear
 from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
-from probml.families.likelihood import Likelihood
+from probml.families.likelihood import Arguments, Likelihood
 from probml.families.location_scale import univariate
 
 
@@ -19,7 +20,7 @@ class ManyDegrees(dist.StudentT):
     """NumPyro's, whose density keeps its digits with many degrees of freedom: a difference of two
     log Γ loses 1.5 nats to rounding at 10^7 in float32, and a climb of df ends in that noise."""
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         half, y = 0.5 * self.df, (value - self.loc) / self.scale
         return log_normaliser(half, 1) - jnp.log(self.scale) - (half + 0.5) * log1p_square(
             y / jnp.sqrt(self.df))
@@ -28,7 +29,7 @@ class ManyDegrees(dist.StudentT):
 class ManyDegreesOfVectors(dist.MultivariateStudentT):
     """The same of vectors."""
 
-    def log_prob(self, value):
+    def log_prob(self, value: jax.Array):
         half, root = 0.5 * self.df, self.scale_tril
         away = (value - self.loc)[..., None]
         whole = jnp.broadcast_to(root, (*away.shape[:-2], *root.shape[-2:]))  # JAX below 0.10
@@ -39,14 +40,14 @@ class ManyDegreesOfVectors(dist.MultivariateStudentT):
             (y**2).sum(-1) / self.df)
 
 
-def log1p_square(z):
+def log1p_square(z: jax.Array):
     """log(1 + z²), where z² is no number of float32 as well."""
     far = jnp.abs(z) > 1e9
     return jnp.where(far, 2 * jnp.log(jnp.where(far, jnp.abs(z), 1.0)),
                      jnp.log1p(jnp.where(far, 0.0, z) ** 2))
 
 
-def log_normaliser(half, size):
+def log_normaliser(half: jax.Array, size: jax.Array):
     """log Γ((df + d)/2) − log Γ(df/2) − (d/2) log(df π) of half = df/2, to the last digits."""
     return log_linear.rising(half, 0.5 * size) - 0.5 * size * jnp.log(2.0 * math.pi * half)
 
@@ -68,14 +69,14 @@ class StudentT(Likelihood):
     mean_of = ("loc",)
     rowwise = True  # every cell has a weight of its own
 
-    def smallest(self, arguments):
+    def smallest(self, arguments: Arguments):
         """The scale of each cell."""
         return arguments["scale"]
 
-    def distribution(self, arguments):
+    def distribution(self, arguments: Arguments):
         return ManyDegrees(**arguments)
 
-    def minorant(self, anchor, arguments, x):
+    def minorant(self, anchor: Arguments, arguments: Arguments, x: jax.Array):
         """E[log p(x, w)] over w given x at the arguments `anchor`, as a function of loc and scale,
         up to a constant; cell by cell."""
         square = ((x - anchor["loc"]) / anchor["scale"]) ** 2

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from probml.dataset import arrays
-from probml.errors import DataError, ModelError, listed, quoted
+from probml.errors import DataError, ModelError, listed, present, quoted
 from probml.interface.functions import unseen
 from probml.interface.functions.given.column import different
 from probml.interface.functions.read_models import Met, bound, named, traced
@@ -106,7 +106,7 @@ def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
             failure = failure or error
             if baked == free:
                 last = error
-    raise last if isinstance(last, ModelError) else failure
+    raise last if isinstance(last, ModelError) else present(failure)
 
 
 def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, baked: list[str],

@@ -180,7 +180,7 @@ def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:
     return f"the plate '{plate}'" if plate else f"the last axis of '{along[0]}'"
 
 
-def translated(model: Bound, items: Mapping[str, Any]) -> dict[str, Any]:
+def translated(model: Bound, items: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Data of a function whose plate is the rows, in the names of its inputs and sites."""
     reading = model.generative
     inputs = {own: name for name, own in reading.inputs.items()}

@@ -89,7 +89,7 @@ def _at_states(alike: EquivalentResults, inputs: Sequence[Any], *states: jax.Arr
     return alike(inputs, states)
 
 
-def _mapped(logs: Any, count: int) -> Any:
+def _mapped(logs: object, count: int) -> Any:
     """Over the states of each operand, the first one's axis in front."""
     for i in reversed(range(count)):
         logs = jax.vmap(logs, in_axes=tuple(0 if j == i else None for j in range(count)))

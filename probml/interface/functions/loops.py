@@ -51,7 +51,7 @@ class Summed:
             raise AttributeError(attribute)
         self._refuse()
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise ModelError(
             f"site '{self.name}' is {self.how}, so the scan cannot return its value: observe every "
             f"site that depends on it inside the body of the scan"
@@ -81,7 +81,8 @@ class Loop(NamedTuple):
     def name(self) -> str:
         return next(iter(self.hidden))
 
-    def trace(self, carry: Any, x: Any, step: Any, values: Mapping) -> tuple[dict, Any, Any]:
+    def trace(self, carry: object, x: object, step: object,
+              values: Mapping) -> tuple[dict, Any, Any]:
         """The messages of one step, what it hands on, and what it returns; what is in `values` has
         them."""
         seen = {name: value[step] for name, value in self.given.items()}
@@ -90,7 +91,7 @@ class Loop(NamedTuple):
             after, said = self.body(carry, x)
         return trace, *jax.tree.map(jnp.asarray, (after, said))
 
-    def run(self, carry: Any, x: Any, step: Any, states: Mapping,
+    def run(self, carry: object, x: object, step: object, states: Mapping,
             values: Mapping) -> tuple[list[jax.Array], Any]:
         """The logs of all discrete and observed sites at these states, flat, and what the step
         hands on."""
@@ -158,7 +159,7 @@ def conditioned(msg: dict) -> dict[str, Any]:
                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
 
 
-def _of_body(read: Callable[[dict], Any], body: Callable, *args: Any) -> Any:
+def _of_body(read: Callable[[dict], Any], body: Callable, *args: object) -> Any:
     """What `read` makes of the sites of a loop's body, run by itself without computing anything."""
     found = list[Any]()
 
@@ -172,7 +173,7 @@ def _of_body(read: Callable[[dict], Any], body: Callable, *args: Any) -> Any:
     return found[0]
 
 
-def loop_of(body: Callable, init: Any, first: Any, given: Mapping) -> Loop:
+def loop_of(body: Callable, init: object, first: object, given: Mapping) -> Loop:
     """What a scan's body holds; nothing is compiled.
 
     Args:
@@ -201,7 +202,7 @@ def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     _, init, xs, length, reverse = msg["args"]
     still = {name: value for name, value in loop.blank().items() if name in loop.hidden}
 
-    def step(carry, x):
+    def step(carry: tuple, x: object):
         with (handlers.block(hide_fn=lambda site: site["name"] not in loop.drawn
                              and site["type"] != "plate"),
               handlers.trace() as trace, handlers.substitute(data=still)):
@@ -262,7 +263,7 @@ class _StepTables(NamedTuple):
                         axis_size=len(grid))(every)
 
 
-def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
+def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int,
               lean: Mapping[str, jax.Array], semiring: Semiring) -> jax.Array:
     """log p of all that is seen in the scan, discrete sites summed out, or the best of them taken.
 
@@ -292,7 +293,7 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
                           for leaf, moved in zip(flat, moves, strict=True)]
     kinds = [leaf.dtype for leaf in carry]
 
-    def onward(held, now):
+    def onward(held: jax.Array, now: tuple):
         log, total, carry, t = held
         x, values, weights = now
         moved, rest, after = jax.vmap(
@@ -312,7 +313,7 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     return semiring.logs(held[0], 0).sum() + held[1]
 
 
-def _depends(loop: Loop, init: Any, x: Any,
+def _depends(loop: Loop, init: object, x: object,
              drawn: Mapping) -> tuple[list[bool], int, tuple[str, ...]]:
     """Which leaves of what a step hands on move with its states, on the states of how many steps
     they depend, and on those of which sites.
@@ -324,7 +325,7 @@ def _depends(loop: Loop, init: Any, x: Any,
     flat, tree = jax.tree.flatten(init)
     states = {name: jnp.full(s.shape, s.low) for name, s in loop.hidden.items()}
 
-    def after(states, *leaves):
+    def after(states: jax.Array, *leaves: jax.Array):
         trace, carry, _ = loop.trace(jax.tree.unflatten(tree, leaves), x, 0, {**states, **drawn})
         drawns = [leaf for name in loop.drawn
                   for leaf in leaves_of_distribution(trace[name]["fn"])[0]]
@@ -371,7 +372,7 @@ class _Places(NamedTuple):
     chain: np.ndarray
     below: np.ndarray
     above: np.ndarray
-    count: int
+    count: int  # type: ignore[assignment] # not the tuple's method
 
     @property
     def cells(self) -> int:
@@ -391,7 +392,7 @@ class _Places(NamedTuple):
             np.where(where == NONE, self.count, where), self.count + 1)
 
 
-def _places(loop: Loop, init: Any, x: Any, drawn: Mapping, order: int,
+def _places(loop: Loop, init: object, x: object, drawn: Mapping, order: int,
             chain: Sequence[str]) -> _Places:
     """At which cells the elements of a step's logs look.
 
@@ -403,7 +404,7 @@ def _places(loop: Loop, init: Any, x: Any, drawn: Mapping, order: int,
     """
     names, states = list(loop.hidden), [jnp.full(s.shape, s.low) for s in loop.hidden.values()]
 
-    def last(every, x, drawn):
+    def last(every: Any, x: Any, drawn: Any):
         carry = init
         for now in every:
             logs, carry = loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)

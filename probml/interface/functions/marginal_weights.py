@@ -32,7 +32,7 @@ class Leaned(NamedTuple):
 
     shape: tuple[int, ...]
     low: int
-    count: int
+    count: int  # type: ignore[assignment] # not the tuple's method
 
 
 class Leaning:
@@ -148,7 +148,7 @@ def _log(model: Bound, inputs: Mapping, values: Mapping, leaning: Leaning) -> ja
 
 @functools.partial(jit, static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
-    def marginals_at(values):
+    def marginals_at(values: Any):
         return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean)))(dict(zeros))
 
     if not values:

@@ -161,7 +161,7 @@ def _survey_run(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
     return shown, {**items, **wide}, {**arguments, **wide}, given
 
 
-def _by_columns(model: Bound, name: str, table: Any) -> str:
+def _by_columns(model: Bound, name: str, table: object) -> str:
     """What to do about a table as an argument of a function that asks it for columns."""
     own = list(map(str, frames.names_of(table)))
     return (f"'{name}' is a table with the columns {listed(own)}, but a function takes arrays of "
@@ -203,11 +203,11 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
     return read_as_density(model, shown, arguments, given, why, named)
 
 
-def _mapping(data: Any) -> bool:
+def _mapping(data: object) -> bool:
     return isinstance(data, Mapping) or hasattr(data, "columns")
 
 
-def _items(data: Any) -> dict[str, Any]:
+def _items(data: Any) -> dict[str, np.ndarray]:
     if isinstance(data, Mapping):
         return dict(data)
     names = getattr(data, "column_names", None)
@@ -215,8 +215,8 @@ def _items(data: Any) -> dict[str, Any]:
             else {name: data[name] for name in data.columns})
 
 
-def _familiar(data: Any, items: dict[str, Any], known: Collection[str],
-              told: Collection[str]) -> dict[str, Any]:
+def _familiar(data: object, items: dict[str, Any], known: Collection[str],
+              told: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows: others are left alone, but one that may be
     meant for one of those that a table tells, and this one lacks: it is refused later on. Of a
     mapping all."""
@@ -244,7 +244,7 @@ def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], di
             {name: value for name, value in values.items() if name not in own})
 
 
-def _lacking(model: Bound, data: Any, arguments: Mapping, given: Mapping) -> Met:
+def _lacking(model: Bound, data: object, arguments: Mapping, given: Mapping) -> Met:
     """A function whose arguments are not all there: whoever reads the data says which."""
     name = next(name for name in model.inputs if name not in arguments)
     try:
@@ -331,9 +331,9 @@ def _check_support(model: Bound, site: Found) -> None:
         raise DataError(f"{model.name}: '{site.name}' takes integers, got "
                         f"{value.ravel()[:5].tolist()} …")
     support = site.support
-    if site.masked or getattr(support, "event_dim", 1) or support is constraints.circular:
+    if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
         return
-    ends = [getattr(support, end, np.nan) for end in ("lower_bound", "upper_bound")]
+    ends: list[Any] = [getattr(support, end, np.nan) for end in ("lower_bound", "upper_bound")]
     if any(isinstance(end, jax.core.Tracer) for end in ends):  # they are parameters
         return
     inside = np.asarray(support(value))

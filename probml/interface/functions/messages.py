@@ -29,7 +29,7 @@ def prepared(msg: dict) -> None:
         msg["args"] = (size, None)
         with evaluated():
             msg["value"] = jnp.arange(size)
-    fn = msg.get("fn")
+    fn: Any = msg.get("fn")
     if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:
         msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *fn.batch_shape))
         msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}

@@ -88,12 +88,12 @@ def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | N
     program, owners = recorded(
         lambda states, values: (trace_isolated(call, given, {**values, **states}, leaning), ()),
         _records, blank, free)
-    names = [name for name, _ in owners]
+    owned = [name for name, _ in owners]
     order = sorted(blank)
     looks = {name: tuple(order[i] for i in sorted(used) if i < len(order)) for name, used
-             in zip(names, levels.dependencies(program), strict=True)}
+             in zip(owned, levels.dependencies(program), strict=True)}
     return _Seen(hidden, {name: np.shape(value) for name, value in free.items()}, looks, computed,
-                 tuple(names), program)
+                 tuple(owned), program)
 
 
 def _records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:

@@ -90,7 +90,7 @@ def of_tables(model: Bound, sizes: Mapping[str, int], arguments: Mapping[str, An
         return replayed(model, {}, arguments, seed, inside=tuple(sizes))
 
 
-def _coded(fit: Fitted, name: str, value: Any) -> Any:
+def _coded(fit: Fitted, name: str, value: object) -> Any:
     """New values of an input, its labels as the codes that the fit has for them.
 
     Raises:

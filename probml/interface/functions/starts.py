@@ -55,11 +55,11 @@ def started(msg: dict) -> None:
     msg["args"] = (step, jax.tree.map(_placeholder, last), (number, xs), length, reverse)
 
 
-def _is_none(leaf: Any) -> bool:
+def _is_none(leaf: object) -> bool:
     return leaf is None
 
 
-def _leaves(tree: Any) -> list:
+def _leaves(tree: object) -> list:
     return jax.tree.leaves(tree, is_leaf=_is_none)
 
 
@@ -67,18 +67,18 @@ def _placeholder(like: jax.ShapeDtypeStruct) -> jax.Array:
     return jnp.full(like.shape, SOME if jnp.issubdtype(like.dtype, jnp.floating) else 0, like.dtype)
 
 
-def _where_there(form: Any, carry: Any) -> Any:
+def _where_there(form: object, carry: object) -> Any:
     """What is handed on, as far as a form has it."""
     return jax.tree.map(lambda had, now: had if had is None else now, form, carry, is_leaf=_is_none)
 
 
-def _over(which: Any, some: Any, every: Any) -> Any:
+def _over(which: object, some: object, every: object) -> Any:
     """A tree with `some`, as far as it is there, in the place of `every` where `which` holds."""
     return jax.tree.map(lambda had, now: now if had is None else jnp.where(which, had, now),
                         some, every, is_leaf=_is_none)
 
 
-def _forms(body: Callable, init: Any, first: Any) -> list[Any]:
+def _forms(body: Callable, init: object, first: object) -> list[Any]:
     """What each step takes, shapes, up to the first that takes what it hands on; that a number
     becomes another kind of number is no other form.
 
@@ -96,7 +96,7 @@ def _forms(body: Callable, init: Any, first: Any) -> list[Any]:
                      f"type in every step")
 
 
-def _form(tree: Any) -> tuple:
+def _form(tree: object) -> tuple:
     leaves, own = jax.tree.flatten(tree)
     return own, [leaf.shape for leaf in leaves]
 
@@ -104,12 +104,12 @@ def _form(tree: Any) -> tuple:
 class _Run:
     """A body at some start, of which nobody outside hears."""
 
-    def __init__(self, body: Callable, carry: Any, x: Any):
+    def __init__(self, body: Callable, carry: object, x: object):
         self.body, self.carry, self.x = body, carry, x
 
     def _of(self, values: Mapping[str, Any]) -> tuple[Any, dict]:
         """What it hands on and returns, and its sites: those without a value at zeros."""
-        def value(site: dict) -> Any:
+        def value(site: dict) -> jax.Array | None:
             if site["type"] != "sample" or site["is_observed"]:
                 return None
             return values.get(site["name"], zeros_of(site["fn"]))
@@ -153,7 +153,7 @@ class _Chosen(Messenger):
             self.values[msg["name"]] = msg["value"]
 
 
-def _either(name: str, which: Any, one: dist.Distribution,
+def _either(name: str, which: object, one: dist.Distribution,
             other: dist.Distribution) -> dist.Distribution:
     """One distribution or another of the same kind.
 

@@ -21,7 +21,7 @@ class States(NamedTuple):
     name: str
     shape: tuple[int, ...]
     low: int
-    count: int
+    count: int  # type: ignore[assignment] # not the tuple's method
 
     @property
     def cells(self) -> int:
@@ -50,7 +50,7 @@ def single(fn: dist.Distribution) -> tuple[dist.Distribution, int]:
             return fn, copies
 
 
-def zeros_of(fn: dist.Distribution, whole: Any = 0) -> jax.Array:
+def zeros_of(fn: dist.Distribution, whole: object = 0) -> jax.Array:
     """Zeros of the shape and kind of a distribution's values, in the place of whole ones `whole`.
     """
     support = of_values(fn)
@@ -101,8 +101,8 @@ def logs_of(trace: Mapping[str, Mapping], leave: Iterable[str] = ()) -> dict[str
         (fn, copies), value, scale = single(site["fn"]), site["value"], site["scale"]
         if isinstance(fn, dist.Unit):
             log = fn.log_factor
-        elif is_hidden(site) and finite.integer_range(fn) is not None:
-            first, last = finite.integer_range(fn)
+        elif is_hidden(site) and (ends := finite.integer_range(fn)) is not None:
+            first, last = ends
             inside = jnp.clip(value, first, last)
             log = jnp.where(value == inside, fn.log_prob(inside), -jnp.inf)
         else:

@@ -230,13 +230,13 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any])
                   beyond(program))
 
 
-def holed(value: Any) -> bool:
+def holed(value: object) -> bool:
     """Whether an array has unseen cells."""
     return (isinstance(value, np.ndarray) and value.dtype.kind == "f"
             and bool(np.isnan(value).any()))
 
 
-def _text(model: str, name: str, value: Any) -> str:
+def _text(model: str, name: str, value: object) -> str:
     """What may be wrong with an argument that is a mapping."""
     text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
             ] if isinstance(value, Mapping) else []

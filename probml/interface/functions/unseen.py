@@ -52,7 +52,7 @@ class Seen(Messenger):
         if msg["type"] == "control_flow" and len(msg["args"]) == 5:
             body, *rest = msg["args"]
 
-            def masked_body(carry: Any, x: Any) -> Any:
+            def masked_body(carry: object, x: object) -> Any:
                 with Seen(self.masks):
                     return body(carry, x)
 

@@ -19,7 +19,6 @@ from probml.interface.functions.steps import answers
 from probml.interface.showing.summary import P, Table
 from probml.posteriors import diagnostics
 from probml.posteriors.units import in_units
-from probml.queries.fitted import Fitted
 
 Z = 1.959963984540054  # of a 95% interval
 STEP = 1e-3  # of a difference, in standard errors
@@ -77,7 +76,7 @@ class Estimates:
         settings: of its model, by name.
     """
 
-    def __init__(self, fit: Fitted, errors: bool = True, categories: Mapping | None = None):
+    def __init__(self, fit: Any, errors: bool = True, categories: Mapping | None = None):
         """
         Args:
             errors: compute standard errors (of a point: a Hessian of all rows).

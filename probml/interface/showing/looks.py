@@ -2,7 +2,6 @@
 their parameters."""
 
 from html import escape
-from typing import Any
 
 import jax
 import numpy as np
@@ -28,7 +27,7 @@ LINES = 40  # parameters that a fit shows
 FEW = 12  # and in a terminal, each on a line
 
 
-def pictured(model: Bound, data: Any = None) -> Scene:
+def pictured(model: Bound, data: object = None) -> Scene:
     """The graph of a model, the role of each site told by its data, where there are any.
 
     Raises:
@@ -85,7 +84,7 @@ def _role(site: Site, held: dataset.Data | None, plan: Plan | None) -> str:
     return "integrated" if plan is not None and site.name in plan.hidden else "unseen"
 
 
-def graph_html(model: Bound, data: Any = None, scene: Scene | None = None) -> str:
+def graph_html(model: Bound, data: object = None, scene: Scene | None = None) -> str:
     """The graph as SVG; a sentence where it is too large, or cannot be had without data."""
     try:
         found = pictured(model, data) if scene is None else scene
@@ -135,7 +134,7 @@ def _traced(fit: Fitted) -> bool:
     return any(isinstance(value, jax.core.Tracer) for value in fit.point.values())
 
 
-def _numbers(value: Any) -> str:
+def _numbers(value: object) -> str:
     """The first numbers of an array on one line, its shape after them where they are not all."""
     if isinstance(value, jax.core.Tracer):
         return f"{value.shape}"

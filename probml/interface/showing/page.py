@@ -125,7 +125,7 @@ def _model(subject: Subject) -> list[str]:
     return [*out, table(settings, "settings"), folded("The function", [code])]
 
 
-def _truncate(value: Any) -> str:
+def _truncate(value: object) -> str:
     text = " ".join(str(value).split())
     return text if len(text) < 120 else f"{text[:117]} …"
 
@@ -143,7 +143,8 @@ def _computed(subject: Subject) -> list[str]:
     out = [table([{"what": what, "value": _truncate(value)} for what, value in said], "inference"),
            f"<p>For information:</p><ul>{_items(notes)}</ul>" if notes else ""]
     try:
-        why = None if subject.given is None else fit.model.explain(subject.given)
+        model: Any = fit.model
+        why = None if subject.given is None else model.explain(subject.given)
     except (ModelError, DataError, Refusal):
         why = None
     if why is None:

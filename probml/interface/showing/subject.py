@@ -77,7 +77,7 @@ class Subject:
             return []
 
 
-def of_fit(fit: Fitted, data: Any = None, name: str | None = None) -> Subject:
+def of_fit(fit: Fitted, data: object = None, name: str | None = None) -> Subject:
     """The subject of a fit of a function."""
     held = fit.data if data is None else fit._read(data)
     own = fit.model.generative.__module__.startswith(OURS)
@@ -103,7 +103,7 @@ def counted(count: int, unit: str) -> str:
     return f"{count:,} {unit}{'' if count == 1 else 's'}"
 
 
-def name_of(name: str | None, *tables: Any) -> str:
+def name_of(name: str | None, *tables: object) -> str:
     """The name of a table: the one that is given, or `attrs["name"]` of a DataFrame.
 
     Raises:
@@ -137,7 +137,7 @@ def columns_of(rows: Mapping[str, Any]) -> list[Column]:
     return out
 
 
-def described_as(argument: str, values: Any) -> list[Column]:
+def described_as(argument: str, values: object) -> list[Column]:
     """The columns of what was given for an argument.
 
     Raises:

@@ -7,14 +7,14 @@ import numpy as np
 
 from probml.dataset import arrays, frames, grid
 from probml.dataset.sources.parts import source_of
-from probml.errors import DataError
+from probml.errors import DataError, present
 from probml.interface.tables.relational_function import RelationalFunction
 from probml.language.language import Bound
 
 Columns = Mapping[str, Mapping[str, Any]]  # table → column → values
 
 
-def tables_of(data: Any) -> dict[str, dict[str, Any]] | None:
+def tables_of(data: object) -> dict[str, dict[str, Any]] | None:
     """A mapping of tables as table → column → values; None for anything else."""
     if not isinstance(data, Mapping) or not data or source_of(data) is not None:
         return None
@@ -57,7 +57,7 @@ def flattened(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, 
         for column, value in tables[name].items():
             if column != key:
                 own = inputs.get(column, column)
-                out[own] = found.spread(f"'{column}' of table '{name}'", value, rows,
+                out[own] = found.spread(f"'{column}' of table '{name}'", value, present(rows),
                                         max(width, found.width), own not in model.inputs)
     return out, places
 

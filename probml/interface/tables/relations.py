@@ -4,7 +4,7 @@ of others index them; and what is refused."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from probml.errors import DataError, ModelError
+from probml.errors import DataError, ModelError, present
 from probml.interface.functions.given.values import value_of
 from probml.interface.functions.read_models import Met, bound, named
 from probml.interface.functions.survey import Survey, survey
@@ -87,8 +87,7 @@ def _survey_tables(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[
             failure = failure or error
             continue
         return (context, shown, arguments) if context.declared else None
-    assert failure is not None
-    raise failure
+    raise present(failure)
 
 
 def _arguments(model: Bound, tables: Columns) -> dict[str, Any]:

@@ -6,10 +6,10 @@ else is computed.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.gathers.moves import looks
@@ -57,13 +57,13 @@ class _Constants(Domain[_Array]):
     def __init__(self) -> None:
         self.found: list[Beyond] = []
 
-    def constant(self, value: Any) -> _Array:
+    def constant(self, value: object) -> _Array:
         kind = getattr(getattr(value, "dtype", None), "kind", "")
         if isinstance(value, bool | int) or kind in WHOLE and kind:
             return np.asarray(value)
         return None
 
-    def equation(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Array]) -> list[_Array]:
         self.found.extend(own for own in _indexed(eqn, operands) if own.codes.size
                           and (own.codes.min() < 0 or own.codes.max() > own.last))
         known = [value for value in operands if value is not None]
@@ -71,11 +71,11 @@ class _Constants(Domain[_Array]):
             getattr(var.aval.dtype, "kind", "V") in WHOLE for var in eqn.outvars) else None
         return [None] * len(eqn.outvars) if result is None else [*result]
 
-    def opaque_results(self, eqn: Any, operands: list[_Array]) -> list[_Array]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[_Array]) -> list[_Array]:
         return [None] * len(eqn.outvars)
 
 
-def _indexed(eqn: Any, values: list[np.ndarray | None]) -> Iterator[Beyond]:
+def _indexed(eqn: JaxprEqn, values: list[np.ndarray | None]) -> Iterator[Beyond]:
     """The constant indices of an equation, axis by axis. Not those of slices of several entries and
     of writes by a slice, which JAX moves inside the array."""
     name = name_of(eqn)

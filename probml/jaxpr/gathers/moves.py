@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import JaxprEqn
 from jax.lax import GatherScatterMode
 
 from probml.jaxpr.gathers.symbols import (
@@ -64,7 +65,7 @@ class Look(NamedTuple):
         return index if self.column is None else index[..., self.column]
 
 
-def looks(eqn: Any) -> list[Look]:
+def looks(eqn: JaxprEqn) -> list[Look]:
     """The indices of an equation; empty if it is no gather, slice or scatter."""
     name, params = name_of(eqn), eqn.params
     dims = params.get("dimension_numbers")
@@ -97,7 +98,7 @@ def blank(operand: Value) -> Value:
                                        for labels in operand.axes))
 
 
-def default(fill: Any, dtype: Any) -> bool:
+def default(fill: float, dtype: object) -> bool:
     """Whether a fill value is the default of jnp.take."""
     if jnp.issubdtype(dtype, jnp.floating):
         return bool(np.isnan(fill))
@@ -107,7 +108,7 @@ def default(fill: Any, dtype: Any) -> bool:
     return int(fill) == (info.max if info.min == 0 else info.min)
 
 
-def unknown(eqn: Any, values: Iterable[Value]) -> list[Value]:
+def unknown(eqn: JaxprEqn, values: Iterable[Value]) -> list[Value]:
     """Results that depend on all operands in an unknown way."""
     loose = frozenset().union(*(value.every for value in values))
     return [Value(None, (frozenset(),) * len(getattr(var.aval, "shape", ())), loose)
@@ -117,7 +118,8 @@ def unknown(eqn: Any, values: Iterable[Value]) -> list[Value]:
 # Gathers of indices
 
 
-def gathered(eqn: Any, operand: Any, indices: Sequence[Any], nodes: list) -> np.ndarray | None:
+def gathered(eqn: JaxprEqn, operand: np.ndarray | None, indices: Sequence[Any],
+             nodes: list) -> np.ndarray | None:
     """The numbers that a gather or slice reads from an array of numbers.
 
     Args:
@@ -164,7 +166,7 @@ def gathered(eqn: Any, operand: Any, indices: Sequence[Any], nodes: list) -> np.
     return np.concatenate(out, 1)
 
 
-def _positions(eqn: Any, starts: np.ndarray) -> np.ndarray:
+def _positions(eqn: JaxprEqn, starts: np.ndarray) -> np.ndarray:
     """The position in the flattened operand of each element of the result, with indices clamped as
     JAX does: the primitive, evaluated on the positions of the elements."""
     dims = eqn.invars[0].aval.shape
@@ -179,7 +181,7 @@ def _positions(eqn: Any, starts: np.ndarray) -> np.ndarray:
 # Moves: numbers and labels go with the elements
 
 
-def move_elements(eqn: Any, values: list[Value]) -> list[Value]:
+def move_elements(eqn: JaxprEqn, values: list[Value]) -> list[Value]:
     """Numbers move with their elements. The labels of an axis move with it if it survives;
     otherwise the result depends on the parameter in another way."""
     rule, shapes = AXES[name_of(eqn)], [tuple(var.aval.shape) for var in eqn.invars]
@@ -201,7 +203,7 @@ def move_elements(eqn: Any, values: list[Value]) -> list[Value]:
     return out
 
 
-def _moved_numbers(eqn: Any, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+def _moved_numbers(eqn: JaxprEqn, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
     """The numbers of each result, with the alternatives of each operand. Unknown numbers stay
     unknown, such as the state in the index of `mean[town, z]`."""
     if all(part is None for part in parts) or any(
@@ -233,7 +235,7 @@ def _without(gone: Iterable[int], shape: Sequence[int]) -> Places:
             for axis in range(len(shape))]
 
 
-def _reshaped(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _reshaped(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     """An axis survives a reshape if its length and the product of the lengths before it do."""
 
     def keys(shape: Sequence[int]) -> list[tuple]:
@@ -244,12 +246,12 @@ def _reshaped(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
     return [after.index(key) if key in after else None for key in keys(shape)]
 
 
-def _repeated(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _repeated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     return [place if size == eqn.params["shape"][place] else None
             for place, size in zip(eqn.params["broadcast_dimensions"], shape, strict=True)]
 
 
-def _cut(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _cut(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     """A slice; a single entry cut from several no longer varies along the axis."""
     steps = eqn.params["strides"] or (1,) * len(shape)
     return [(axis, -begin) if step == 1 and (left > 1 or size == 1) else None
@@ -261,16 +263,16 @@ def _along(axis: int, shape: Sequence[int], begin: int) -> Places:
     return [(own, begin if own == axis else 0) for own in range(len(shape))]
 
 
-def _split(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _split(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     return _along(eqn.params["axis"], shape, -sum(eqn.params["sizes"][:j]))
 
 
-def _concatenated(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _concatenated(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     axis = eqn.params["dimension"]
     return _along(axis, shape, sum(var.aval.shape[axis] for var in eqn.invars[:i]))
 
 
-def _product(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
+def _product(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
     summed, batch = (own[i] for own in eqn.params["dimension_numbers"])
     free = [axis for axis in range(len(shape)) if axis not in (*summed, *batch)]
     first = len(batch) if i == 0 else len(eqn.outvars[0].aval.shape) - len(free)
@@ -295,7 +297,7 @@ AXES: dict[str, Callable[[Any, int, int, Sequence[int]], Places]] = {
                   lambda eqn, i, j, shape: _without(eqn.params["axes"], shape))
 
 
-def counted(eqn: Any) -> Value:
+def counted(eqn: JaxprEqn) -> Value:
     """The result of `iota`."""
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     if math.prod(shape) > LARGEST:

@@ -5,9 +5,9 @@ of axes (symbols.py) move with the elements.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.analysis import Domain
 from probml.jaxpr.gathers.moves import (
@@ -52,10 +52,10 @@ class Reader(Domain[Value]):
         self.nodes: list[Node] = []
         self.formulas: list[tuple[tuple[float, ...], int, frozenset[Label]]] = []
 
-    def constant(self, value: Any) -> Value:
+    def constant(self, value: object) -> Value:
         return constant(value)
 
-    def equation(self, eqn: Any, operands: list[Value]) -> list[Value]:
+    def equation(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:
         name = name_of(eqn)
         for look in looks(eqn) if name in LOOKS else ():
             index, operand = operands[look.operand].numbers, operands[0]
@@ -73,7 +73,7 @@ class Reader(Domain[Value]):
         return move_elements(eqn, operands) if name in AXES else unknown(eqn, operands)
 
     def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int,
-              free: Any = False) -> None:
+              free: bool = False) -> None:
         """Record that an index array reads along an axis of an array."""
         if numbers is None or length == 0:
             return
@@ -89,7 +89,7 @@ class Reader(Domain[Value]):
             if own[NODE] and not free and not 0 <= own[LOW] <= own[HIGH] <= last:
                 self.formulas.append((own, last, operand.axes[axis]))
 
-    def _read(self, eqn: Any, operands: list[Value]) -> Value:
+    def _read(self, eqn: JaxprEqn, operands: list[Value]) -> Value:
         """The result of a gather or slice: the labels of an axis that is read in full are kept."""
         operand, dims, sizes = operands[0], eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
         by, numbers = {look.axis: look for look in looks(eqn)}, eqn.params.get("dimension_numbers")
@@ -114,12 +114,12 @@ class Reader(Domain[Value]):
         return Value(None if value.numbers is None or turn is None else value.numbers[:, :, turn],
                      value.axes[1:], value.loose | {label[:2] for label in value.axes[0]})
 
-    def leaving(self, values: Sequence[Value], aval: Any) -> Value:
+    def leaving(self, values: Sequence[Value], aval: object) -> Value:
         parts = [v.numbers for v in values if v.numbers is not None and v.numbers.shape[1] == 1]
         numbers = np.stack(parts, 2) if len(parts) == len(values) else None
         axes = tuple(frozenset().union(*each)
                      for each in zip(*(v.axes for v in values), strict=True))
         return Value(numbers, (frozenset(), *axes), frozenset().union(*(v.loose for v in values)))
 
-    def opaque_results(self, eqn: Any, operands: list[Value]) -> list[Value]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:
         return unknown(eqn, operands)

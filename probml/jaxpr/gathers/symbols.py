@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.primitives import computed
 
@@ -58,8 +59,8 @@ class Node(NamedTuple):
     more: Any  # the power of integer_pow, the entries of a table
 
 
-def numbers_of(source: Any, scale: Any, offset: Any, low: Any = -np.inf,
-               high: Any = np.inf) -> np.ndarray:
+def numbers_of(source: object, scale: float, offset: object, low: float = -np.inf,
+               high: float = np.inf) -> np.ndarray:
     """Symbolic numbers with a single alternative, (6, 1, *shape)."""
     return np.stack(np.broadcast_arrays(
         *(np.asarray(v, float) for v in (source, scale, offset, low, high, 0.0))
@@ -81,7 +82,7 @@ def constant(value: Any) -> Value:
     return Value(numbers_of(KNOWN, 0.0, array), axes)
 
 
-def _numeric(value: Any) -> bool:
+def _numeric(value: object) -> bool:
     dtype = getattr(value, "dtype", np.asarray(value).dtype if np.isscalar(value) else None)
     return dtype is not None and any(jnp.issubdtype(dtype, kind)
                                      for kind in (jnp.floating, jnp.integer, jnp.bool_))
@@ -99,7 +100,7 @@ OPERATIONS |= {"not": np.logical_not, "clamp": lambda low, x, high: np.clip(x, l
 OPERATIONS |= {"select_n": lambda which, no, yes: np.where(np.asarray(which) != 0, yes, no)}
 
 
-def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> Value:
+def elementwise(name: str, eqn: JaxprEqn, values: list[Value], nodes: list[Node]) -> Value:
     shape = eqn.outvars[0].aval.shape
     same = [v for v in values if len(v.axes) == len(shape)]
     axes = tuple(frozenset().union(*(v.axes[i] for v in same)) for i in range(len(shape)))
@@ -124,7 +125,7 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
     return Value(numbers, axes, loose, negative)
 
 
-def _folded(eqn: Any, parts: list[np.ndarray]) -> np.ndarray:
+def _folded(eqn: JaxprEqn, parts: list[np.ndarray]) -> np.ndarray:
     """The result if all operands are known; else an unknown function of their cells."""
     found = computed(eqn, [part[OFFSET].astype(atom.aval.dtype) for part, atom in zip(
         parts, eqn.invars, strict=True)]) if all(map(_is_known, parts)) else None
@@ -132,7 +133,7 @@ def _folded(eqn: Any, parts: list[np.ndarray]) -> np.ndarray:
 
 
 def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool,
-          more: Any) -> None:
+          more: object) -> None:
     """Record the formulas of numbers that are no affine function of a cell."""
     flat = numbers.reshape(6, -1)
     at = np.flatnonzero(np.isnan(flat[SCALE]) & (flat[NODE] == 0))

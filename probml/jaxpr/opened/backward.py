@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.compat import OFF
 from probml.jaxpr.opened.shortened import traced
@@ -36,7 +37,7 @@ def with_vjp(function: Callable) -> Callable:
         return functools.partial(jax.vjp, function)
 
     @functools.wraps(function)
-    def both(*args: Any) -> tuple[Any, Callable]:
+    def both(*args: object) -> tuple[Any, Callable]:
         program, tree = traced(function, *args)
         leaves, taken = jax.tree.flatten(args)
         leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jnp.result_type(leaf))
@@ -44,7 +45,7 @@ def with_vjp(function: Callable) -> Callable:
         moving = _moving(program)
         values, pulls = _forward(program, leaves, moving)
 
-        def back(cotangents: Any) -> tuple:
+        def back(cotangents: jax.Array) -> tuple:
             found = _back(program, values, pulls, moving, tree.flatten_up_to(cotangents))
             return tuple(jax.tree.unflatten(taken, [
                 jnp.zeros(np.shape(leaf), jnp.result_type(leaf)) if each is None else each
@@ -59,7 +60,7 @@ def value_and_gradient(function: Callable) -> Callable:
     """As jax.value_and_grad, with respect to the first argument."""
 
     @functools.wraps(function)
-    def both(first: Any, *others: Any) -> tuple[Any, Any]:
+    def both(first: object, *others: object) -> tuple[Any, Any]:
         value, back = with_vjp(lambda first: function(first, *others))(first)
         return value, back(lax.full((), 1, jnp.result_type(value)))[0]
 
@@ -70,7 +71,7 @@ def gradient(function: Callable) -> Callable:
     """As jax.grad, with respect to the first argument."""
 
     @functools.wraps(function)
-    def slope(*args: Any) -> Any:
+    def slope(*args: object) -> Any:
         return value_and_gradient(function)(*args)[1]
 
     return slope
@@ -90,16 +91,16 @@ def _moving(program: Program) -> set[int]:
     return seen
 
 
-def _real(aval: Any) -> bool:
+def _real(aval: object) -> bool:
     return jnp.issubdtype(getattr(aval, "dtype", np.dtype(bool)), jnp.inexact)
 
 
-def _complex(eqn: Any) -> bool:
+def _complex(eqn: JaxprEqn) -> bool:
     return any(jnp.issubdtype(getattr(var.aval, "dtype", bool), jnp.complexfloating)
                for var in (*eqn.invars, *eqn.outvars))
 
 
-def _forward(program: Program, args: Sequence[Any],
+def _forward(program: Program, args: Sequence[jax.Array],
              moving: set[int]) -> tuple[list[Any], list[Callable | None]]:
     """Values by place; and of each line how its cotangents are pulled back, None where that is
     nothing."""
@@ -133,7 +134,7 @@ def _equation_vjp(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Seq
     at = [i for i, place in enumerate(operands) if place in moving]
     inexact = [_real(var.aval) for var in eqn.outvars]
 
-    def call_equation(*some: Any) -> tuple[list[Any], list[Any]]:
+    def call_equation(*some: object) -> tuple[list[Any], list[Any]]:
         every = list(ins)
         for i, value in zip(at, some, strict=True):
             every[i] = value
@@ -145,7 +146,7 @@ def _equation_vjp(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Seq
     first, second = iter(real), iter(rest)
     found = [next(first if each else second) for each in inexact]
 
-    def pull(shares: Sequence[Any]) -> list[Callable | None]:
+    def pull(shares: Sequence[jax.Array]) -> list[Callable | None]:
         told = [jnp.zeros(var.aval.shape, var.aval.dtype) if share is None else share
                 for share, var, each in zip(shares, eqn.outvars, inexact, strict=True) if each]
         out: list[Callable | None] = [None] * len(operands)
@@ -156,16 +157,16 @@ def _equation_vjp(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Seq
     return found, pull
 
 
-def _itself(share: Any) -> Any:
+def _itself(share: jax.Array) -> jax.Array:
     return share
 
 
 def _back(program: Program, values: Sequence[Any], pulls: Sequence[Callable | None],
-          moving: set[int], cotangents: Sequence[Any]) -> list[Any]:
+          moving: set[int], cotangents: Sequence[jax.Array]) -> list[Any]:
     """The cotangents of arguments, None where there are none."""
     held: dict[int, Any] = {}
 
-    def add(place: int, share: Any) -> None:
+    def add(place: int, share: jax.Array) -> None:
         held[place] = lax.add(held[place], share) if place in held else share
 
     for place, share in zip(program.results, cotangents, strict=True):
@@ -196,18 +197,18 @@ class _Known:
                  fits: Callable[[Any], bool] = lambda eqn: True):
         self._pull, self._several, self.fits = pull, several, fits
 
-    def pull(self, shares: Sequence[Any], ins: Sequence[Any], out: Sequence[Any],
+    def pull(self, shares: Sequence[jax.Array], ins: Sequence[Any], out: Sequence[jax.Array],
              params: dict[str, Any]) -> Sequence[Callable[[], Any] | None]:
         if self._several:
             return self._pull(shares, ins, out, params)
         return self._pull(shares[0], ins, out[0], params)
 
 
-def _like(number: float, x: Any) -> Any:
+def _like(number: float, x: jax.Array) -> np.ndarray:
     return np.asarray(number, x.dtype)
 
 
-def _fit(share: Any, x: Any) -> Any:
+def _fit(share: jax.Array, x: jax.Array) -> jax.Array:
     """A cotangent of a number that stood for many, by its own shape."""
     shape = np.shape(x)
     if share.shape == shape:
@@ -229,61 +230,61 @@ def _pair(first: Callable, second: Callable) -> _Known:
                                              lambda: _fit(second(g, *ins), ins[1])])
 
 
-def _power(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _power(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     (x,), n = ins, params["y"]
     return [lambda: lax.mul(g, lax.mul(_like(n, x), x if n == 2 else lax.integer_pow(x, n - 1)))]
 
 
-def _chosen(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable | None]:
+def _chosen(g: jax.Array, ins: Sequence[Any], y: jax.Array, params: dict) -> list[Callable | None]:
     which, no, yes = ins
     blank = lax.full(g.shape, 0, g.dtype)
     return [None, lambda: _fit(lax.select_n(which, g, blank), no),
             lambda: _fit(lax.select_n(which, blank, g), yes)]
 
 
-def _summed(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _summed(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     shape, axes = ins[0].shape, params["axes"]
     kept = tuple(i for i in range(len(shape)) if i not in axes)
     return [lambda: lax.broadcast_in_dim(g, shape, kept)]
 
 
-def _repeated(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _repeated(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     own, places = np.shape(ins[0]), params["broadcast_dimensions"]
     units = tuple(axis for axis, (size, place) in enumerate(zip(own, places, strict=True))
                   if size != g.shape[place])
     kept = {place for axis, place in enumerate(places) if axis not in units}
     axes = tuple(i for i in range(g.ndim) if i not in kept)
 
-    def made() -> Any:
+    def made() -> jax.Array:
         found = lax.reduce_sum(g, axes) if axes else g
         return lax.expand_dims(found, units) if units else found
 
     return [made]
 
 
-def _shaped(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _shaped(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     return [lambda: lax.reshape(g, np.shape(ins[0]))]
 
 
-def _turned(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _turned(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     return [lambda: lax.transpose(g, tuple(int(i) for i in np.argsort(params["permutation"])))]
 
 
-def _parted(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _parted(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     axis = params["dimension"]
     ends = np.cumsum([x.shape[axis] for x in ins]).tolist()
     return [functools.partial(lax.slice_in_dim, g, end - x.shape[axis], end, axis=axis)
             for x, end in zip(ins, ends, strict=True)]
 
 
-def _joined(shares: Sequence[Any], ins: Sequence[Any], out: Sequence[Any],
+def _joined(shares: Sequence[Any], ins: Sequence[jax.Array], out: Sequence[jax.Array],
             params: dict) -> list[Callable]:
     parts = [lax.full(y.shape, 0, y.dtype) if g is None else g
              for g, y in zip(shares, out, strict=True)]
     return [lambda: lax.concatenate(parts, params["axis"])]
 
 
-def _windowed(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _windowed(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     shape, low = ins[0].shape, params["start_indices"]
     steps = params["strides"] or (1,) * len(shape)
     around = [(a, size - (a + (n - 1) * step + 1) if n else size - a, step - 1) for a, size, n, step
@@ -291,15 +292,15 @@ def _windowed(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable
     return [lambda: lax.pad(g, _like(0, g), around)]
 
 
-def _products(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _products(g: jax.Array, ins: Sequence[Any], y: jax.Array, params: dict) -> list[Callable]:
     (left, right), (batch, other) = params["dimension_numbers"]
     a, b = ins
     return [lambda: _factor(g, a, b, (left, right), (batch, other), params, False),
             lambda: _factor(g, b, a, (right, left), (other, batch), params, True)]
 
 
-def _factor(g: Any, x: Any, y: Any, contracted: Any, batched: Any, params: dict,
-            second: bool) -> Any:
+def _factor(g: jax.Array, x: jax.Array, y: Any, contracted: Any, batched: Any, params: dict,
+            second: bool) -> jax.Array:
     """Of x in x·y, or where it is the second in y·x: the product of the cotangent with y, its axes
     in the order of x's."""
     (own, its), (batch, other) = contracted, batched
@@ -318,10 +319,10 @@ def _factor(g: Any, x: Any, y: Any, contracted: Any, batched: Any, params: dict,
     return lax.transpose(found, tuple(int(i) for i in np.argsort(order)))
 
 
-def _extreme(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]:
+def _extreme(g: jax.Array, ins: Sequence[Any], y: jax.Array, params: dict) -> list[Callable]:
     """Of the one that is it; of equal ones half each."""
 
-    def share(one: Any, other: Any) -> Any:
+    def share(one: jax.Array, other: object) -> jax.Array:
         nothing, whole, half = (lax.full(g.shape, n, g.dtype) for n in (0, 1, 0.5))
         alike = lax.select_n(lax.eq(other, y), whole, half)
         return _fit(lax.mul(g, lax.select_n(lax.eq(one, y), nothing, alike)), one)
@@ -329,7 +330,7 @@ def _extreme(g: Any, ins: Sequence[Any], y: Any, params: dict) -> list[Callable]
     return [lambda: share(*ins), lambda: share(*ins[::-1])]
 
 
-def _one_type(eqn: Any) -> bool:
+def _one_type(eqn: JaxprEqn) -> bool:
     return len({var.aval.dtype for var in (*eqn.invars, *eqn.outvars)}) == 1
 
 

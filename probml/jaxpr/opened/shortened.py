@@ -17,7 +17,7 @@ from probml.jaxpr.compat import OFF
 from probml.jaxpr.program import CALLS, RULES, Program, flatten
 
 
-def traced(function: Callable, *args: Any, calls: frozenset[str] = CALLS) -> tuple[Program, Any]:
+def traced(function: Callable, *args: object, calls: frozenset[str] = CALLS) -> tuple[Program, Any]:
     """The flat program of a function of trees of arrays, and the tree of its results."""
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     return flatten(closed, calls), jax.tree.structure(shapes)
@@ -34,7 +34,7 @@ def shortened(function: Callable, last: bool = False) -> Callable:
         return function
 
     @functools.wraps(function)
-    def run_program(*args: Any) -> Any:
+    def run_program(*args: object) -> Any:
         program, results = traced(function, *args, calls=CALLS | RULES if last else CALLS)
         return jax.tree.unflatten(results, program.run(jax.tree.leaves(args)))
 

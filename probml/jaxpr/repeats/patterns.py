@@ -142,7 +142,7 @@ class Digests:
         by where they are defined, because JAX creates new objects at every call."""
         return tuple((key, self._of(value, name in RULES)) for key, value in sorted(params.items()))
 
-    def _of(self, value: Any, loose: bool) -> Hashable:
+    def _of(self, value: object, loose: bool) -> Hashable:
         if isinstance(value, ClosedJaxpr | Jaxpr):
             if id(value) not in self.held:
                 self.held[id(value)] = value, self._program(value, loose)
@@ -159,7 +159,7 @@ class Digests:
             return id(value)
         return type(value), value
 
-    def _program(self, value: Any, loose: bool) -> Hashable:
+    def _program(self, value: object, loose: bool) -> Hashable:
         """The key of a program; equal programs have equal keys."""
         closed = value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ())
         program = flatten(closed)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.program import Line, Program, flat
 from probml.jaxpr.repeats.patterns import (
@@ -272,7 +272,7 @@ def _joined(program: Program, line: Line, makers: Mapping[int, Line]) -> Recursi
     return _recursion(program, [(place,) for place in sides]) if sides else None
 
 
-def _axis(eqn: Any) -> int:
+def _axis(eqn: JaxprEqn) -> int:
     return eqn.params["axis" if eqn.primitive.name == "stack" else "dimension"]
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.program import CALLS, bind, equations
@@ -78,7 +78,7 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
     if stores < LEAST:
         return closed
 
-    def run(*inputs: Any) -> list[Any]:
+    def run(*inputs: object) -> list[Any]:
         domain = _Elements(idle)
         found = analyse(closed, domain, [(value, None) for value in inputs])
         for filled in domain.made if idle else ():
@@ -90,7 +90,7 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
                                  for aval in closed.in_avals))
 
 
-def _materialized(value: Any) -> Any:
+def _materialized(value: object) -> Any:
     return value.materialized() if isinstance(value, _Filled) else value
 
 
@@ -106,10 +106,10 @@ class _Elements(Domain[_Told]):
         self.made: list[_Filled] = []
         self.idle = idle
 
-    def constant(self, value: Any) -> _Told:
+    def constant(self, value: object) -> _Told:
         return value, as_integers(value)
 
-    def equation(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Told]) -> list[_Told]:
         values, numbers = [value for value, _ in operands], [number for _, number in operands]
         number = folded(eqn, numbers) if len(eqn.outvars) == 1 else None
         own = _stored_elements(eqn, values, numbers)
@@ -117,11 +117,12 @@ class _Elements(Domain[_Told]):
         found = bind(eqn, list(map(_materialized, values))) if own is None else [own]
         return [(value, number) for value in found]
 
-    def opaque_results(self, eqn: Any, operands: list[_Told]) -> list[_Told]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[_Told]) -> list[_Told]:
         return self.equation(eqn, operands)
 
 
-def _stored_elements(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray | None]) -> Any:
+def _stored_elements(eqn: JaxprEqn, values: Sequence[Any],
+                     known: Sequence[np.ndarray | None]) -> Any:
     """The array after one element was set, or the element that is read; None for any other
     equation."""
     name, filled = eqn.primitive.name, values[0] if values else None
@@ -150,7 +151,7 @@ def _stored_elements(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray
     return None
 
 
-def _stored_at(eqn: Any, index: np.ndarray | None) -> tuple[int, int] | None:
+def _stored_at(eqn: JaxprEqn, index: np.ndarray | None) -> tuple[int, int] | None:
     """The axis and the index of the single element that a scatter sets; None for other scatters."""
     dims, shape = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
     axes = tuple(dims.scatter_dims_to_operand_dims)
@@ -162,7 +163,7 @@ def _stored_at(eqn: Any, index: np.ndarray | None) -> tuple[int, int] | None:
     return (axes[0], i) if 0 <= i < shape[axes[0]] else None
 
 
-def _combines(eqn: Any) -> bool:
+def _combines(eqn: JaxprEqn) -> bool:
     """Whether a scatter combines the new value with the old one."""
     body = eqn.params["update_jaxpr"]
     body = getattr(body, "jaxpr", body)

@@ -34,7 +34,7 @@ def _rounded(ins: Avals, outs: Avals, rounding_method: int) -> Callable:
     if int(rounding_method) == 1:
         return np.rint
 
-    def away(x):
+    def away(x: np.ndarray):
         whole = np.trunc(x)
         return np.where(np.abs(x - whole) >= 0.5, whole + np.sign(x), whole)
 
@@ -50,7 +50,7 @@ def _converted(ins: Avals, outs: Avals, new_dtype: np.dtype) -> Callable:
         return lambda x: np.asarray(x).astype(kind)
     low, high = np.iinfo(kind).min, np.iinfo(kind).max
 
-    def cut(x):
+    def cut(x: np.ndarray):
         whole = np.where(np.isnan(x), 0.0, x)
         inside = (whole > low) & (whole < high)
         held = np.where(inside, whole, 0.0).astype(kind)
@@ -73,7 +73,7 @@ def _shifted(function: Callable, signed: bool = True) -> Operation:
         plain = kind if signed or kind.kind == "u" else np.dtype(f"u{kind.itemsize}")
         bits = 8 * kind.itemsize
 
-        def shifted(x, by):
+        def shifted(x: np.ndarray, by: np.ndarray):
             by = np.asarray(by).astype(plain)
             found = function(np.asarray(x).astype(plain), np.minimum(by, plain.type(bits - 1)))
             return np.where(by < bits, found, plain.type(0)).astype(kind)

@@ -24,7 +24,7 @@ def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> 
     if outs[0].size > FEW:
         return lambda x: np.broadcast_to(x.reshape(own), shape)
 
-    def filled(x):
+    def filled(x: np.ndarray):
         out = np.empty(shape, dtype)
         out[...] = x.reshape(own)
         return out
@@ -48,7 +48,7 @@ def _sliced(ins: Avals, outs: Avals, start_indices: Sequence[int], limit_indices
     return lambda x: x[where]
 
 
-def _window(starts: Sequence[Any], sizes: Sequence[int], shape: Sequence[int]) -> tuple:
+def _window(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]) -> tuple:
     """The slices of a window that begins there, moved inside."""
     begun = [min(max(int(s), 0), n - size) for s, size, n in zip(starts, sizes, shape, strict=True)]
     return tuple(slice(b, b + size) for b, size in zip(begun, sizes, strict=True))
@@ -61,7 +61,7 @@ def _taken(ins: Avals, outs: Avals, slice_sizes: Sequence[int]) -> Callable:
 
 
 def _put(ins: Avals, outs: Avals) -> Callable:
-    def put(x, update, *starts):
+    def put(x: np.ndarray, update: np.ndarray, *starts: np.ndarray):
         out = np.array(x)
         out[_window(starts, update.shape, x.shape)] = update
         return out
@@ -82,7 +82,7 @@ def _padded(ins: Avals, outs: Avals, padding_config: Sequence[tuple[int, int, in
         of.append(slice(first, last))
     there, here = tuple(to), tuple(of)
 
-    def padded(x, value):
+    def padded(x: np.ndarray, value: np.ndarray):
         out = np.empty(shape, dtype)
         out[...] = value
         out[there] = x[here]
@@ -112,9 +112,9 @@ def _unstacked(ins: Avals, outs: Avals, axis: int) -> Callable:
 def _stacked(ins: Avals, outs: Avals, axis: int) -> Callable:
     shape, dtype = outs[0]
     before = (slice(None),) * axis
-    where = [(*before, i) for i in range(len(ins))]
+    where: list[Any] = [(*before, i) for i in range(len(ins))]
 
-    def stacked(*parts):
+    def stacked(*parts: np.ndarray):
         out = np.empty(shape, dtype)
         for at, part in zip(where, parts, strict=True):
             out[at] = part
@@ -171,7 +171,7 @@ def _places(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int], mappe
     return out, inside
 
 
-def _mode(mode: Any) -> str:
+def _mode(mode: object) -> str:
     name = getattr(mode, "name", None)
     if name not in (CLIP, DROP, PROMISED):
         raise Untold(f"indices of mode {mode}")
@@ -179,7 +179,7 @@ def _mode(mode: Any) -> str:
 
 
 def _gathered(ins: Avals, outs: Avals, dimension_numbers: Any, slice_sizes: Sequence[int],
-              mode: Any, fill_value: Any, at: np.ndarray | None = None) -> Callable:
+              mode: Any, fill_value: float | None, at: np.ndarray | None = None) -> Callable:
     d, kind = dimension_numbers, _mode(mode)
     paired, batch = tuple(d.operand_batching_dims), tuple(d.start_indices_batching_dims)
     inner = [axis for axis in range(len(slice_sizes))
@@ -191,12 +191,12 @@ def _gathered(ins: Avals, outs: Avals, dimension_numbers: Any, slice_sizes: Sequ
              for axis in range(lead + width)]
     turned = order != list(range(lead + width))
 
-    def places(index):
+    def places(index: np.ndarray):
         return _places(index, shape, slice_sizes, tuple(d.start_index_map), inner, paired, batch)
 
     known = None if at is None else places(at)
 
-    def gathered(x, index):
+    def gathered(x: np.ndarray, index: np.ndarray):
         where, inside = known or places(index)
         out = x[tuple(where)] if where else np.broadcast_to(x, index.shape[:-1])
         if kind == DROP and not inside.all():
@@ -229,13 +229,13 @@ def _scattered(write: Callable) -> Callable:
                  for axis in range(len(shape))]
         lead = len(ins[1].shape) - 1
 
-        def places(index):
+        def places(index: np.ndarray):
             return _places(index, shape, sizes, tuple(d.scatter_dims_to_operand_dims), inner,
                            paired, batch)
 
         known = None if at is None else places(at)
 
-        def scattered(x, index, update):
+        def scattered(x: np.ndarray, index: np.ndarray, update: np.ndarray):
             where, inside = known or places(index)
             values = np.moveaxis(update, d.update_window_dims,
                                  range(lead, lead + len(inner)))
@@ -257,7 +257,7 @@ def _set(out: np.ndarray, where: tuple, values: np.ndarray) -> None:
     out[where] = values
 
 
-def _by_index(ins: Avals, outs: Avals, **_: Any) -> float:
+def _by_index(ins: Avals, outs: Avals, **_: object) -> float:
     """Seconds of a gather, or of a scatter of its last operand."""
     return 20 * CALL + PICKED * max(aval.size for aval in (ins[-1], outs[0]))
 

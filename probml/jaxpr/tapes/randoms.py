@@ -21,13 +21,13 @@ WORD, HALF = np.uint32, np.uint64(32)
 HASHED = 1e-7  # seconds a number
 
 
-def is_supported_key(dtype: Any) -> bool:
+def is_supported_key(dtype: object) -> bool:
     """Whether keys of this type are turned into random bits here."""
     return (jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and str(dtype) == "key<fry>"
             and jax.config.jax_threefry_partitionable)
 
 
-def keys_to_integers(keys: Any) -> np.ndarray:
+def keys_to_integers(keys: jax.Array) -> np.ndarray:
     """Keys of JAX as integers."""
     return joined(*np.moveaxis(np.asarray(jax.random.key_data(keys)), -1, 0))
 
@@ -70,7 +70,7 @@ def _counted(keys: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.nda
 
 
 def _bits(ins: Avals, outs: Avals, bit_width: int, shape: Sequence[int]) -> Callable:
-    def bits(keys):
+    def bits(keys: np.ndarray):
         first, second = _counted(keys, shape)
         return joined(first, second) if bit_width == 64 else first ^ second
 
@@ -87,7 +87,7 @@ def _seeded(seeds: np.ndarray) -> np.ndarray:
     return whole.astype(KEY) if whole.dtype.itemsize == 8 else whole.astype(WORD).astype(KEY)
 
 
-def _hashing(ins: Avals, outs: Avals, **_: Any) -> float:
+def _hashing(ins: Avals, outs: Avals, **_: object) -> float:
     return 120 * CALL + HASHED * sum(aval.size for aval in outs)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.primitives import OPERATIONS, name_of
 from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten
@@ -119,7 +119,7 @@ class Tape:
         return [held[place] for place, _ in self.outputs]
 
 
-def _own(value: Any, aval: Aval, given: bool) -> np.ndarray:
+def _own(value: object, aval: Aval, given: bool) -> np.ndarray:
     """An array that nobody else writes into or frees.
 
     Args:
@@ -134,9 +134,9 @@ def _own(value: Any, aval: Aval, given: bool) -> np.ndarray:
 # loops and branches, whose bodies are tapes
 
 
-def _scanned(ins: Any, outs: Any, body: Tape, constants: int, carries: int, length: int,
+def _scanned(ins: object, outs: Any, body: Tape, constants: int, carries: int, length: int,
              reverse: bool) -> Any:
-    def scanned(*operands):
+    def scanned(*operands: np.ndarray):
         fixed, state = list(operands[:constants]), list(operands[constants : constants + carries])
         rows, made = operands[constants + carries :], []
         for i in reversed(range(length)) if reverse else range(length):
@@ -152,12 +152,13 @@ def _scanned(ins: Any, outs: Any, body: Tape, constants: int, carries: int, leng
     return scanned
 
 
-def _repeated(ins: Any, outs: Any, condition: Tape, body: Tape, asked: int, constants: int) -> Any:
+def _repeated(ins: object, outs: object, condition: Tape, body: Tape, asked: int,
+              constants: int) -> Any:
     most = max(TURNS, int(PATIENCE / (condition.seconds + body.seconds + 4 * CALL)))
 
-    def repeated(*operands):
+    def repeated(*operands: np.ndarray):
         looks, fixed = operands[:asked], operands[asked : asked + constants]
-        state = operands[asked + constants :]
+        state: Sequence[np.ndarray] = operands[asked + constants :]
         for _ in range(most):
             on = condition.go([*looks, *state])[0]
             if not np.any(on):
@@ -172,7 +173,7 @@ def _repeated(ins: Any, outs: Any, condition: Tape, body: Tape, asked: int, cons
     return repeated
 
 
-def _branched(ins: Any, outs: Any, branches: tuple[Tape, ...]) -> Any:
+def _branched(ins: object, outs: object, branches: tuple[Tape, ...]) -> Any:
     return lambda which, *operands: branches[
         min(max(int(which), 0), len(branches) - 1)].go(operands)
 
@@ -228,7 +229,7 @@ class _Recorder:
         return Tape(tuple(steps), start, len(self.avals), tuple(inputs),
                     tuple(zip(results, known, strict=True)), seconds, keys)
 
-    def _place(self, aval: Any) -> int:
+    def _place(self, aval: object) -> int:
         """A new place for such an array."""
         shape, dtype = getattr(aval, "shape", None), getattr(aval, "dtype", None)
         if shape is not None and randoms.is_supported_key(dtype):
@@ -259,7 +260,7 @@ class _Recorder:
         program = flatten(closed, EVERY_CALL)
         at, constants = dict(zip(program.inputs, places, strict=True)), dict(program.constants)
 
-        def read(place: int, aval: Any) -> int:
+        def read(place: int, aval: object) -> int:
             if place not in at:
                 at[place] = self._constant(constants[place], aval)
             return at[place]
@@ -275,14 +276,14 @@ class _Recorder:
             at.update(zip(gives, found, strict=True))
         return list(map(read, program.results, closed.out_avals))
 
-    def _chosen(self, eqn: Any, operands: Sequence[int]) -> ClosedJaxpr | None:
+    def _chosen(self, eqn: JaxprEqn, operands: Sequence[int]) -> ClosedJaxpr | None:
         """The branch that is taken, where that is known."""
         if name_of(eqn) != "cond" or operands[0] not in self.constants:
             return None
         branches, which = eqn.params["branches"], int(self.constants[operands[0]])
         return branches[min(max(which, 0), len(branches) - 1)]
 
-    def _step(self, eqn: Any, operands: Sequence[int]) -> Sequence[int]:
+    def _step(self, eqn: JaxprEqn, operands: Sequence[int]) -> Sequence[int]:
         name, params = name_of(eqn), _params(eqn)
         results = tuple(self._place(var.aval) for var in eqn.outvars)
         index = _index(name)
@@ -313,7 +314,7 @@ class _Recorder:
         return kept[::-1]
 
 
-def _params(eqn: Any) -> dict[str, Any]:
+def _params(eqn: JaxprEqn) -> dict[str, Any]:
     """The parameters that its function takes.
 
     Raises:

@@ -26,7 +26,7 @@ def _reduced(function: np.ufunc) -> Build:
     return build
 
 
-def _least(dtype: np.dtype) -> Any:
+def _least(dtype: np.dtype) -> float:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind in "iu" else False
 
 
@@ -43,7 +43,7 @@ def _running(function: np.ufunc) -> Build:
     def build(ins: Avals, outs: Avals, axis: int, reverse: bool) -> Callable:
         dtype = outs[0].dtype
 
-        def along(x):
+        def along(x: np.ndarray):
             return function.accumulate(x, axis=axis, dtype=dtype)
 
         return (lambda x: np.flip(along(np.flip(x, axis)), axis)) if reverse else along
@@ -65,7 +65,7 @@ def _contracted(ins: Avals, outs: Avals, dimension_numbers: Any) -> Callable:
     second = _arranged(b, turned, (*lead, inner, columns))
     shape = outs[0].shape
 
-    def product(x, y):
+    def product(x: np.ndarray, y: np.ndarray):
         return np.matmul(first(x), second(y)).reshape(shape)
 
     if first is second is _same and shape == (*lead, rows, columns):
@@ -96,7 +96,7 @@ def _contraction(ins: Avals, outs: Avals, dimension_numbers: Any) -> float:
 def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable:
     """NaN last, and equal ones as they stood."""
 
-    def ordered(*columns):
+    def ordered(*columns: np.ndarray):
         keys = columns[:num_keys]
         place = (np.argsort(keys[0], axis=dimension, kind="stable") if num_keys == 1
                  else np.lexsort(keys[::-1], axis=dimension))
@@ -105,7 +105,7 @@ def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable
     return ordered
 
 
-def _ordering(ins: Avals, outs: Avals, **_: Any) -> float:
+def _ordering(ins: Avals, outs: Avals, **_: object) -> float:
     return 10 * CALL + ORDERED * sum(aval.size for aval in ins)
 
 
@@ -113,7 +113,7 @@ def _factor(ins: Avals, outs: Avals) -> Callable:
     """Lower factors; NaN all over of a matrix that has none."""
     shape = ins[0].shape
 
-    def factor(x):
+    def factor(x: np.ndarray):
         try:
             return np.linalg.cholesky(x)
         except np.linalg.LinAlgError:
@@ -135,7 +135,7 @@ def _solved(ins: Avals, outs: Avals, left_side: bool, lower: bool, transpose_a: 
     turned = transpose_a == left_side  # x a = b is aᵀ xᵀ = bᵀ
     order = range(size) if lower != turned else range(size - 1, -1, -1)
 
-    def solved(a, b):
+    def solved(a: np.ndarray, b: np.ndarray):
         a = np.swapaxes(a, -1, -2) if turned else a
         out = np.array(b if left_side else np.swapaxes(b, -1, -2))
         done: list[int] = []
@@ -159,11 +159,11 @@ def _decomposed(function: Callable, outs: Avals, x: np.ndarray) -> list[np.ndarr
         return [np.full(aval.shape, np.nan, aval.dtype) for aval in outs]
 
 
-def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: Any = None) -> Callable:
+def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: object = None) -> Callable:
     if subset_by_index is not None:
         raise Untold("some of the eigenvalues")
 
-    def both(x):
+    def both(x: np.ndarray):
         values, vectors = np.linalg.eigh(x, "L" if lower else "U")
         return vectors, values
 
@@ -171,11 +171,11 @@ def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: Any = None) ->
 
 
 def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
-              subset_by_index: Any = None) -> Callable:
+              subset_by_index: object = None) -> Callable:
     if subset_by_index is not None:
         raise Untold("some of the singular values")
 
-    def parts(x):
+    def parts(x: np.ndarray):
         if not compute_uv:
             return [np.linalg.svd(x, compute_uv=False)]
         left, values, right = np.linalg.svd(x, full_matrices)
@@ -189,7 +189,7 @@ def _triangles(ins: Avals, outs: Avals) -> Callable:
     which row each row changed places, and where rows then come from. Of all matrices together."""
     rows, columns = ins[0].shape[-2:]
 
-    def eliminated(x):
+    def eliminated(x: np.ndarray):
         out = np.array(x).reshape(-1, rows, columns)
         which, order = np.arange(len(out)), np.tile(np.arange(rows), (len(out), 1))
         places = np.zeros((len(out), min(rows, columns)), int)
@@ -214,7 +214,7 @@ def _orthogonal(ins: Avals, outs: Avals, full_matrices: bool, pivoting: bool) ->
     return lambda x: list(np.linalg.qr(x))
 
 
-def _factorisation(ins: Avals, outs: Avals, **_: Any) -> float:
+def _factorisation(ins: Avals, outs: Avals, **_: object) -> float:
     size = ins[0].shape[-1]
     return 5 * CALL * (size + 1) + ins[0].size * (FACTORED + MULTIPLIED * size)
 

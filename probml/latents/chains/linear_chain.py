@@ -13,7 +13,7 @@ one case. factors/linear_chains.py takes it over steps and rows, elimination/kal
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -73,7 +73,7 @@ class LinearChain:
 def first(structure: Structure, group: Group, env: Mapping) -> Moves:
     """Of the first state."""
 
-    def own(site, arguments, before):
+    def own(site: Site, arguments: Mapping[str, jax.Array], before: jax.Array):
         if site.chain:
             return arguments["initial_mean"][0], arguments["initial_covariance"][0]
         return arguments["loc"].reshape(-1), _covariance(site, arguments)
@@ -84,7 +84,7 @@ def first(structure: Structure, group: Group, env: Mapping) -> Moves:
 def moves(structure: Structure, group: Group, env: Mapping) -> Moves:
     """From a state to the next, at the next one's step."""
 
-    def own(site, arguments, before):
+    def own(site: Site, arguments: Mapping[str, jax.Array], before: jax.Array):
         if site.chain:
             location = arguments["transition"][0] @ before + arguments["offset"][0]
             return location, arguments["covariance"][0]
@@ -102,10 +102,10 @@ def _covariance(site: Site, arguments: Mapping) -> jax.Array:
     return block_diag(*(scale @ jnp.swapaxes(scale, -1, -2)))
 
 
-def _linear(structure: Structure, group: Group, env: Mapping, own) -> Moves:
+def _linear(structure: Structure, group: Group, env: Mapping, own: Callable) -> Moves:
     where = places(structure, group.names)
 
-    def step(before, noise):
+    def step(before: jax.Array, noise):
         at, out, spread = dict(env), [], []
         for name, mine in where.items():
             site = structure.sites[name]

@@ -46,7 +46,7 @@ class Taped:
     otherwise: Callable  # the same by XLA, for a loop that turns out to be long
     on_host: bool
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         try:
             found = self.tape.run(jax.tree.leaves(args))
         except TooLong:
@@ -149,7 +149,7 @@ class Shelf:
         """The program by jax.jit, a function of what is not static."""
         jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
 
-        def call(*dynamic: Any) -> Any:
+        def call(*dynamic: object) -> Any:
             told, rest = iter(fixed), iter(dynamic)
             with making():
                 return jitted(*(next(told if i in self.static else rest)
@@ -197,7 +197,7 @@ class Shelf:
 
         return first
 
-    def _name(self, fixed: list, tree: Any, avals: tuple, options: dict | None) -> str:
+    def _name(self, fixed: list, tree: object, avals: tuple, options: dict | None) -> str:
         own = f"{self._function.__module__}.{self._function.__qualname__}"
         told = [*map(str, avals), *map(_describe_setting, trace_settings()),
                 repr(jax.config.values)]
@@ -214,7 +214,7 @@ def _device() -> tuple[str, str, int]:
     return kind.platform, kind.device_kind, jax.device_count()
 
 
-def _describe_setting(setting: Any) -> str:
+def _describe_setting(setting: object) -> str:
     """A setting in words: names of mapped axes, of which there are none outside of maps."""
     return "no axes" if list(getattr(setting, "axis_sizes", [1])) == [] else repr(setting)
 
@@ -226,7 +226,7 @@ def _shuffled(tree: Any) -> bool:
             or any(map(_shuffled, tree.children())))
 
 
-def _write(folder: disk.Folder, name: str, program: Any) -> None:
+def _write(folder: disk.Folder, name: str, program: object) -> None:
     """Keeps a program, where it can be kept: one that calls back into this process cannot."""
     try:
         held, _, tree = serialize_executable.serialize(program)
@@ -244,7 +244,7 @@ def _keep(folder: disk.Folder, name: str, held: Any, tree: Any) -> None:
         folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
 
 
-def _read(folder: disk.Folder, name: str, tree: Any, out_tree: Any = None) -> tuple | None:
+def _read(folder: disk.Folder, name: str, tree: object, out_tree: object = None) -> tuple | None:
     """A compiled program alone, or a tape and the tree of its results; None: there is none.
 
     Args:
@@ -273,7 +273,7 @@ def _read(folder: disk.Folder, name: str, tree: Any, out_tree: Any = None) -> tu
         return None
 
 
-def _ordered(program: Callable, places: Sequence[int], results: Any, *args: Any) -> Any:
+def _ordered(program: Callable, places: Sequence[int], results: object, *args: object) -> Any:
     found = program(*args)
     return jax.tree.unflatten(results, [found[i] for i in places])
 

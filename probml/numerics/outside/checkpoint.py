@@ -88,7 +88,7 @@ class Grown(NamedTuple):
     shape: tuple[int | None, ...] | Mapping[str, tuple[int | None, ...]]
     more: int | None = None
 
-    def check(self, entries: Any, done: int, where: str) -> None:
+    def check(self, entries: object, done: int, where: str) -> None:
         """
         Raises:
             ValueError: a file says what no such loop adds.
@@ -265,7 +265,7 @@ def _digest(meta: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> str:
     return into.hexdigest()
 
 
-def _to_count(value: Any) -> int:
+def _to_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
         raise ValueError(f"it has {value!r:.60} instead of a count")
     return value
@@ -276,7 +276,7 @@ def _ended(*_: object) -> None:
     raise SystemExit(128 + signal.SIGTERM)
 
 
-def _packed(held: Any, arrays: list[np.ndarray]) -> Any:
+def _packed(held: object, arrays: list[np.ndarray]) -> Any:
     """Containers as JSON, their arrays by number from 1 on."""
     if held is None or isinstance(held, bool | int | float | str):
         return held
@@ -291,7 +291,7 @@ def _packed(held: Any, arrays: list[np.ndarray]) -> Any:
     return {"array": len(arrays)}
 
 
-def _unpacked(held: Any, arrays: list[np.ndarray]) -> Any:
+def _unpacked(held: object, arrays: list[np.ndarray]) -> Any:
     if isinstance(held, list):
         return [_unpacked(value, arrays) for value in held]
     if not isinstance(held, dict):

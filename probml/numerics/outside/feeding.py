@@ -54,7 +54,7 @@ class Feed(Supply):
         specs: pytree of jax.ShapeDtypeStruct. count: chunks of a pass.
     """
 
-    def __init__(self, read: Callable[[], Iterator[Any]], specs: Any, count: int):
+    def __init__(self, read: Callable[[], Iterator[Any]], specs: object, count: int):
         super().__init__()
         self.read, self.specs, self.count = read, specs, count
         self._lock, self._at, self._chunk = threading.Lock(), -1, None
@@ -110,7 +110,7 @@ def ahead(items: Iterator[Any]) -> Iterator[Any]:
             yield found
 
 
-def count_fed_numbers(arguments: Any) -> int:
+def count_fed_numbers(arguments: object) -> int:
     """How many numbers come to a program in a pass: those that its arguments, trees of values, say
     by an attribute of this name."""
     if not _OPEN:
@@ -119,16 +119,16 @@ def count_fed_numbers(arguments: Any) -> int:
     return sum(int(getattr(value, "fed", 0)) for value in found)
 
 
-def chunk(number: Any, i: Any, specs: Any) -> Any:
+def chunk(number: jax.Array, i: object, specs: object) -> Any:
     """The i-th chunk of the feed `number` in a program."""
     return called_back(_chunk, specs, number, i)
 
 
-def _chunk(feed: Feed, i: Any) -> Any:
+def _chunk(feed: Feed, i: jax.Array) -> Any:
     return feed.chunk(int(i))
 
 
-def called_back(function: Callable, specs: Any, number: Any, *operands: Any) -> Any:
+def called_back(function: Callable, specs: object, number: jax.Array, *operands: object) -> Any:
     """function(the supply of that number, *operands) in a program; blank once it has raised.
 
     Numbers of 64 bits travel as pairs of 32: the thread that is called back is not the one whose
@@ -139,7 +139,7 @@ def called_back(function: Callable, specs: Any, number: Any, *operands: Any) -> 
     """
     kinds = jax.tree.map(lambda leaf: jnp.result_type(leaf), operands)
 
-    def ask(number: Any, *operands: Any) -> Any:
+    def ask(number: jax.Array, *operands: object) -> Any:
         supply = _OPEN[int(number)]
         try:
             if supply.failure is None:
@@ -163,17 +163,17 @@ def _is_64_bit(kind: Any) -> bool:
         np.dtype(kind).itemsize == 8)
 
 
-def _halved(array: Any) -> Any:
+def _halved(array: np.ndarray) -> np.ndarray:
     """Numbers of 64 bits as pairs of 32, (..., 2); the same memory."""
     array = np.asarray(array)
     return array[..., None].view(np.uint32) if _is_64_bit(array.dtype) else array
 
 
-def _join_halves(array: Any, kind: Any) -> Any:
+def _join_halves(array: jax.Array, kind: Any) -> jax.Array:
     return np.asarray(array).view(kind)[..., 0] if _is_64_bit(kind) else array
 
 
-def raise_supply_failure(found: Any) -> Any:
+def raise_supply_failure(found: object) -> Any:
     """The results of a program; raises what a supply of data raised meanwhile."""
     if _OPEN:
         found = jax.block_until_ready(found)

@@ -1,6 +1,5 @@
 """Devices side by side, one axis of them."""
 
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +12,7 @@ ALONG = PartitionSpec(AXIS)  # the leading axis is cut over the devices
 EACH = PartitionSpec()  # every device has the whole
 
 
-def mesh_of(where: Any) -> Mesh:
+def mesh_of(where: object) -> Mesh:
     """The devices that a user names, in a row.
 
     Args:

@@ -54,7 +54,7 @@ def agreed(function: Callable[[], Any]) -> list[Any]:
     return [value for _, value in found]
 
 
-def gathered(value: Any) -> list[Any]:
+def gathered(value: object) -> list[Any]:
     """A value of every process, which pickle takes, in the order of processes."""
     from jax.experimental import multihost_utils
 

@@ -82,7 +82,7 @@ def received_for_many(digest: str, content: bytes) -> Callable:
     return call
 
 
-def summed(function: Callable, number: Any, chunk: Any) -> Any:
+def summed(function: Callable, number: object, chunk: object) -> Any:
     """Σ over the chunks of the pool `number` of function(chunk), inside a program.
 
     Args:
@@ -91,7 +91,7 @@ def summed(function: Callable, number: Any, chunk: Any) -> Any:
     forms: list[Any] = []
     leaves, form = jax.tree.flatten(chunk)
 
-    def flat(*leaves: Any) -> list[Any]:
+    def flat(*leaves: object) -> list[Any]:
         out, tree = jax.tree.flatten(function(jax.tree.unflatten(form, leaves)))
         forms.append(tree)
         return out
@@ -105,19 +105,19 @@ def summed(function: Callable, number: Any, chunk: Any) -> Any:
     return jax.tree.unflatten(forms[-1], found)
 
 
-def _run(function: Callable, leaves: Sequence[Any], number: Any, constants: list) -> list:
+def _run(function: Callable, leaves: Sequence[Any], number: object, constants: list) -> list:
     """The call; mapped over constants it is one call still, of the mapped function."""
     program = Program(function, constants, leaves)
 
     @custom_vmap
-    def run(number, *constants):
+    def run(number: int, *constants: object):
         return called_back(functools.partial(_summed, program), program.out, number, *constants)
 
     @run.def_vmap
-    def rule(size, mapped, number, *constants):
+    def rule(size: int, mapped: Any, number: int, *constants: Any):
         axes = [0 if own else None for own in mapped[1:]]
 
-        def run_instance(constants, leaves):
+        def run_instance(constants: Any, leaves: Any):
             return jax.vmap(lambda *own: function(own, leaves), in_axes=axes)(*constants)
 
         if not any(mapped[1:]):
@@ -127,7 +127,7 @@ def _run(function: Callable, leaves: Sequence[Any], number: Any, constants: list
     return run(number, *constants)
 
 
-def _summed(program: Program, pool: Pool, *constants: Any) -> list[np.ndarray]:
+def _summed(program: Program, pool: Pool, *constants: object) -> list[np.ndarray]:
     found = pool.sum(program, [np.asarray(c) for c in constants])
     return [np.asarray(value, spec.dtype).reshape(spec.shape)
             for value, spec in zip(found, program.out, strict=True)]

@@ -58,14 +58,14 @@ def traced_once(function: Callable) -> Callable:
     program calls it."""
 
     @functools.wraps(function)
-    def inlined(*args: Any) -> Any:
+    def inlined(*args: object) -> Any:
         with inline_calls():
             return function(*args)
 
     compiled = jax.jit(inlined)
 
     @functools.wraps(function)
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         with inline_calls(False):
             return compiled(*args)
 

@@ -3,7 +3,7 @@
 import functools
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,7 @@ class Case:
         """The same with other names, whose order is the other way round."""
         own = [site["name"] for site in self.recipe["sites"]]
         to = {name: f"s{len(own) - i}" for i, name in enumerate(own)}
-        named = {"name": to.get, "takes": to.get,
+        named: dict[str, Callable[[Any], Any]] = {"name": to.get, "takes": to.get,
                  **dict.fromkeys(("parents", "adds"), lambda all: [to.get(n, n) for n in all])}
         sites = [{key: named[key](value) if key in named else value for key, value in site.items()}
                  for site in self.recipe["sites"]]
@@ -96,7 +96,7 @@ class Case:
     @functools.cached_property
     def drawn(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """(parameters, rows): a draw of everything, rows first."""
-        def run(key):
+        def run(key: jax.Array):
             found = handlers.trace(handlers.seed(self.model, key)).get_trace(rows=self.rows,
                                                                              **self.inputs)
             return {name: message["value"] for name, message in found.items()

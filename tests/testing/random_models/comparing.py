@@ -48,7 +48,7 @@ def true(case: Case, params: Mapping[str, Any], data: Mapping[str, Any] | None =
              if name not in case.inputs and name not in soft}
     known = {name: value for name, value in params.items() if name not in case.outside}
 
-    def of(values):
+    def of(values: Any):
         return truth(case.model, known | values, shown, case.inputs, case.drawn[1], read(case),
                      soft, without)
 
@@ -59,7 +59,7 @@ def true(case: Case, params: Mapping[str, Any], data: Mapping[str, Any] | None =
                   for joint in itertools.product(*sizes)})
 
 
-def short_fit(case: Case, data: Any = None, weights: Any = None) -> Fit | None:
+def short_fit(case: Case, data: object = None, weights: object = None) -> Fit | None:
     """A fit by a few steps of EM from the drawn parameters; None where there is nothing to
     learn."""
     if not case.learnt or not case.data:
@@ -134,7 +134,7 @@ def rises(fit: Fit, what: str) -> None:
     assert (np.diff(history) > -1e-7 * (1 + np.abs(history[1:]))).all(), f"{what} falls: {history}"
 
 
-def same(got: Any, wanted: Any, what: str, close: float) -> None:
+def same(got: object, wanted: object, what: str, close: float) -> None:
     """Equal within `close`, relative to what is larger than 1."""
     got, wanted = np.asarray(got, float), np.asarray(wanted, float)
     assert got.shape == wanted.shape, f"{what}: shape {got.shape}, expected {wanted.shape}"

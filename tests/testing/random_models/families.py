@@ -118,7 +118,7 @@ KINDS: dict[str, Kind] = {
     "words": Kind(lambda probs: dist.Multinomial(TOTAL, probs), {"probs": "shares"}, width=True,
                   whole=True),
 }
-LOWER = np.array([[1.0, 0.0, 0.0], [0.5, 0.8, 0.0], [-0.3, 0.2, 1.1]])
+LOWER: np.ndarray = np.array([[1.0, 0.0, 0.0], [0.5, 0.8, 0.0], [-0.3, 0.2, 1.1]])
 
 # where an argument lies → its priors by name, made where they are used: a distribution holds
 # numbers of the precision under which it was made; the first is conjugate where one is

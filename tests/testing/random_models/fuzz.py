@@ -20,11 +20,13 @@ import time
 import traceback
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import jax
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import Flaky, NoSuchExample
 
+from probml.errors import present
 from probml.numerics.compile_effort import EMITTERS
 from probml.numerics.kept import holding
 from random_models.case import Case
@@ -70,20 +72,22 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
     more than more questions about each."""
     some = (CLAIMS[0], *random.Random(number).sample(CLAIMS[1:], SOME))
 
+    failed: dict[str, Any] = {}  # the last failure: claim, said, where, case
+
     def fails(case: Case) -> bool:
-        if time.monotonic() > ends and not hasattr(fails, "said"):  # what failed is made small
+        if time.monotonic() > ends and "said" not in failed:  # what failed is made small
             return False
-        faulthandler.dump_traceback_later(HANG, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(HANG, file=present(sys.__stderr__))
         try:
             for claim in some:
-                fails.claim = claim.__name__
+                failed["claim"] = claim.__name__
                 tried["claims"] += check(case, (claim,))
             tried["cases"] += 1
             return False
         except Exception as error:
-            fails.said = f"{type(error).__name__}: {error}"
-            fails.where, fails.case = traceback.format_exc(), case
-            print(f"  seed {number}: {fails.said[:200]}", flush=True)
+            failed["said"] = f"{type(error).__name__}: {error}"
+            failed["where"], failed["case"] = traceback.format_exc(), case
+            print(f"  seed {number}: {failed['said'][:200]}", flush=True)
             return True
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -96,12 +100,13 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
     except NoSuchExample:
         return 0
     except Flaky:  # what failed holds when it is asked again: not made small, but told
-        case, fails.said = fails.case, f"{fails.said} (not each time)"
-    print(f"FOUND by seed {number}: {fails.said}\n{case}\n{fails.where}", flush=True)
+        case, failed["said"] = failed["case"], f"{failed['said']} (not each time)"
+    print(f"FOUND by seed {number}: {failed['said']}\n{case}\n{failed['where']}", flush=True)
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(str(case).encode()).hexdigest()[:10]
-        said = {"claims": [fails.claim], "said": fails.said[:300], "case": json.loads(str(case))}
+        said = {"claims": [failed["claim"]], "said": failed["said"][:300],
+                "case": json.loads(str(case))}
         (keep / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n")
     return 1
 

@@ -82,7 +82,7 @@ def misused(name: str, call: Callable[..., Any], arguments: Mapping[str, Any],
                 yield Fault(name, argument, given, what)
 
 
-def find_fault(call: Callable[[Any], Any], value: Any) -> str | None:
+def find_fault(call: Callable[[Any], Any], value: object) -> str | None:
     """What is wrong with how a call answers; None: nothing."""
     before = _streams()
     found = _fault_of_call(call, value)
@@ -101,7 +101,7 @@ def _streams() -> list[str]:
     return found
 
 
-def _fault_of_call(call: Callable[[Any], Any], value: Any) -> str | None:
+def _fault_of_call(call: Callable[[Any], Any], value: object) -> str | None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -138,7 +138,7 @@ def _limited(seconds: int) -> Iterator[None]:
         yield
         return
 
-    def stop(*_):
+    def stop(*_: object):
         raise _Hung
 
     before = [signal.signal(name, stop) for name in (signal.SIGPROF, signal.SIGALRM)]
@@ -174,7 +174,7 @@ def _place(error: Exception) -> str:
     return f"{'/'.join(at.filename.split('/')[-2:])}:{at.lineno}"
 
 
-def _nan(value: Any) -> bool:
+def _nan(value: object) -> bool:
     """Whether a NaN stands in an answer."""
     try:
         leaves = jax.tree.leaves(getattr(value, "point", value))

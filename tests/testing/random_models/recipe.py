@@ -31,6 +31,7 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro import deterministic, plate, sample
 
+from probml.errors import present
 from probml.interface.model import Model, model
 from probml.language.gaussian_chain import GaussianChain
 from probml.language.language import rows
@@ -87,7 +88,7 @@ def build(recipe: Mapping[str, Any]) -> Model:
 
 
 @model
-def generated(recipe, x, group, t, unit):
+def generated(recipe: Any, x: Any, group: Any, t: Any, unit: Any):
     """What a recipe says."""
     sites = {site["name"]: site for site in recipe["sites"]}
     given = {"x": x, "group": group, "t": t, "unit": unit}
@@ -125,7 +126,7 @@ def _tables(site: Mapping, sites: Mapping, rng: np.random.Generator) -> dict[str
                 "noise": _argument(site, "noise", "positive", (), 1, rng)}
     kind, k = KINDS[site["kind"]], states(site)
     shared = site.get("shared") or site.get("layout", "scalar") == "scalar" and not kind.width
-    cells = () if shared else (site["size"],)
+    cells: tuple = () if shared else (site["size"],)
     cells = (*cells, INNER) if cells and site.get("layout") == "grid" else cells
     out = {}
     for name, where in kind.arguments.items():
@@ -182,10 +183,11 @@ def _draw(site: Mapping, sites: Mapping, tables: Mapping, values: Mapping, given
     arguments = {name: _at(tables[name], looked, site, where)
                  for name, where in kind.arguments.items()}
     for name in site.get("adds", ()):
-        arguments[kind.adds] = arguments[kind.adds] + _term(site, sites, name, tables, values,
+        at = present(kind.adds)
+        arguments[at] = arguments[at] + _term(site, sites, name, tables, values,
                                                             given)
     if "takes" in site:
-        name, how = kind.takes
+        name, how = present(kind.takes)
         of = sites[site["takes"]]["kind"]
         arguments[name] = _taken(arguments[name], values[site["takes"]], how, of,
                                  layout == "event")

@@ -23,25 +23,25 @@ def different(columns: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {name: values for name, values in found.items() if len(values) <= MANY}
 
 
-def column(value: Any, every: tuple[Any, ...]) -> Any:
+def column(value: object, every: tuple[Any, ...]) -> Any:
     """The values of some rows, that know which values all of them have, in order: asked by NumPy
     for these, or for the least or greatest, they answer with what is settled; all else is as it is
     of what `value` is, a tracer or an array."""
     if isinstance(value, jax.core.Tracer):
-        value.__class__ = _kind(type(value), every)  # it is still the same tracer to JAX
+        value.__class__ = _kind(value.__class__, every)  # it is still the same tracer to JAX
         return value
     return np.asarray(value).view(_kind(Held, every))
 
 
 @functools.cache
-def _kind(own: type, every: tuple[Any, ...]) -> type:
+def _kind(own: Any, every: tuple[Any, ...]) -> type:
     """A class of arrays beside `own`, with the answers for some values."""
     values = np.array(every)
 
     class Told(own):
         __slots__ = ()
 
-        def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
             first, *rest = args or (None,)
             if first is self and not rest:
                 if function is np.unique and not kwargs:
@@ -52,10 +52,10 @@ def _kind(own: type, every: tuple[Any, ...]) -> type:
                 return super().__array_function__(function, types, args, kwargs)
             return function.__wrapped__(*args, **kwargs)
 
-        def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+        def min(self, axis: object = None, out: object = None, **more: object) -> Any:
             return values[0] if axis is None else super().min(axis, out, **more)
 
-        def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
+        def max(self, axis: object = None, out: object = None, **more: object) -> Any:
             return values[-1] if axis is None else super().max(axis, out, **more)
 
     return Told

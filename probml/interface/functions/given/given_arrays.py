@@ -46,7 +46,7 @@ class Ragged(list):
     ndim, shape = 0, ()
 
 
-def as_given(value: Any) -> Any:
+def as_given(value: object) -> Any:
     """An array as a function is given it: a view that shares its numbers, and such views of a list
     of arrays; anything else unchanged."""
     if isinstance(value, list | tuple) and all(isinstance(part, np.ndarray) for part in value):
@@ -54,7 +54,7 @@ def as_given(value: Any) -> Any:
     return value.view(Held) if isinstance(value, np.ndarray) and value.ndim else value
 
 
-def ragged(value: Any) -> Ragged | None:
+def ragged(value: object) -> Ragged | None:
     """Sequences of numbers of different lengths as a list of arrays; None: it is nothing such."""
     if not isinstance(value, list | tuple) and not (
         isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1

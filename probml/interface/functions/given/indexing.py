@@ -100,7 +100,7 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, list | tuple) or np.ndim(value) else 0
 
 
-def _why(name: str, item: Any, value: Any) -> str:
+def _why(name: str, item: object, value: object) -> str:
     """Why something is no index."""
     index = f"'{name}' is used as an index"
     array = np.asarray(item)

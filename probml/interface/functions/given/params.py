@@ -28,7 +28,7 @@ class Spec(NamedTuple):
     idle: tuple[bool, ...]
 
     @classmethod
-    def of(cls, value: Any, constraint: Any, after: Any) -> "Spec":
+    def of(cls, value: object, constraint: object, after: object) -> "Spec":
         """
         Args:
             after: the value once the function has run, which may have taken leaves out.
@@ -59,7 +59,7 @@ class Spec(NamedTuple):
         shape = self.shapes[0] if self.single else (sum(self.sizes),)
         return dist.ImproperUniform(self.constraint, (), shape)
 
-    def built(self, value: Any) -> Any:
+    def built(self, value: object) -> jax.Array:
         """The value of a site as the function knows it."""
         if self.single:
             return value
@@ -68,7 +68,7 @@ class Spec(NamedTuple):
                   in zip(jnp.split(value, ends[:-1]), self.shapes, self.idle, strict=True)]
         return jax.tree.unflatten(self.tree, leaves)
 
-    def flat(self, value: Any) -> jax.Array:
+    def flat(self, value: object) -> jax.Array:
         """A value as the function knows it, as that of the site."""
         leaves = [leaf for leaf, idle in zip(jax.tree.leaves(value), self.idle, strict=True)
                   if not idle]

@@ -12,7 +12,7 @@ class Scaled(dist.Distribution):
     arg_constraints: dict = {}
     pytree_data_fields = ("base_dist", "power")
 
-    def __init__(self, base_dist: dist.Distribution, power: Any):
+    def __init__(self, base_dist: dist.Distribution, power: object):
         self.base_dist, self.power = base_dist, power
         super().__init__(base_dist.batch_shape, base_dist.event_shape)
 

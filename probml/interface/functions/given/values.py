@@ -11,7 +11,7 @@ from probml.errors import DataError
 from probml.interface.functions.given.given_arrays import Held, as_given, ragged
 
 
-def value_of(value: Any, name: str = "") -> Any:
+def value_of(value: object, name: str = "") -> Any:
     """Numbers as an array, or as a list of arrays of different lengths, text and categories as
     codes in the order in which rows have them (dataset/coding/labels.py), unseen ones NaN, all else
     as it is.
@@ -40,7 +40,7 @@ def value_of(value: Any, name: str = "") -> Any:
     return as_given(array) if array.ndim else array.item()
 
 
-def codes_of(value: Any) -> Any:
+def codes_of(value: object) -> Any:
     """The same where the function turns out to want codes: categories that are numbers and truths
     as codes that keep their labels, floats that are whole as whole numbers; None: it has none, or
     none but those of `value_of`.

@@ -37,7 +37,7 @@ class Uses(NamedTuple):
     curved: frozenset[Owner]
 
     @classmethod
-    def of(cls, closed: Any, owners: Sequence[Owner], inputs: Mapping[int, Any]) -> "Uses":
+    def of(cls, closed: object, owners: Sequence[Owner], inputs: Mapping[int, Any]) -> "Uses":
         """
         Args:
             owners: of the results; inputs: place of an input → its name.

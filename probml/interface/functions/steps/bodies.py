@@ -74,7 +74,7 @@ class Body(NamedTuple):
             numbers({i: i for i in self.looked}, leaves) >= 0)
 
 
-def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
+def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
             told_of: Sequence[int] = ()) -> Body:
     """The program of a step.
 
@@ -85,7 +85,7 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
     Raises:
         Bent: it is not linear and Gaussian in its sites.
     """
-    def run(carry: list, sites: Mapping, x: Any, t: Any) -> tuple[dict, list]:
+    def run(carry: list, sites: Mapping, x: object, t: object) -> tuple[dict, list]:
         trace, *handed = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
         return trace, jax.tree.leaves(handed)
 
@@ -126,7 +126,7 @@ def body_of(loop: Loop, init: Sequence[Any], tree: Any, first: Any,
         tuple(n + i for i in told_of))
 
 
-def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray) -> Step:
+def steps_of_body(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndarray) -> Step:
     """Every step of a scan.
 
     Args:
@@ -140,8 +140,8 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
     def parts(flat: jax.Array, counts: Sequence[int]) -> list[jax.Array]:
         return jnp.split(flat, np.cumsum(counts)[:-1]) if counts else []
 
-    def run(outputs: Sequence[int], m: jax.Array, z: jax.Array, plain: Sequence, x: Any,
-            t: Any) -> list[jax.Array]:
+    def run(outputs: Sequence[int], m: jax.Array, z: jax.Array, plain: Sequence, x: object,
+            t: object) -> list[jax.Array]:
         carry = dict(zip(still, plain, strict=True))
         carry |= {i: part.reshape(init[i].shape)
                   for i, part in zip(body.moved, parts(m, sizes), strict=True)}
@@ -171,7 +171,7 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
     def joined(values: Sequence[jax.Array]) -> jax.Array:
         return jnp.concatenate([value.ravel() for value in values]) if values else jnp.zeros(0)
 
-    def step_at(plain: list, x: Any, t: Any) -> Step:
+    def step_at(plain: list, x: object, t: object) -> Step:
         def affine(outputs: Sequence[int]) -> Affine:
             if not outputs:
                 return jnp.zeros(0), jnp.zeros((0, m.size)), jnp.zeros((0, z.size))
@@ -181,6 +181,6 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: Any, at: np.ndarray
         rest = [joined(run(outputs, m, z, plain, x, t)) for outputs in others]
         logs = joined(run(beside_them, m, z, plain, x, t)).sum() if beside_them else jnp.zeros(())
         root = jax.scipy.linalg.block_diag(*run(roots, m, z, plain, x, t))
-        return Step(*map(affine, groups), root, *rest, logs)
+        return Step._make((*map(affine, groups), root, *rest, logs))
 
     return jax.vmap(step_at)(plain, xs, jnp.asarray(at))

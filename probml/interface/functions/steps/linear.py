@@ -29,7 +29,7 @@ class Linear(NamedTuple):
     """
 
     program: StepProgram
-    times: Mapping[str, int]
+    times: Mapping[str, np.ndarray]
     back: int
     sizes: Mapping[str, tuple[int, tuple[int, ...]]]
     gone: frozenset[str]

@@ -43,7 +43,7 @@ def scans_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
         return None
     inside = [site for name, site in shown.sites.items()
               if name in shown.inside and not (site.observed or site.factor)]
-    own = {site.name: () for site in inside}
+    own: dict[str, tuple[str, ...]] = {site.name: () for site in inside}
     return own if own and not any(site.discrete for site in inside) else None
 
 
@@ -80,7 +80,7 @@ class Joined(NamedTuple):
         return {name: (title, i) for title, names in self.groups.items()
                 for i, name in enumerate(names)}
 
-    def together(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def together(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Values by the names of single steps → by those of all, as far as all are there."""
         found = {title: values[title] if title in values else
                  np.stack([np.asarray(values[name]) for name in names])

@@ -138,7 +138,7 @@ class Outside(NamedTuple):
         return jax.vmap(push_unit)(jnp.eye(size).reshape(size, *shape[1:])).T
 
 
-def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
+def outside_of(run: Callable[..., Mapping[str, Any]],
                scans: Sequence[Returned], paths: Sequence[jax.Array],
                others: Mapping[str, jax.Array]) -> Outside:
     """What looks at scans from outside.

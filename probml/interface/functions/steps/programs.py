@@ -122,13 +122,13 @@ class StepProgram(NamedTuple):
         for i, (output, aval) in enumerate(zip(outputs, part.out_avals, strict=True)):
             kinds.setdefault((stem_of(self.owners[output][0]), aval.shape), []).append(i)
         lengths: dict[int, list[list[int]]] = {}
-        for own in kinds.values():
-            if len(own) >= LEAST:
-                lengths.setdefault(len(own), []).append(own)
+        for alike in kinds.values():
+            if len(alike) >= LEAST:
+                lengths.setdefault(len(alike), []).append(alike)
         found, gone = [], set[int]()
-        ways = [way for many in lengths.values() for way in ([many], [[own] for own in many])]
-        for together in (own for way in ways for own in way):
-            if not gone.isdisjoint(i for own in together for i in own):
+        ways = [way for many in lengths.values() for way in ([many], [[alike] for alike in many])]
+        for together in (each for way in ways for each in way):
+            if not gone.isdisjoint(i for alike in together for i in alike):
                 continue
             own = recursion(part, list(zip(*together, strict=True)), tracked)
             if own is not None:

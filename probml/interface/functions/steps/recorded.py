@@ -17,7 +17,7 @@ Records = Callable[[str, Mapping[str, Any]], Sequence[tuple[str, Any]]]
 
 
 def recorded(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], records: Records,
-             *inputs: Any) -> tuple[Any, tuple[Owner, ...]]:
+             *inputs: object) -> tuple[Any, tuple[Owner, ...]]:
     """The program of a run, inputs → a result a record, and then more; and whose record each of the
     former is.
 
@@ -27,7 +27,7 @@ def recorded(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], record
     """
     owners: list[Owner] = []
 
-    def every(*own: Any) -> list[Any]:
+    def every(*own: object) -> list[jax.Array]:
         trace, more = run(*own)
         found = [(name, *record) for name, site in trace.items() for record in records(name, site)]
         owners[:] = [(name, kind) for name, kind, _ in found]
@@ -36,7 +36,8 @@ def recorded(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], record
     return jaxpr_of(shortened(every))(*inputs), tuple(owners)
 
 
-def results_at(closed: Any, outputs: Sequence[int], give: Callable[[int], Any]) -> list[jax.Array]:
+def results_at(closed: object, outputs: Sequence[int],
+               give: Callable[[int], Any]) -> list[jax.Array]:
     """Some results of a program, where `give` has the value of an input by its place."""
     part, takes = levels.restrict(closed, outputs)
     return evaluate(part, *(jnp.asarray(give(i), aval.dtype)

@@ -45,7 +45,7 @@ def scans_integrated(call: Callable[[], Any], names: Collection[str],
     rows, beside = outside.rows(values), outside.unaffected_log_density(values)
     found, taken = [], set[str]()
     for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
-        one = scanned(*met, own)
+        one = scanned(met[0], met[1], met[2], met[3], met[4], own)
         name = one.seen or outside.near[0]  # where nothing is observed inside
         name = f"{name} by {next(iter(one.sizes))}" if name in taken else name
         taken.add(name)
@@ -105,7 +105,7 @@ class _Scans(Messenger):
         carry, said = self._scan_results(loop, init, first, length, reverse, left)
         msg["value"] = ((length, None, carry), (PytreeTrace({}), said))
 
-    def _scan_results(self, loop: Loop, init: Any, first: Any, length: int, reverse: bool,
+    def _scan_results(self, loop: Loop, init: object, first: object, length: int, reverse: bool,
                       left: Summed) -> tuple[Any, Any]:
         """The last carry of a scan, and its stacked outputs."""
         init = jax.tree.map(jnp.asarray, init)
@@ -124,7 +124,7 @@ class _Scans(Messenger):
         return jax.tree.unflatten(tree, out)
 
 
-def scanned(loop: Loop, init: Any, xs: Any, length: int, reverse: bool,
+def scanned(loop: Loop, init: object, xs: object, length: int, reverse: bool,
             rows: Rows | None) -> Chain:
     """A scan, its sites integrated out.
 
