@@ -7,7 +7,6 @@ points in one call, and may have several local maxima and flat tails.
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 GRID_POINTS = 19  # per axis, and along the diagonal of the box

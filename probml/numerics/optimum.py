@@ -14,7 +14,7 @@ gradient, no preconditioner and no Hessian with a custom solver.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

@@ -23,7 +23,7 @@ def at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Arra
 def identified_at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Returns the functions of the sites that the model declares to be identified
     (`model.identifies`), name → array, at one value of the sites."""
-    return structure.model.identified_by(env)
+    return present(structure.model.identified_by)(env)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)

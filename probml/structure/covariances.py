@@ -47,6 +47,10 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
 
             with evaluated():
                 found = jax.vmap(matrix)(*numbers)
+
+            def place(at: tuple, count: int = count) -> str:
+                return f" in row {at[0] // count}" + f", at step {at[0] % count}," * (count > 1)
+
             semidefinite(
                 f"model '{structure.model.name}', site '{name}' ({site.kind}): {arguments[i]}",
                 np.asarray(found), place)

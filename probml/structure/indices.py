@@ -107,7 +107,7 @@ class Formula(NamedTuple):
     def sources(self) -> list[int]:
         return sources_of(self.nodes, self.number)
 
-    def index(self, codes: dict[int, np.ndarray]) -> np.ndarray:
+    def value(self, codes: dict[int, np.ndarray]) -> np.ndarray:
         """Returns the value of the index; codes: source → array of codes."""
         with np.errstate(all="ignore"):
             return evaluated(self.nodes, self.number, codes, {})
@@ -136,16 +136,16 @@ def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple])
     """
     reader, mixed, starts = _read(programs, sites, specs)
     readings, out = reader.found, {}
-    cells = {begin + cell: (name, cell) for name, count, begin in starts for cell in range(count)}
+    inputs = {begin + cell: (name, cell) for name, count, begin in starts for cell in range(count)}
     formulas = {}
     for number, last, labels in reader.formulas:
         words = (", ".join(sorted({f"{p} (axis {axis})" for p, axis, _ in labels if p != TABLE}))
                  or "an array")
-        formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, cells)
+        formulas[number[NODE], last, words] = Formula(number, last, words, reader.nodes, inputs)
     for name, cells, begin in starts:
         found = {cell: _merge_readings(name, readings[begin + cell], mixed) for cell in range(cells)
                  if begin + cell in readings}
-        if len(found) == size and len(set(found.values())) == 1:
+        if len(found) == cells and len(set(found.values())) == 1:
             out[name] = found[0]
             continue
         for cell, index in found.items():
@@ -231,5 +231,5 @@ def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) ->
         if (low, high) != before:
             lengths.append(reading.length)
     rigid |= any(axis[:2] in mixed for axis in axes)
-    low, high = (None if math.isinf(bound) else int(bound) for bound in (low, high))
-    return Index(name, (), min(lengths, default=0), low, high, tuple(sorted(axes)), table, rigid)
+    first, last = (None if math.isinf(bound) else int(bound) for bound in (low, high))
+    return Index(name, (), min(lengths, default=0), first, last, tuple(sorted(axes)), table, rigid)

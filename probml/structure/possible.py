@@ -2,6 +2,7 @@
 must sum to one, covariances must be positive semi-definite."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np

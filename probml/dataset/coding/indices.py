@@ -283,7 +283,7 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
         array = out.values.get(name, raws[name].values)
         steps = array.shape[1] if name in timed else 1
         codes[source] = array.reshape(len(array), steps, -1)[:, :, cell].astype(float)
-    index, *arrays = np.broadcast_arrays(formula.index(codes), *codes.values())
+    index, *arrays = np.broadcast_arrays(formula.value(codes), *codes.values())
     bad = ~((index >= 0) & (index <= formula.last))
     if bad.any():
         at = tuple(np.argwhere(bad)[0])
