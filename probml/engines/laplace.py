@@ -294,7 +294,8 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     if why := _no_mode(begun):
         low = np.min(begun.frame.curvature)
         if begun.climbed and low.dtype == np.float32 and abs(low) < curvature.TOLD[low.dtype]:
-            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, within float32's precision")
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, to the precision of "
+                          f"float32")
         return why
     history = np.asarray(begun.trail)
     history = history[np.isfinite(history)]
