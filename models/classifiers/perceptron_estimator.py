@@ -5,11 +5,12 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probml import Fit
 from probml.estimators.rules import FLAG, SEED, integer, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
-from probml.interface.showing.estimates import Estimates, Quantity, index_of, no_tables
+from probml.interface.showing.estimates import Estimates, Quantity, no_tables
 from probml.interface.showing.summary import Table
 from probml.models.classifiers.perceptron import learn, perceptron
 from probml.models.frames.margins import Margin
@@ -114,7 +115,7 @@ class Perceptron(Standardized, Margin):
         terms = ["Intercept", *(self._column_names or range(self.n_features_in_))]
         found = np.concatenate([self.intercept_[:, None], self.coef_], 1).T
         index = self.classes_ if found.shape[1] > 1 else [str(self.classes_[1])]
-        return [estimates.across("Coefficients", terms, index_of(index, "class"),
+        return [estimates.across("Coefficients", terms, pd.Index(index, name="class"),
                                  Quantity({"Estimate": found}))]
 
     @property

@@ -22,7 +22,6 @@ import probml
 import probml.models as library
 from probml.errors import DataError, ModelError, Refusal
 from probml.models.commandline.catalogue import SAID, named
-from probml.models.commandline.coloured import show
 from probml.models.commandline.options import (
     json_option,
     layout_options,
@@ -284,7 +283,7 @@ def explain(fitted: str | None, data: str | None, model: str | None, settings: t
         bound = files.own_model(model, dict(map(learning.setting, settings)))
         rows = None if data is None else layouts.of_model(bound, files.read_table(data),
                                                           layout).data
-        show(bound.explain(rows))
+        click.echo(str(bound.explain(rows)))
         return
     _summarised(answers.fit_of(_open_fit(fitted, model, settings)), as_json)
 
@@ -335,7 +334,7 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
     if as_json:
         files.write_json({"passed": found.passed, "table": found.table.reset_index()})
     else:
-        show(found)
+        click.echo(str(found))
     raise SystemExit(0 if found.passed else 1)
 
 

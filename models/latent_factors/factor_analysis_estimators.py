@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.estimator import Estimator, Projection, absent, flat
@@ -24,7 +25,7 @@ from probml.estimators.rules import (
     sizes,
 )
 from probml.estimators.validation import check_is_fitted, clone, places_of
-from probml.interface.showing.estimates import Estimates, Quantity, index_of
+from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 from probml.models.latent_factors.factor_analysis import (
     covariance,
@@ -225,7 +226,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         out = factor_tables(estimates, (lambda loadings, noise: loadings @ self._rotated(
             loadings, noise)[0]) if turned else None)
         if turned and self.rotation == "oblimin":
-            names = index_of([f"factor {i + 1}" for i in range(len(self.rotation_))])
+            names = pd.Index([f"factor {i + 1}" for i in range(len(self.rotation_))])
             out.insert(1, estimates.across("Correlations of the factors", names, names, Quantity(
                 {"Estimate": self.factor_correlation_})))
         return out

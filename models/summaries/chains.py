@@ -3,8 +3,9 @@ deviations of the components of a series."""
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
-from probml.interface.showing.estimates import Estimates, Quantity, index_of
+from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 from probml.models.frames.covariances import canonical
 from probml.models.summaries.mixtures import by_group, groups, scatter
@@ -71,7 +72,7 @@ def series_tables(estimates: Estimates) -> list[Table]:
 def dynamic_factor_tables(estimates: Estimates) -> list[Table]:
     """Of dynamic_factor: loadings, autoregressions, standard deviations of the noise."""
     d, k = estimates.values["loadings"].shape
-    factors = index_of([f"factor {i + 1}" for i in range(k)])
+    factors = pd.Index([f"factor {i + 1}" for i in range(k)])
     series = estimates.columns("y", d, ("loadings", 0))
     order = estimates.values["coefficients"].shape[-1]
     estimates.shown.add("partial")

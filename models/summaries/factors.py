@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
-from probml.interface.showing.estimates import Estimates, Quantity, index_of, join_columns
+from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 
 
@@ -47,7 +48,7 @@ def factor_tables(estimates: Estimates, rotation: Callable | None = None) -> lis
     both = estimates.function(lambda loadings, precision: jnp.sqrt(
         (loadings**2).sum(-1) + 1 / precision), "loadings", "precision")
     located = Quantity.stacked([mean, both])
-    return [join_columns("Loadings", table, shares),
+    return [Table.concatenated("Loadings", [table, shares], 1),
             estimates.across("Means and standard deviations", items, ["mean", "sd"], located)]
 
 
@@ -58,5 +59,5 @@ def item_tables(estimates: Estimates) -> list[Table]:
     items = estimates.columns("y", d, ("difficulty", 0))
     a, b = estimates.of("discrimination"), estimates.of("difficulty")
     wide = a.map(lambda each: np.broadcast_to(each, (d,)))
-    return [estimates.across("Items", items, index_of(["discrimination (a)", "difficulty (b)"]),
+    return [estimates.across("Items", items, pd.Index(["discrimination (a)", "difficulty (b)"]),
                              Quantity.stacked([wide, b]))]

@@ -9,16 +9,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
-from probml.interface.showing.estimates import (
-    Estimates,
-    Quantity,
-    frame_of,
-    index_of,
-    pairs,
-    product,
-    stack,
-)
+from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 from probml.models.frames.covariances import canonical
 
@@ -62,7 +55,7 @@ def scatter(estimates: Estimates, variables: list, index: Any, name: str = "prec
     """Standard deviations and correlations of a precision of one of gaussian_mixture's shapes."""
     tied, kind = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
     shape = {"full": 2, "diagonal": 1, "spherical": 0}[kind]
-    columns = index_of(["all"], name=index.name) if tied else index
+    columns = pd.Index(["all"], name=index.name) if tied else index
     rows = ["every variable"] if shape == 0 and len(variables) > 1 else variables
     out = [by_group(estimates, "Standard deviations", rows, columns,
                     estimates.function(partial(_deviations, shape), name))]
@@ -90,11 +83,11 @@ def nested_tables(estimates: Estimates) -> list[Table]:
     """Of mixture_of_mixtures: components in classes."""
     classes, k, d = estimates.values["mean"].shape
     outer = groups(estimates, "class", classes, "class")
-    index = product([outer, range(k)], names=["class", "component"])
+    index = pd.MultiIndex.from_product([outer, range(k)], names=["class", "component"])
     variables = estimates.columns("x", d, ("mean", 2))
     return [shares(estimates, outer, heading="Class proportions"),
             estimates.across("Mixing proportions by class", outer,
-                             index_of(range(k), name="component"), estimates.of("shares")),
+                             pd.Index(range(k), name="component"), estimates.of("shares")),
             by_group(estimates, "Means", variables, index, estimates.of("mean")),
             *scatter(estimates, variables, index, "precision",
                      canonical(estimates.settings["covariance"]))]
@@ -142,7 +135,7 @@ def naive_bayes_tables(estimates: Estimates) -> list[Table]:
         out.append(by_group(estimates, title, [v for names, _ in own for v in names], index,
                             joined))
     if tables:
-        out.append(_stacked(CATEGORIES, tables))
+        out.append(Table.concatenated(CATEGORIES, tables))
     return out
 
 
@@ -154,17 +147,11 @@ def _categories(estimates: Estimates, name: str, index: Any) -> Table:
     known = estimates.categories.get(name)
     if known is None:
         known = [tuple(estimates.labels(name, states, "category"))] * count
-    rows = pairs(
+    rows = pd.MultiIndex.from_tuples(
         [(column, label) for column, own in zip(columns, known, strict=True)
          for label in (*own, *["(another)"] * (states - len(own)))], names=["column", "category"])
     estimates.words[f"{name}_probs"] = CATEGORIES
     return by_group(estimates, "", rows, index, estimates.of(f"{name}_probs"))
-
-
-def _stacked(heading: str, tables: list[Table]) -> Table:
-    errors = [table.errors for table in tables]
-    return Table(heading, stack([table.values for table in tables]),
-                 None if any(each is None for each in errors) else stack(errors))
 
 
 def topic_tables(estimates: Estimates, top: int = 10) -> list[Table]:
@@ -174,7 +161,7 @@ def topic_tables(estimates: Estimates, top: int = 10) -> list[Table]:
     order = np.argsort(-topic, 1)[:, :top]
     names = estimates.columns("word", topic.shape[1], ("topic", 1))
     mean = np.asarray(estimates.values["share"]).mean(0)
-    index = index_of(range(len(topic)), name="topic")
-    return [Table("Topics", frame_of(
+    index = pd.Index(range(len(topic)), name="topic")
+    return [Table("Topics", pd.DataFrame(
         {"share": mean, "most probable words": [", ".join(str(names[j]) for j in row)
                                                 for row in order]}, index=index))]

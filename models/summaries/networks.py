@@ -5,8 +5,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from probml.interface.showing.estimates import Estimates, Quantity, index_of, product
+from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 
 
@@ -47,6 +48,6 @@ def _reshape_rows(width: int, each: np.ndarray) -> np.ndarray:
 
 def _configurations(estimates: Estimates, parents: list, sizes: dict) -> Any:
     if not parents:
-        return index_of([""])
+        return pd.Index([""])
     levels = [estimates.labels(parent, sizes[parent], parent) for parent in parents]
-    return levels[0] if len(levels) == 1 else product(levels, names=parents)
+    return levels[0] if len(levels) == 1 else pd.MultiIndex.from_product(levels, names=parents)

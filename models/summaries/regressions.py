@@ -5,15 +5,9 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
-from probml.interface.showing.estimates import (
-    Estimates,
-    Quantity,
-    frame_of,
-    index_of,
-    pairs,
-    product,
-)
+from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 
 INTERCEPT = "Intercept"
@@ -108,7 +102,7 @@ def _random(estimates: Estimates) -> Table:
             rows.append((label, ""))
             columns.append(estimates.of(name).map(np.ravel))
             correlation.append([])
-    frame = frame_of(Quantity.concatenated(columns).columns, index=pairs(
+    frame = pd.DataFrame(Quantity.concatenated(columns).columns, index=pd.MultiIndex.from_tuples(
         rows, names=["Group", "Name"])).rename(columns={"Estimate": "Std. Dev.", "mean":
                                                         "Std. Dev."})
     for j in range(max(map(len, correlation))):
@@ -152,10 +146,10 @@ def experts_tables(estimates: Estimates) -> list[Table]:
     terms = [INTERCEPT if str(name) == "intercept" else name
              for name in estimates.names("weights", weights.value.ndim - 1)]
     terms = [INTERCEPT if i == 0 and name == 0 else name for i, name in enumerate(terms)]
-    experts = index_of(range(k), name="expert")
+    experts = pd.Index(range(k), name="expert")
     if weights.value.ndim == 3:
         states = estimates.names("weights", 1)
-        experts = product([experts, states], names=["expert", "class"])
+        experts = pd.MultiIndex.from_product([experts, states], names=["expert", "class"])
     out = [estimates.across("Coefficients of the experts", terms, experts, weights.map(
         lambda each: np.reshape(each, (-1, len(terms))).T))]
     if "precision" in estimates:
@@ -165,7 +159,7 @@ def experts_tables(estimates: Estimates) -> list[Table]:
         gate = estimates.of("gate")
         out.append(estimates.across(
             f"Coefficients of the gate (log odds against expert {k - 1})", terms,
-            index_of(range(k - 1), name="expert"), gate))
+            pd.Index(range(k - 1), name="expert"), gate))
     if "shares" in estimates:
         out.append(estimates.across("Mixing proportions", experts, ["share"],
                                     estimates.of("shares")))

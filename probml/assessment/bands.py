@@ -6,10 +6,9 @@ from statistics import NormalDist
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.assessment.intervals import REPLICATES, TOGETHER
+from probml.assessment.intervals import from_simulated
 from probml.dataset import dataset
 from probml.errors import ModelError, Refusal
-from probml.numerics.transfer import random_key
 from probml.queries.conditionals import conditional
 from probml.queries.fitted import Fitted
 
@@ -42,18 +41,7 @@ def bands(fit: Fitted, held: dataset.Data, sites: Sequence[str], probability: fl
             out[name] = (mean - reach, mean + reach)
         else:
             rest.append(name)
-    return out | (_drawn(fit, held, rest, probability, plug_in) if rest else {})
-
-
-def _drawn(fit: Fitted, held: dataset.Data, sites: Sequence[str], probability: float,
-           plug_in: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    tails, size = (0.5 - probability / 2, 0.5 + probability / 2), max(TOGETHER // REPLICATES, 1)
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in sites}
-    for begin in range(0, held.table.rows, size):
-        rows = np.arange(begin, min(begin + size, held.table.rows))
-        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), random_key(begin), begin,
-                               plug_in)
-        for name in sites:
-            values = drawn[name].reshape(len(rows), REPLICATES, *drawn[name].shape[1:])
-            parts[name].append(np.quantile(values.astype(float), tails, 1))
-    return {name: tuple(np.concatenate(part, 1)) for name, part in parts.items()}
+    tails = (0.5 - probability / 2, 0.5 + probability / 2)
+    drawn = from_simulated(fit, held, rest, plug_in,
+                           lambda values: np.quantile(values, tails, 1)) if rest else {}
+    return out | {name: tuple(found) for name, found in drawn.items()}

@@ -8,18 +8,19 @@ posterior is uniform over simulations, for every function of θ and rows.
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probml import errors
 from probml.assessment import refits
 from probml.assessment.pages.html import noted, records_of, table
-from probml.assessment.pages.terminal import ended, rich_report
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset
+from probml.device import load
 from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
@@ -27,12 +28,8 @@ from probml.errors import ModelError, Refusal
 from probml.language.language import Bound, whole_steps
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
-from probml.posteriors.relabelling import Exchange
+from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.structure import Structure
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 RANKS = 99  # draws among which the truth is ranked, so that ranks fall into 100 classes
 # probability that a right model and engine are rejected, over all quantities together
@@ -65,9 +62,9 @@ class Certificate:
     model: str
     engine: str
     rows: int
-    levels: "pd.DataFrame"
-    table: "pd.DataFrame"
-    prior_predictive: "pd.DataFrame"
+    levels: pd.DataFrame
+    table: pd.DataFrame
+    prior_predictive: pd.DataFrame
     effective: np.ndarray
     failures: dict[int, str]
     notes: tuple[str, ...]
@@ -129,12 +126,6 @@ class Certificate:
         return noted(f'<p class="{kind}">{"✓" if self.passed else "⚠"} {escape(first)}</p>'
                      f"{''.join(tables)}")
 
-    def __rich__(self) -> Any:
-        tables = (("quantities", self.table), ("prior predictive distribution of the data",
-                                               self.prior_predictive))
-        return rich_report([ended(self.passed, str(self).partition("\n")[0])],
-                           [(title, records_of(found)) for title, found in tables])
-
 
 def _fault(levels: np.ndarray) -> str:
     """How levels that are not uniform are wrong: Talts et al., figures 3 to 6."""
@@ -184,8 +175,9 @@ def check(
     engine.refuse(Problem(sets[0], plan))
     found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKS, progress)
     kept = [i for i in range(simulations) if i not in failures]
-    exchange = refits.exchangeable(sets[kept[0]], plan,
-                                   {name: found[kept[0]].values[name][-1] for name in plan.free})
+    loaded, known = load.load(sets[kept[0]], plan)
+    exchange = [] if plan.complete else exchanges(
+        plan, {name: found[kept[0]].values[name][-1] for name in plan.free}, known, loaded)
     levels, effective = _levels(held.structure, plan, exchange, truth, found, kept, seed)
     return _certificate(model, engine, how, held, levels, effective, failures,
                         _predictive(held, columns, shown), exchange, simulator)
@@ -196,15 +188,6 @@ def _with_posterior(engine: Engine) -> Engine:
         raise Refusal(f"check: {type(engine).__name__} gives a point estimate, and check needs a "
                       f"posterior: choose another engine with engine=; explain(data) lists them")
     return engine
-
-
-def _describe_engine(engine: Any) -> str:
-    """An engine without the settings that it has by default."""
-    if not is_dataclass(engine):
-        return repr(engine)
-    own = [(f.name, getattr(engine, f.name)) for f in fields(engine)
-           if getattr(engine, f.name) != f.default]
-    return f"{type(engine).__name__}({', '.join(f'{name}={value!r}' for name, value in own)})"
 
 
 # Ranks
@@ -250,14 +233,12 @@ def quantities(structure: Structure, exchange: list[Exchange],
 def _levels(
     structure: Structure, plan: Plan, exchange: list, truth: Mapping,
     found: Mapping[int, refits.Drawn], kept: list[int], seed: int
-) -> tuple["pd.DataFrame", np.ndarray]:
+) -> tuple[pd.DataFrame, np.ndarray]:
     """The rank of the truth among the draws, plus a uniform number, divided by the number of ranks:
     uniform in (0, 1).
 
     Draws of a chain are thinned to as many, evenly spaced, as they are worth.
     """
-    import pandas as pd
-
     random = np.random.default_rng([seed, 5])
     true = quantities(structure, exchange, truth)
     names = [name for name in true]
@@ -289,7 +270,6 @@ def _levels(
 
 def _certificate(model, engine, how, held, levels, effective, failures, predictive, exchange,
                  simulator) -> Certificate:
-    import pandas as pd
     from scipy.stats import chisquare
 
     n = len(levels)
@@ -313,20 +293,18 @@ def _certificate(model, engine, how, held, levels, effective, failures, predicti
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:
         notes.append(f"each simulation: {how}, thinned to at most {RANKS} draws")
-    return Certificate(repr(model), _describe_engine(engine), held.table.rows, levels, table,
+    return Certificate(repr(model), repr(engine), held.table.rows, levels, table,
                        predictive,
                        effective, failures, tuple(notes), bins)
 
 
 def _predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
-                shown: bool) -> "pd.DataFrame":
+                shown: bool) -> pd.DataFrame:
     """What the prior says of each seen site: the distribution of single values, and where the
     data's mean lies among the simulated ones.
 
     Of a site with states, a row for each: its share.
     """
-    import pandas as pd
-
     records = {}
     for name, values in columns.items():
         site, column = held.structure.sites[name], held.table.columns[name]

@@ -1,10 +1,10 @@
-"""Which axis of which parameter runs along the columns of a table: `w` of `x @ w`, the means of a
-component. Found by looking at what depends on what, so however the function is written."""
+"""Which axis of which parameter runs along the columns of a table, or along the states of a site:
+`w` of `x @ w`, the means of a component. Found by looking at what depends on what, so however the
+function is written."""
 
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,30 +19,33 @@ from probml.structure.structure import Structure
 LARGEST = 2**21  # entries of a table of dependences, above which entries keep their numbers
 
 
-def along(structure: Structure, columns: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
-    """(parameter, axis) → the names of the columns that its entries stand for.
-
-    Of an input, its i-th entry is the only one that matters where all columns but the i-th are 0;
-    of a site, the i-th cell is the only one that it tells of.
+def along(structure: Structure, columns: Mapping[str, tuple],
+          labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
+    """(parameter, axis) → the names of the columns, or the labels of the states, that its entries
+    stand for: of the i-th of these the i-th entry matters, and no other along the axis.
 
     Args:
-        columns: input or site → the names of its columns.
+        columns: input or site of rows → the names of its columns. labels: site → of its states.
     """
     asked = []
-    for name, labels in columns.items():
-        for site in structure.sites.values():
-            own = site.name == name and _cells(site, len(labels))
-            if site.rows and (own or name in site.inputs):
-                asked += [(p, site.name, name) for p in structure.parameters
-                          if p in structure.programs[site.name][1]
-                          and _fits(structure, p, site.name, len(labels))]
+    for name, names in columns.items():
+        asked += [(p, site.name, name) for site in structure.sites.values()
+                  if site.rows and (name in site.inputs or name == site.name
+                                    and _cells(site, len(names)))
+                  for p in structure.parameters if _fits(structure, p, site.name, len(names))]
+    for name, names in reversed(labels.items()):
+        site = structure.sites.get(name)
+        if site is not None and site.states == len(names):
+            asked += [(p, child, name) for child in structure.children[name]
+                      for p in structure.parameters if len(names) in structure.sites[p].shape]
+    asked = [ask for ask in asked if ask[0] in structure.programs[ask[1]][1]]
     out: dict[tuple[str, int], tuple] = {}
     found = _touched(structure, tuple(asked)) if asked else ()
-    for (parameter, _, name), tables in zip(asked, jax.device_get(found), strict=True):
-        labels = columns[name]
+    for (parameter, child, name), table in zip(asked, jax.device_get(found), strict=True):
+        names = columns[name] if name == child or name not in structure.sites else labels[name]
         for axis in range(len(structure.sites[parameter].shape)):
-            if any(_one_to_one(table, axis, len(labels)) for table in tables):
-                out[parameter, axis] = labels
+            if _one_to_one(table, axis, len(names)):
+                out[parameter, axis] = tuple(names)
     return out
 
 
@@ -66,55 +69,44 @@ def _one_to_one(table: np.ndarray, axis: int, count: int) -> bool:
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _touched(structure: Structure, asked: tuple[tuple[str, str, str], ...]) -> list:
-    """For (parameter, site, name of the columns): tables (columns, *shape), whether an entry
-    matters for a column."""
-    return [_by_input(structure, parameter, child, name) if name in structure.model.inputs
-            else _by_cell(structure, parameter, child) for parameter, child, name in asked]
+def _touched(structure: Structure, asked: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
+    """For (parameter, site, name of columns or states): (columns, *shape), whether an entry matters
+    for a column."""
+    return [_touching(structure, *ask) for ask in asked]
 
 
-def _env(structure: Structure, child: str) -> tuple[Any, tuple[str, ...], dict[str, Any]]:
-    """The program of a site's arguments, what it takes, and a point that is nowhere special."""
-    program, takes = structure.programs[child]
+def _touching(structure: Structure, parameter: str, child: str, name: str) -> jax.Array:
+    """On which entries of a parameter the arguments of a site depend where all columns of an input
+    but the i-th are 0, where another site is in its i-th state, or in the i-th cell of the site
+    itself; at a point that is nowhere special."""
+    (program, takes), site = structure.programs[child], structure.sites[child]
     env = {}
-    for name, spec in zip(takes, program.in_avals, strict=True):
+    for other, spec in zip(takes, program.in_avals, strict=True):
         real = jnp.issubdtype(spec.dtype, jnp.floating)
         size = math.prod(spec.shape)
         fill = 0.3 + 0.4 * jnp.linspace(0, 1, size) if real else jnp.zeros(size)
-        env[name] = fill.reshape(spec.shape).astype(spec.dtype)
-    return program, takes, env
+        env[other] = fill.reshape(spec.shape).astype(spec.dtype)
+    count = (site.cells[0] if name == child else env[name].shape[-1]
+             if name not in structure.sites else structure.sites[name].states or 0)
 
-
-def _by_input(structure: Structure, parameter: str, child: str, name: str) -> list[jax.Array]:
-    program, takes, env = _env(structure, child)
-
-    def at(column):
-        shown = jnp.where(jnp.arange(env[name].shape[-1]) == column, env[name], 0.0)
+    def at(i):
+        moved = dict(env)
+        if name != child:
+            moved[name] = (jnp.full_like(env[name], i) if name in structure.sites else
+                           jnp.where(jnp.arange(count) == i, env[name], 0))
 
         def arguments(value):
-            out = evaluate(program, *({**env, name: shown, parameter: value}[n] for n in takes))
+            out = evaluate(program, *({**moved, parameter: value}[other] for other in takes))
+            if name == child:
+                out = [_by_column(site.layout(leaf, site.traits.argument_event[key]),
+                                  bool(site.event), count)[i]
+                       for key, leaf in zip(site.arguments, out, strict=True)]
             return jnp.concatenate([jnp.ravel(leaf) for leaf in out
                                     if jnp.issubdtype(leaf.dtype, jnp.floating)])
 
         return (jax.jacrev(arguments)(env[parameter]) != 0).any(0)
 
-    return [jax.vmap(at)(jnp.arange(env[name].shape[-1]))]
-
-
-def _by_cell(structure: Structure, parameter: str, child: str) -> list[jax.Array]:
-    """A table for each argument."""
-    program, takes, env = _env(structure, child)
-    site = structure.sites[child]
-
-    def arguments(value):
-        out = evaluate(program, *({**env, parameter: value}[n] for n in takes))
-        tail = site.traits.argument_event
-        cells = (site.layout(leaf, tail[key]) for key, leaf in zip(site.arguments, out, strict=True)
-                 if jnp.issubdtype(leaf.dtype, jnp.floating))
-        return [_by_column(leaf, bool(site.event), site.cells[0]) for leaf in cells]
-
-    found = jax.jacrev(arguments)(env[parameter])
-    return [(table != 0).any(1) for table in found if table is not None]
+    return jax.vmap(at)(jnp.arange(count))
 
 
 def _by_column(cells: jax.Array, vector: bool, count: int) -> jax.Array:

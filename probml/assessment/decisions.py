@@ -65,13 +65,6 @@ def decide(probabilities: Any, loss: Any = None, reject: float | None = None,
     return actions if names is None else named(actions, names)
 
 
-def risk(probabilities: Any, loss: Any = None, labels: Sequence | None = None) -> np.ndarray:
-    """The expected loss of every action, (..., actions): Σ_k p_k loss[k, a]. Arguments and refusals
-    as in `decide`."""
-    p = distribution(probabilities, "risk")
-    return p @ table(loss, p.shape[-1], labels)[0]
-
-
 def thresholds(loss: Any = None, reject: float | None = None) -> Thresholds:
     """Where a binary problem changes its action, as a function of p = p(state 1).
 

@@ -1,21 +1,13 @@
 """Names for the axes of arrays: plates, steps, and the labels of the states along them."""
 
-import functools
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment.columns import along
 from probml.dataset.coding.indices import bounds, together
 from probml.errors import ModelError
-from probml.jaxpr.levels import Level
-from probml.jaxpr.program import evaluate
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
 from probml.queries.fitted import Fitted
 from probml.structure import indices
 from probml.structure.structure import Structure
@@ -55,15 +47,14 @@ class Dimensions:
                     return free
         raise AssertionError("a hundred dimensions of one name")
 
-    def _name_axes(self, name: str, shape: tuple, start: int) -> list[str]:
-        """Default names of the axes of a shape, numbered from `start`."""
-        return [self._name(f"{name}_dim_{start + i}", (name, start + i), size)
-                for i, size in enumerate(shape)]
+    def _name_axes(self, name: str, shape: tuple) -> list[str]:
+        """Default names of the axes of a shape."""
+        return [self._name(f"{name}_dim_{i}", (name, i), size) for i, size in enumerate(shape)]
 
     def of_parameter(self, name: str) -> tuple[str, ...]:
         """Of a site outside rows: its plates, then axes of an event."""
         site = self.structure.named[name]
-        dims = self._name_axes(name, site.shape, 0)
+        dims = self._name_axes(name, site.shape)
         plates = dict(site.plates)
         # the first is the outermost and has the last batch axis, unless dim= was given
         for i, (plate, size) in enumerate(site.plates):
@@ -84,7 +75,7 @@ class Dimensions:
         of a chain."""
         site = self.structure.named[name]
         shape = site.along(self.held.steps)
-        dims = self._name_axes(name, shape, 0)
+        dims = self._name_axes(name, shape)
         for i, (plate, size) in enumerate(p for p in site.plates if p[0] != "rows"):
             dims[i] = self._name(plate, ("plate", plate), size)
         if site.time is not None:
@@ -99,7 +90,7 @@ class Dimensions:
         Args:
             batch: axes that are no event's; frames: (plate, its axis from the right of these).
         """
-        dims = self._name_axes(name, shape, 0)
+        dims = self._name_axes(name, shape)
         for plate, dim in frames:
             if shape[batch + dim] != 1:
                 dims[batch + dim] = self._name(plate, ("plate", plate), shape[batch + dim])
@@ -107,7 +98,7 @@ class Dimensions:
 
     def covariate(self, name: str) -> tuple[str, ...]:
         """Of an input."""
-        dims = self._name_axes(name, self.held.table.inputs[name].shape[1:], 0)
+        dims = self._name_axes(name, self.held.table.inputs[name].shape[1:])
         if name in self.structure.timed:
             dims[0] = self._name("step", ("plate", "step"), self.held.steps)
         self._along_columns(name, dims)
@@ -142,8 +133,8 @@ def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
              or name in structure.model.inputs}
     said = {(name, axis): tuple(names) for name, unit in fit.units.items()
             for axis, names in unit.names.items()}
-    found = (_classes(structure, labels) | along(structure, known) | entries(structure, labels)
-             | _state_axis_labels(structure, labels) | said)
+    found = (_classes(structure, labels) | along(structure, known, labels)
+             | entries(structure, labels) | said)
     return _derived(structure, found) | found
 
 
@@ -193,28 +184,6 @@ def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tupl
     return f"{name}[{', '.join(map(str, words))}]"
 
 
-def _state_axis_labels(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
-    """(parameter, axis) → the labels of the site whose states number that axis."""
-    picked, out = _picked(structure, labels), {}
-    for name in structure.parameters:
-        site = structure.sites[name]
-        for axis, size in enumerate(site.shape):
-            found = next((own for z, own in labels.items() if z in structure.sites
-                          and structure.sites[z].states == size and len(own) == size
-                          and (_shares(structure, name, axis, z)
-                               or (name, axis) in picked.get(z, ()))), None)
-            if found is not None:
-                out[name, axis] = tuple(found)
-    return out
-
-
-def _shares(structure: Structure, name: str, axis: int, z: str) -> bool:
-    """Whether an axis of a parameter holds the probabilities of a site's states."""
-    site, used = structure.sites[name], structure.sites[z].uses.get("probs", {}).get(name)
-    return bool(site.domain.sums_to_one and axis == len(site.shape) - 1 and used
-                and used.level is Level.MOVED)
-
-
 def entries(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the names of the entries along it, where labels of index inputs tell
     them; others are numbers."""
@@ -231,60 +200,3 @@ def entries(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
                 size = structure.sites[axis.parameter].shape[axis.axis]
                 out[axis[:2]] = tuple(at.get(position, position) for position in range(size))
     return out
-
-
-def _picked(structure: Structure, labels: Any) -> dict[str, set[tuple[str, int]]]:
-    """Labelled site → the axes of parameters, (name, axis), along which it picks its slice,
-    wherever this stands in an argument."""
-    sites, triples = structure.sites, []
-    for z in (z for z in labels if z in sites and sites[z].states):
-        for child in structure.children[z]:
-            takes = structure.programs[child][1]
-            triples += [(p, z, child) for p in structure.parameters if p in takes
-                        and sites[z].states in sites[p].shape]
-    out: dict[str, set] = {}
-    for (parameter, z, _), touched in zip(triples, _touched(structure, tuple(triples))
-                                          if triples else (), strict=True):
-        touched, states = np.asarray(touched), sites[z].states  # (states, *shape)
-        for axis in range(touched.ndim - 1):
-            within = np.moveaxis(touched, 1 + axis, 1)
-            own = within.shape[1] == states
-            if own and all(within[i, i].any() and not np.delete(within[i], i, 0).any()
-                           for i in range(states)):
-                out.setdefault(z, set()).add((parameter, axis))
-    return out
-
-
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _touched(structure: Structure, triples: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
-    """For (parameter, site, child): the elements of the parameter on which the child's arguments
-    depend at each state of the site."""
-    return [_touching(structure, *triple) for triple in triples]
-
-
-def _touching(structure: Structure, parameter: str, site: str, child: str) -> jax.Array:
-    """(states, *shape of the parameter) bool, at a point that is nowhere special."""
-    program, takes = structure.programs[child]
-    specs = dict(zip(takes, program.in_avals, strict=True))
-
-    def at(state):
-        def arguments(value):
-            env = {}
-            for name, spec in specs.items():
-                real = jnp.issubdtype(spec.dtype, jnp.floating)
-                fill = (0.3 + 0.4 * jnp.linspace(0, 1, math.prod(spec.shape)).reshape(spec.shape)
-                        if real else jnp.zeros(spec.shape))
-                env[name] = jnp.full(spec.shape, state,
-                                     spec.dtype) if name == site else fill.astype(spec.dtype)
-            env[parameter] = value
-            out = evaluate(program, *(env[name] for name in takes))
-            return jnp.concatenate([jnp.ravel(leaf) for leaf in out
-                                    if jnp.issubdtype(leaf.dtype, jnp.floating)])
-
-        spec = specs[parameter]
-        jacobian = jax.jacrev(arguments)(0.3 + 0.4 * jnp.linspace(
-            0, 1, math.prod(spec.shape)
-        ).reshape(spec.shape).astype(spec.dtype))
-        return (jacobian != 0).any(0)
-
-    return jax.vmap(at)(jnp.arange(structure.sites[site].states))

@@ -1,8 +1,7 @@
 """Predictions by simulated values of each row: intervals, medians, means of what is computed."""
 
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -88,19 +87,13 @@ def _renewed(held: dataset.Data, site: str, ask: Callable[[dataset.Data], np.nda
     column = held.table.columns.get(site)
     if column is None:
         return ask(held)
-    fresh = ask(_without(held, site))
+    fresh = ask(held.without([site]))
     if column.seen is None:
         return fresh
     cells = column.seen.reshape(held.table.rows, -1)
     if not (cells.any(1) & ~cells.all(1)).any():
         return fresh
     return np.where(column.seen, fresh, ask(held))
-
-
-def _without(held: dataset.Data, site: str) -> dataset.Data:
-    """The same rows, in which nothing of a site is seen."""
-    columns = {name: column for name, column in held.table.columns.items() if name != site}
-    return held._replace(table=replace(held.table, columns=columns))
 
 
 def _without_mean(fit: Fitted, site: str) -> None:
@@ -124,24 +117,26 @@ def _without_mean(fit: Fitted, site: str) -> None:
 def _quantiles(fit: Fitted, held: dataset.Data, site: str, at: tuple[float, ...],
                plug_in: bool) -> np.ndarray:
     """Quantiles of simulated new values of a site, (quantiles, n, *cells)."""
-    n, out = held.table.rows, []
-    size = max(TOGETHER // REPLICATES, 1)
-    for begin in range(0, n, size):
-        rows = np.arange(begin, min(begin + size, n))
-        many = held.taken(np.repeat(rows, REPLICATES))
-        drawn = fit._simulated(many, random_key(begin), begin, plug_in)[site]
-        out.append(np.quantile(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float),
-                               at, 1))
-    return np.concatenate(out, 1)
+    return from_simulated(fit, held, [site], plug_in, lambda drawn: np.quantile(drawn, at, 1))[site]
 
 
 def simulated_mean(fit: Fitted, held: dataset.Data, name: str, plug_in: bool) -> np.ndarray:
     """The mean over simulated rows of what is computed from cells that are unseen and have no list
     of states, (n, *cells)."""
-    out, size = [], max(TOGETHER // REPLICATES, 1)
+    return from_simulated(fit, held, [name], plug_in, lambda drawn: drawn.mean(1)[None])[name][0]
+
+
+def from_simulated(fit: Fitted, held: dataset.Data, sites: Sequence[str], plug_in: bool,
+                   reduce: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
+    """Site → reduce(REPLICATES simulated values of each row, (n, REPLICATES, *cells)), whose second
+    axis is that of rows; of some rows after another."""
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in sites}
+    size = max(TOGETHER // REPLICATES, 1)
     for begin in range(0, held.table.rows, size):
         rows = np.arange(begin, min(begin + size, held.table.rows))
-        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), random_key(begin),
-                               begin, plug_in)[name]
-        out.append(drawn.reshape(len(rows), REPLICATES, *drawn.shape[1:]).astype(float).mean(1))
-    return np.concatenate(out)
+        drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), random_key(begin), begin,
+                               plug_in)
+        for name in sites:
+            values = np.asarray(drawn[name], float)
+            parts[name].append(reduce(values.reshape(len(rows), REPLICATES, *values.shape[1:])))
+    return {name: np.concatenate(part, 1) for name, part in parts.items()}

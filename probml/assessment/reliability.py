@@ -15,24 +15,19 @@ Sources: Brier (1950); Good (1952) for the log score; Murphy & Winkler (1977) fo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probml.assessment.decisions import distribution
-from probml.assessment.pages import charts
-from probml.assessment.pages.html import figure, noted, records_of, table
+from probml.assessment.pages.html import noted, records_of, table
 from probml.dataset import tables
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
 from probml.queries import asking
 from probml.queries.fitted import Fitted
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 
 FINEST = 100_000  # bins
 STRATEGIES = ("uniform", "quantile")
@@ -64,15 +59,13 @@ class Calibration:
     brier: float
     ece: float
     ece_classwise: float
-    curve: "pd.DataFrame"
-    curves: Mapping[Any, "pd.DataFrame"]
+    curve: pd.DataFrame
+    curves: Mapping[Any, pd.DataFrame]
     strategy: str
 
-    def table(self) -> "pd.DataFrame":
+    def table(self) -> pd.DataFrame:
         """A row for the top label and each label: rows, mean predicted, observed share, expected
         calibration error."""
-        import pandas as pd
-
         records = {"top label": self.curve, **self.curves}
         columns = ("predicted", "observed")
         means = [{c: float((each["rows"] * each[c]).sum() / self.rows) for c in columns}
@@ -97,15 +90,9 @@ class Calibration:
         scores = {"accuracy": self.accuracy, "log score per row": self.log_score,
                   "Brier score": self.brier, "calibration error, most probable label": self.ece,
                   "calibration error, classwise": self.ece_classwise}
-        curve = [(float(row["predicted"]), float(row["observed"]), float(row["rows"]))
-                 for _, row in self.curve.iterrows()]
-        picture = charts.reliability(curve, "Reliability of the most probable label",
-                                     "mean predicted probability", "observed share")
         return noted(
             table([{"score": name, "value": value} for name, value in scores.items()],
                   f"{self.rows} rows, {self.strategy} bins")
-            + figure(picture, "Each dot is a bin; its size is the number of rows. On the line the "
-                              "probabilities are calibrated.")
             + table(records_of(self.table()), "labels"))
 
 
@@ -173,9 +160,8 @@ def compute_calibration(fit: Fitted, data: Any, site: str | None, plug_in: bool,
     if column is None or column.likelihood is not None:
         raise DataError(f"calibration: the data have no '{name}', the true values to compare with; "
                         f"they have {list(held.table.columns)}")
-    rest = {other: values for other, values in held.table.columns.items() if other != name}
-    blind = held._replace(table=replace(held.table, columns=rest))
-    p = asking.answer(fit, blind, [("probability", name)], plug_in)[1]["probability", name]
+    p = asking.answer(fit, held.without([name]), [("probability", name)], plug_in)[1][
+        "probability", name]
     truth = tables.to_labels(column.values, fit.names.get(name)).astype(object)
     if column.seen is not None:
         truth[~column.seen] = None
@@ -188,8 +174,6 @@ def _seen(truth: Any, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarr
     if truth.shape != p.shape[:-1]:
         raise DataError(f"calibration(truth): expected a label for each row of probabilities, "
                         f"{p.shape[:-1]}, got shape {truth.shape}")
-    import pandas as pd
-
     flat = truth.ravel()
     known = ~pd.isna(flat)
     if not known.any():
@@ -203,11 +187,9 @@ def _seen(truth: Any, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarr
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 
-def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> "pd.DataFrame":
+def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) -> pd.DataFrame:
     """The bins that have rows; a value on an edge belongs to the lower one, as in scikit-learn's
     calibration_curve."""
-    import pandas as pd
-
     edges = np.linspace(0, 1, bins + 1) if strategy == "uniform" else np.unique(
         np.quantile(predicted, np.linspace(0, 1, bins + 1))
     )
@@ -222,7 +204,7 @@ def _curve(predicted: np.ndarray, came: np.ndarray, bins: int, strategy: str) ->
                          "observed": observed})
 
 
-def _error(curve: "pd.DataFrame") -> float:
+def _error(curve: pd.DataFrame) -> float:
     return float(
         (curve["rows"] * (curve["observed"] - curve["predicted"]).abs()).sum() / curve["rows"].sum()
     )

@@ -15,13 +15,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from probml.assessment.reports import replicate
 from probml.dataset import dataset
-from probml.numerics.transfer import random_key
 from probml.queries.fitted import Fitted
-from probml.queries.simulation import simulate_draws
 
 TABLES = 200  # that are made
 MOST = 2**24  # numbers of all of them
@@ -97,12 +95,12 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
     count = min(TABLES, MOST // max(numbers, 1))
     if not names or count < FEWEST:
         return None
-    made = _made(fit, held, names, count)
+    made = replicate(fit, held, {} if fit.certain else fit._draws(count, 0), names, count)
     statistics: list[Statistic] = []
     bins: list[Bins] = []
     for name in names:
         shown = np.asarray(held.table.columns[name].values_or_nan, float)
-        again = np.where(np.isnan(shown), np.nan, made[name])
+        again = np.where(np.isnan(shown), np.nan, made[name].astype(float))
         if name in fit.units:
             shown, again = (fit.units[name].convert(name, {name: each}) for each in (shown, again))
         names_of = columns.get(name) or fit.columns.get(name, ())
@@ -122,20 +120,6 @@ def replicated(fit: Fitted, held: dataset.Data, columns: Mapping[str, tuple] = M
             statistics += _numbers(label, *own)[level:]
             bins.append(_binned(label, *own))
     return Replicated(count, fit.certain, tuple(statistics), tuple(bins))
-
-
-def _made(fit: Fitted, held: dataset.Data, names: tuple[str, ...],
-          count: int) -> Mapping[str, np.ndarray]:
-    """Site → (tables, n, *cells)."""
-    given = {**fit.given, **held.table.values}
-    if fit.certain:
-        draws, given = {}, {**fit.point, **given}
-    else:
-        draws = {name: value for name, value in fit._draws(count, 0).items() if name not in given}
-    given = {name: jnp.asarray(value) for name, value in given.items()}
-    made = simulate_draws(held.structure, names, draws, given, held.table.inputs, random_key(0),
-                          held.table.rows, count, held.steps)
-    return {name: np.asarray(value, float) for name, value in made.items()}
 
 
 def _cells(fit: Fitted, name: str, shape: tuple[int, ...],

@@ -296,7 +296,7 @@ def to_arviz(fit: Fitted, data: Any = None, prior: int | None = None,
 
     groups = {"posterior": group(posterior, layout)}
     if prior is not None:
-        groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group, MOST)
+        groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group)
     if fit.belief.stats:
         groups["sample_stats"] = group(_sample_stats(fit.belief.stats), lambda name: (), units={})
     if fit.model.whole:
@@ -343,7 +343,11 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
             raise
         warnings.warn(f"to_arviz(): the log-likelihood of rows is left out: {why}", RuntimeWarning,
                       stacklevel=4)
-    groups["posterior_predictive"] = group(_replicated(fit, held, draws, seen), names.of_row_site)
+    chains, count = next(iter(draws.values())).shape[:2]
+    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
+    made = {name: value.reshape(chains, count, *value.shape[1:]) for name, value in replicate(
+        fit, held, flat, seen, chains * count).items()}
+    groups["posterior_predictive"] = group(made, names.of_row_site)
     groups["observed_data"] = group({name: held.table.columns[name].values_or_nan for name in seen},
                                     names.of_row_site, ())
     if held.table.inputs:
@@ -361,17 +365,18 @@ def _in_density(fit: Fitted, held: dataset.Data, seen: Collection[str]) -> np.nd
     return out
 
 
-def _replicated(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str]) -> dict[str,
-                                                                                      np.ndarray]:
-    """The seen sites as the model makes them again with every draw of the parameters: site →
-    (chains, draws, n, *cells)."""
-    lead = next(iter(draws.values())).shape[:2]
-    flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
-    given = {name: jnp.asarray(value) for name, value in {**fit.given, **held.table.values}.items()}
-    flat = {name: value for name, value in flat.items() if name not in given}
+def replicate(fit: Fitted, held: dataset.Data, draws: Mapping[str, Any], names: Sequence[str],
+              count: int) -> dict[str, np.ndarray]:
+    """Sites of the rows as the model makes them again, each time with its own draw of the
+    parameters: site → (count, n, *cells).
+
+    Args:
+        draws: site outside rows → (count, ...); of a point none.
+    """
+    given = {**fit.given, **held.table.values, **(fit.point if fit.certain else {})}
     made = simulate_draws(
-        held.structure, tuple(seen), flat, given, held.table.inputs, random_key(0),
-        held.table.rows, lead[0] * lead[1], held.steps
-    )
-    return {name: np.asarray(value).reshape(*lead, *value.shape[1:])
-            for name, value in made.items()}
+        held.structure, tuple(names),
+        {name: jnp.asarray(value) for name, value in draws.items() if name not in given},
+        {name: jnp.asarray(value) for name, value in given.items()}, held.table.inputs,
+        random_key(0), held.table.rows, count, held.steps)
+    return {name: np.asarray(value) for name, value in made.items()}

@@ -1,6 +1,7 @@
 """The data sets that a certificate is made of: drawn from the prior and the model, with the pattern
 of the user's own."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
-from probml.queries.simulation import simulate_sets
+from probml.queries.simulation import simulate_draws
 from probml.structure.structure import Structure
 from probml.structure.trace import structure_of
 
@@ -75,35 +76,12 @@ def simulated(
             ModelError: another model's sites differ.
     """
     structure = held.structure if simulator is None else _other(held, plan, simulator)
-    structure.need_likelihood("check")
-    if structure.penalties:
-        raise Refusal(f"check: the factor '{structure.penalties[0]}' modifies the prior, so it "
-                      f"cannot be sampled: write it as a prior")
     given = {name: value for name, value in held.table.values.items() if name in structure.sites}
-    sites, n = structure.sites, held.table.rows
-    flat = next((s.name for s in sites.values() if s.entry.improper
-                 and s.name not in given and not s.rows), None)
-    if flat is not None:
-        raise Refusal(
-            f"check: the prior of '{flat}' is improper (ImproperUniform), so no value of it "
-            f"can be drawn: give it a proper prior, "
-            f'such as sample("{flat}", dist.Normal(0, 10)), or its value in the data'
-        )
+    sites = structure.sites
     outside = tuple(s for s in (*plan.free, *plan.globals) if s in sites
                     and sites[s].shape == held.structure.sites[s].shape)
     seen = tuple(held.table.columns)
-    size = simulations * n * sum(int(np.prod(sites[name].along(held.steps))) for name in seen)
-    if size > MOST:
-        raise Refusal(f"check: {simulations} simulations of {n} rows are {size:.2g} numbers, more "
-                      f"than {MOST:.2g}: give fewer rows")
-    try:
-        drawn = simulate_sets(structure, (*outside, *seen), given, held.table.inputs,
-                              random_key(seed), simulations, n, held.steps)
-    except NotImplementedError as error:
-        raise Refusal(
-            f"check: model '{model.name}' has a site that cannot be drawn from: {error}"
-        ) from None
-    drawn = {name: np.asarray(value) for name, value in drawn.items()}
+    drawn = from_prior(structure, held, (*outside, *seen), given, simulations, seed, "check")
     for name, value in drawn.items():
         bad = ~np.isfinite(value) | ((value < 0) if sites[name].discrete else False)
         if bad.any():
@@ -115,6 +93,38 @@ def simulated(
                 f"not finite or overflows: {whose} too extreme values: use a narrower prior"
             )
     return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
+
+
+def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...], given: Mapping,
+               count: int, seed: int, verb: str) -> dict[str, np.ndarray]:
+    """`count` data sets with the inputs of these rows, each with its own draw from the prior: site
+    → (count, ...).
+
+    Args:
+        given: values of sites outside rows that are not drawn.
+
+    Raises:
+        Refusal: a loss, a prior that weighs by a factor or is improper: none can be drawn from;
+            more numbers than MOST.
+    """
+    structure.need_likelihood(verb)
+    sites, n = structure.sites, held.table.rows
+    flat = next((s.name for s in sites.values() if s.entry.improper and s.name not in given
+                 and not s.rows), None)
+    if structure.penalties or flat is not None:
+        what = (f"the factor '{structure.penalties[0]}' modifies the prior" if structure.penalties
+                else f"the prior of '{flat}' is improper")
+        raise Refusal(f"{verb}: {what} of model '{structure.model.name}', so it cannot be sampled: "
+                      f"use a proper prior, such as sample(\"{flat or 'mean'}\", "
+                      f"dist.Normal(0, 10)), or give a value in the data")
+    size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
+                           if structure.named[name].rows)
+    if size > MOST:
+        raise Refusal(f"{verb}: {count} data sets of {n} rows are {size:.2g} numbers, more than "
+                      f"the limit of {MOST:.2g}: give fewer rows, or ask for fewer data sets")
+    drawn = simulate_draws(structure, names, {}, given, held.table.inputs, random_key(seed), n,
+                           count, held.steps)
+    return {name: np.asarray(value) for name, value in drawn.items()}
 
 
 def _other(held: dataset.Data, plan: Plan, simulator: Any) -> Structure:

@@ -11,7 +11,6 @@ import numpy as np
 from probml.assessment import reports
 from probml.comparison.contestants import EVIDENCE, Density, Fitted
 from probml.comparison.folds import left_out, own_rows, splits_of
-from probml.comparison.in_parts import HELD, InParts
 from probml.comparison.predictive import predictions
 from probml.dataset.sources.parts import source_of
 from probml.errors import DataError, ModelError
@@ -75,8 +74,7 @@ def compare(
             may differ. With `target` also
             estimators: X is the data's other columns, or its other arrays side by side.
         data: the rows all were fitted to, or name → rows where models differ in their inputs; a Fit
-            by NUTS, SVI or Laplace has its own. Of a source each Fit takes a pass, and what asks
-            for all rows at once, elpd_loo and folds, is not there.
+            by NUTS, SVI or Laplace has its own.
         target: the site inside rows(), with one value a row, that is predicted. folds is then by
             default 5, stratified for classes.
         folds: a number of folds (shuffled by `seed`), a splitter of scikit-learn, or pairs of train
@@ -107,8 +105,6 @@ def compare(
         return predictions(fits, data, target, folds, engines, seed)
     contestants = _contestants(fits, data, engines)
     rows = _same_rows(contestants)
-    if folds is not None and any(isinstance(found, InParts) for found in contestants.values()):
-        raise ModelError(f"compare(folds={folds}): {HELD}")
     splits = None if folds is None else splits_of(folds, rows, seed)
     scores = _evaluate(contestants, splits, rows, seed)
     left_out("compare", scores.failed, contestants, stacklevel=3)
@@ -199,14 +195,13 @@ def _contestants(fits: Any, data: Any, engines: Mapping[str, Any]) -> dict[str, 
         if fit.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare the Fit before "
                              f"do()")
-        source = source_of(rows[name])
-        if source is not None:
-            found: Fitted = InParts.of(str(name), fit, source)
-        else:
-            held = reports.own_data(fit, rows[name], f"compare('{name}')")
-            kind = Density if fit.model.whole else Fitted
-            found = kind(str(name), fit, held, engines.get(name))
-        n = found.held.table.rows if source is None else found.rows
+        if source_of(rows[name]) is not None:
+            raise ModelError(f"compare('{name}'): its rows are read in batches, and this needs all "
+                             f"of them at once: hold out some batches and compare fit.score on "
+                             f"them")
+        held = reports.own_data(fit, rows[name], f"compare('{name}')")
+        found = (Density if fit.model.whole else Fitted)(str(name), fit, held, engines.get(name))
+        n = held.table.rows
         count: float | None = fit.data.table.rows if fit.data is not None else None
         if fit.kept is not None and not fit.kept.running:
             count = float(np.asarray(fit.kept.summary.weights))

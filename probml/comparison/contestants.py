@@ -77,8 +77,16 @@ class Fitted:
                                             f"probml.Exact() where every prior is conjugate")
 
     def likelihood(self) -> tuple[float, int]:
-        """log p(rows | params), and the degrees of freedom of what they depend on."""
-        return likelihood(self.fit, self.held)
+        """log p(rows | params), unseen discrete sites summed out, and the degrees of freedom of
+        what the rows depend on."""
+        fit = self.fit
+        values = {**fit.given, **self.held.table.values}
+        held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
+        plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
+        rows, known = load.load(held, plan, params=fit.point)
+        loglik = float(loglik_of(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
+                                 known, rows))
+        return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan, known)
 
     def leave_one_out(self) -> tuple[dict[str, float], np.ndarray]:
         """PSIS-LOO and its terms, (n,).
@@ -99,18 +107,6 @@ class Fitted:
         """log p(row | the training rows) of the test rows."""
         fit = refit(self.fit, self.held.taken(train), self.engine, seed)
         return fit.log_prob(mapping(self.held.taken(test)))
-
-
-def likelihood(fit: Fit, held: dataset.Data) -> tuple[float, int]:
-    """log p(rows | params) of a fit, unseen discrete sites summed out, and the degrees of freedom
-    of what the rows depend on."""
-    values = {**fit.given, **held.table.values}
-    held = held._replace(table=replace(held.table, values=values)).trimmed()
-    plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
-    rows, known = load.load(held, plan, params=fit.point)
-    loglik = float(loglik_of(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
-                             known, rows))
-    return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan, known)
 
 
 class Density(Fitted):

@@ -1,5 +1,6 @@
 """A structure with its data, on the host: what was seen of which site."""
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -222,19 +223,15 @@ class Data(NamedTuple):
         table, sites = self.table, self.structure.sites
         at = begins[:, None] + np.arange(steps)
 
-        def cut(name, array, axis):
+        def cut(array, axis):
             return array[rows] if axis is None else np.moveaxis(
                 np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis
             )
 
-        def column(name, c):
-            parts = (leaf if leaf is None else cut(name, leaf, sites[name].time)
-                     for leaf in (c.values, c.seen, c.likelihood))
-            return tables.Column(*parts, c.torn)
-
-        inputs = {name: cut(name, array, 0 if name in self.structure.timed else None)
+        inputs = {name: cut(array, 0 if name in self.structure.timed else None)
                   for name, array in table.inputs.items()}
-        columns = {name: column(name, c) for name, c in table.columns.items()}
+        columns = {name: column.mapped(functools.partial(cut, axis=sites[name].time))
+                   for name, column in table.columns.items()}
         table = replace(table, rows=len(rows), columns=columns, inputs=inputs, index=None)
         lengths = None if self.lengths is None else np.clip(self.lengths[rows] - begins, 0, steps)
         new = {name: array[rows] for name, array in self.new.items()}
@@ -247,11 +244,7 @@ class Data(NamedTuple):
         def at(array):
             return None if array is None else array[index]
 
-        columns = {
-            name: tables.Column(column.values[index], at(column.seen), at(column.likelihood),
-                                column.torn)
-            for name, column in self.table.columns.items()
-        }
+        columns = {name: column.mapped(at) for name, column in self.table.columns.items()}
         inputs = {name: array[index] for name, array in self.table.inputs.items()}
         rows = (len(range(*index.indices(self.table.rows))) if isinstance(index, slice)
                 else len(index))
@@ -259,6 +252,11 @@ class Data(NamedTuple):
         new = {name: array[index] for name, array in self.new.items()}
         return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new,
                              survey=None, weights=at(self.weights))
+
+    def without(self, names: Iterable[str]) -> "Data":
+        """The same rows, in which nothing of some sites is seen."""
+        columns = {name: column for name, column in self.table.columns.items() if name not in names}
+        return self._replace(table=replace(self.table, columns=columns))
 
     def loosened(self, names: Iterable[str]) -> "Data":
         """The same data, in which the discrete sites `names` count as seen in part: another pattern
@@ -282,7 +280,7 @@ class Data(NamedTuple):
                                                        and column.seen is None)
             if (plain and site.rows and site.states is None and not site.event
                 and site.time is None and site.family is not None and name not in targets
-                and not self._descendants(name)
+                and not self.descendants(name)
                 and all(self.structure.sites[p].discrete or not self.structure.sites[p].rows
                         for p in site.parents)):
                 columns[name] = replace(column, seen=np.ones(column.values.shape, bool))
@@ -365,7 +363,7 @@ class Data(NamedTuple):
                     f"missing cells are handled exactly"
                 )
             hole = ~self._units(name).all(-1)
-            for child in self._descendants(name):
+            for child in self.descendants(name):
                 if child in plan.targets or child in sites and sites[child].factor:
                     hurt = hole
                 elif child in columns and child in (*plan.observed, *plan.variables,
@@ -395,10 +393,12 @@ class Data(NamedTuple):
         seen = seen if time is None else np.moveaxis(seen, 1 + time, 1)
         return seen.reshape(self.table.rows, steps, -1)
 
-    def _descendants(self, name: str) -> list[str]:
+    def descendants(self, name: str) -> list[str]:
+        """The sites, and what is computed, that depend on a site, directly or through others, the
+        nearest first."""
         found, stack = [], list(self.structure.children[name])
         while stack:
-            child = stack.pop()
+            child = stack.pop(0)
             if child not in found:
                 found.append(child)
                 stack += self.structure.children[child]

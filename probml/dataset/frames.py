@@ -3,6 +3,7 @@ went in; the names of columns that travel as one array."""
 
 import difflib
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -191,15 +192,15 @@ def check_order(data: Any) -> None:
                             f"{one}.loc[{name}.index], or without an index, {name}.to_numpy()")
 
 
-def check_once(data: Any, names: Iterable[str]) -> None:
+def check_once(data: Any) -> None:
     """
     Raises:
-        DataError: a table has two columns of a name that the model knows.
+        DataError: a table has two columns of one name.
     """
     if not is_table(data):
         return
     held = [str(name) for name in names_of(data)]
-    name = next((name for name in names if held.count(name) > 1), None)
+    name = next((name for name, count in Counter(held).items() if count > 1), None)
     if name is not None:
         raise DataError(f"the table has {held.count(name)} columns '{name}': keep one of them; "
                         f"table.loc[:, ~table.columns.duplicated()] keeps the first of each")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import errors
-from probml.dataset import arrays, chain_inputs, frames, kinds, ragged, tables
+from probml.dataset import arrays, frames, kinds, ragged, tables
 from probml.dataset.checks import bounds
 from probml.dataset.coding import indices as coding
 from probml.dataset.dataset import Data
@@ -56,7 +56,6 @@ def read(
     raws = {name: found.raw for name, found in inputs.items()}
     structure = kinds.structure_for_inputs(model, raws, shapes or {},
                                            {name: found.spec for name, found in inputs.items()})
-    frames.check_once(known, structure.sites)
     _check_computed(model, structure, known)
     asked = labels is not None
     padding = {name: found.padding for name, found in inputs.items() if found.padding is not None}
@@ -69,10 +68,9 @@ def read(
                         codes=codes.values, asked=asked)
     table = replace(table, labels={**table.labels, **codes.labels})
     bounds.check(structure, table)
-    covariances.check(structure, table.inputs)
     if length is not None and len(structure.chains) > len(structure.markov):
         check_chains(structure, {}, length)
-        chain_inputs.check(structure, table.inputs, length)
+    covariances.check(structure, table.inputs, length or 1)
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 
@@ -91,7 +89,7 @@ def _columns(known: Any) -> Any:
 
 
 def _check_columns(model: Bound, known: Any) -> None:
-    frames.check_once(known, model.inputs)
+    frames.check_once(known)
     if isinstance(known, str | bytes | jax.Array):
         tables.read(known, {}, list(model.inputs), model=model.name)  # raises
     done = next((name for name, _ in model.interventions

@@ -34,14 +34,6 @@ class Remote(Rows):
         return self.example.weights.shape[0]
 
     @property
-    def weight(self) -> float:
-        return float(self.total_weight)
-
-    @property
-    def mass(self) -> jax.Array:
-        return jax.numpy.asarray(self.total_weight)
-
-    @property
     def first(self) -> Chunk:
         return self.example
 

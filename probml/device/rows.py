@@ -129,6 +129,7 @@ class Rows(ABC):
     held: bool = True
     joint: bool = False
     lanes: int = 1
+    total_weight: Any  # (), of kinds that know it
 
     @property
     @abstractmethod
@@ -146,14 +147,14 @@ class Rows(ABC):
         """Rows of a chunk, padding included."""
 
     @property
-    @abstractmethod
     def weight(self) -> float:
         """Of all rows, added up on the host."""
+        return float(self.total_weight)
 
     @property
-    @abstractmethod
     def mass(self) -> jax.Array:
         """The same inside programs."""
+        return jnp.asarray(self.total_weight)
 
     @property
     @abstractmethod
@@ -349,16 +350,16 @@ class Summary(NamedTuple):
         return jax.vmap(function)(*copies)
 
     @property
-    def weight(self) -> float:
-        return float(np.asarray(self.weights))
-
-    @property
     def chunks(self) -> int:
         return 0
 
     @property
     def size(self) -> int:
         return 1
+
+    @property
+    def weight(self) -> float:
+        return float(np.asarray(self.weights))
 
 
 class Known(NamedTuple):

@@ -30,14 +30,6 @@ class Sharded(Stacked):
     several = True
     joint = True
 
-    @property
-    def weight(self) -> float:
-        return float(self.total_weight)
-
-    @property
-    def mass(self) -> jax.Array:
-        return jnp.asarray(self.total_weight)
-
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
         """As Rows.fold: one chunk after another, wherever it lies."""
         return Resident(self.stacked).fold(step, init, *along)

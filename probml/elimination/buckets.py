@@ -1,14 +1,16 @@
 """Bucket elimination (Dechter 1999): the factors of one name after the other, and what is done with
 a bucket: sums by products of matrices, log-sum-exp, maxima, and draws backwards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
-from probml.elimination.factor import Factor, Swept, add
+from probml.elimination import orders
+from probml.elimination.factor import Factor, Swept, add, grouped
+from probml.elimination.orders import Bucket
 from probml.elimination.semiring import Semiring
 from probml.numerics.logs import exp_below, finite_max, huge, least, log_of, log_sum, maximum
 
@@ -16,20 +18,19 @@ from probml.numerics.logs import exp_below, finite_max, huge, least, log_of, log
 def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring,
           log_space: bool = False) -> Swept:
     """Eliminate `order`; see elimination.py for `log_space`."""
-    seen: dict[str, tuple] = {}  # name → the others of its bucket, and the bucket or its best state
+    seen: dict[str, tuple] = {}  # name → the others of its bucket, and its tables or best state
     scales: dict[int, list[jax.Array]] = {}  # by rows, so that shared tables are scaled once
 
-    def step(name: str, others: tuple, arrays: tuple, logs: tuple,
-             scopes: tuple) -> tuple[jax.Array, bool]:
+    def step(bucket: Bucket, arrays: tuple, logs: tuple) -> tuple[jax.Array, bool]:
         if not semiring.additive:
-            value, arg = _max_step(arrays, scopes)
-            seen[name] = others, arg
+            value, arg = _max_step(arrays, bucket.axes)
+            seen[bucket.name] = bucket.others, arg
             return value, True
-        seen[name] = others, (arrays, logs, scopes)
+        seen[bucket.name] = bucket.others, (arrays, logs, bucket.axes)
         # nothing is left to multiply by: one logarithm instead of two
-        if log_space or (not others and all(logs)):
-            return _log_step(arrays, scopes), True
-        message, scale = _sum_step(arrays, logs, scopes)
+        if log_space or (not bucket.others and all(logs)):
+            return _log_step(arrays, bucket.axes), True
+        message, scale = _sum_step(arrays, logs, bucket.axes)
         scales.setdefault(scale.shape[0], []).append(scale)
         return message, False
 
@@ -50,49 +51,21 @@ def sweep(factors: Sequence[Factor], order: Sequence[str], semiring: Semiring,
                 states[name] = _pick(*found, around, mine)
         return {name: jnp.where(possible, states[name], 0) for name in order}
 
-    left = _buckets(factors, order, step)
-    return Swept(left + [Factor(jnp.sum(jnp.stack(parts), 0), ()) for parts in scales.values()],
-                 follow)
-
-
-def _buckets(factors: Sequence[Factor], order: Sequence[str], step: Callable) -> list[Factor]:
-    """Calls step(name, other names, arrays, which are logs, scopes) -> (array, is log) for each
-    bucket; returns the factors left.
-
-    Scopes are in local numbers, the other names first and `name` last, so that equal steps share
-    one jitted trace.
-    """
-    turn = {name: i for i, name in enumerate(order)}
-    piles: list[list] = [[] for _ in range(len(order) + 1)]  # the last one holds what is left
-
-    def file(array: jax.Array, is_log: bool, names: tuple[str, ...]) -> None:
-        piles[min((turn[u] for u in names if u in turn), default=-1)].append(
-            (array, is_log, names)
-        )
-
-    for f in factors:
-        file(f.log, True, f.names)
-    for name, bucket in zip(order, piles, strict=False):
-        arrays, logs, names = zip(*bucket, strict=True)
-        others = tuple(dict.fromkeys(u for scope in names for u in scope if u != name))
-        place = {u: i for i, u in enumerate((*others, name))}
-        scopes = tuple(tuple(place[u] for u in scope) for scope in names)
-        message, is_log = step(name, others, arrays, logs, scopes)
-        file(message, is_log, others)
-    return [Factor(array if is_log else log_of(array), names)
-            for array, is_log, names in piles[-1]]
+    found, left = orders.buckets([f.names for f in factors], order)
+    tables = [(f.log, True) for f in factors]  # and whether they are logs
+    for bucket in found:
+        arrays, logs = zip(*(tables[i] for i in bucket.tables), strict=True)
+        tables.append(step(bucket, arrays, logs))
+    parts = [Factor(jnp.sum(jnp.stack(each), 0), ()) for each in scales.values()]
+    return Swept([*(Factor(array if is_log else log_of(array), names) for (array, is_log), names
+                    in ((tables[i], names) for i, names in left)), *parts], follow)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _sum_step(arrays: tuple, logs: tuple, scopes: tuple) -> tuple[jax.Array, jax.Array]:
     """Sums the last name out of a bucket: the message (linear, maximum 1 per row) and its log scale
     (rows,)."""
-    hosts: list[list[int]] = []
-    for i in sorted(range(len(arrays)), key=lambda i: (len(scopes[i]), arrays[i].shape[0]),
-                    reverse=True):
-        host = next((g for g in hosts if set(scopes[i]) <= set(scopes[g[0]])
-                     and arrays[i].shape[0] <= arrays[g[0]].shape[0]), None)
-        hosts.append([i]) if host is None else host.append(i)
+    hosts = grouped(scopes, [len(array) for array in arrays])
     scale, operands = jnp.zeros(1, arrays[0].dtype), []
     for group in hosts:
         value, scope = arrays[group[0]], scopes[group[0]]

@@ -64,6 +64,22 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
     return factors
 
 
+def grouped(scopes: Sequence[tuple], rows: Sequence[int],
+            joins: Callable[[int, int], bool] = lambda i, host: True) -> list[list[int]]:
+    """Tables in groups that are one table each, by place: those over names of their first, unless
+    that would blow a table that all rows share up to one copy per row.
+
+    Args:
+        joins: (a table, the first of a group) → whether it may join it.
+    """
+    groups: list[list[int]] = []
+    for i in sorted(range(len(scopes)), key=lambda i: (len(scopes[i]), rows[i]), reverse=True):
+        host = next((g for g in groups if set(scopes[i]) <= set(scopes[g[0]])
+                     and rows[i] <= rows[g[0]] and joins(i, g[0])), None)
+        groups.append([i]) if host is None else host.append(i)
+    return groups
+
+
 def product(factors: list[Factor]) -> Factor:
     """The product of all factors; where it is impossible no gradient flows, also not to the factors
     that were possible there."""

@@ -97,14 +97,12 @@ def remainder(factors: Sequence[Table], order: Sequence[str], keep: tuple[str, .
 
     Cost: `entries` exponentials.
     """
-    pool = list(factors)
-    for name in (n for n in order if n not in keep):
-        bucket = [factor for factor in pool if name in factor.names]
-        if bucket:
-            scope = tuple(dict.fromkeys(n for f in bucket for n in f.names if n != name))
-            log, _ = _summed(_product(bucket, (*scope, name)))
-            pool = [factor for factor in pool if name not in factor.names] + [Table(log, scope)]
-    log = _product(pool, keep)
+    found, left = orders.buckets([f.names for f in factors], [n for n in order if n not in keep])
+    tables = dict(enumerate(factors))
+    for number, (name, near, _, others) in enumerate(found, len(factors)):
+        log, _ = _summed(_product([tables.pop(i) for i in near], (*others, name)))
+        tables[number] = Table(log, others)
+    log = _product([tables[i] for i, _ in left], keep)
     return np.broadcast_to(log, (len(log), *(states[n] for n in keep)))
 
 
@@ -156,14 +154,9 @@ def _marginals(factors: Sequence[Table], order: Sequence[str],
     """The same of tables that are all held: sums forwards, then the posterior of each table
     backwards, from that of the table to which its sum went."""
     turn = {name: i for i, name in enumerate(order)}
-    piles: list[list[Table]] = [[] for _ in range(len(order) + 1)]
-
-    def file(table: Table) -> None:
-        piles[min((turn[n] for n in table.names), default=-1)].append(table)
-
-    for factor in factors:
-        file(factor)
-    scopes = _scopes([f.names for f in factors], order)
+    found, left = orders.buckets([f.names for f in factors], order)
+    scopes = {bucket.name: bucket.others for bucket in found}
+    tables = dict(enumerate(factors))
     back, stack = set(), list(wanted)
     while stack:
         name = stack.pop()
@@ -171,43 +164,28 @@ def _marginals(factors: Sequence[Table], order: Sequence[str],
             back.add(name)
             stack += [min(scopes[name], key=turn.__getitem__)] if scopes[name] else []
     kept: dict[str, np.ndarray] = {}
-    for i, name in enumerate(order):
-        table = _product(piles[i], (*scopes[name], name))
+    for number, (name, near, _, others) in enumerate(found, len(factors)):
+        table = _product([tables.pop(i) for i in near], (*others, name))
         log, mass = _summed(table)
         if name in back:
             table /= np.where(mass > 0, mass, 1.0)[..., None]
             kept[name] = table
-        piles[i] = []
-        file(Table(log, scopes[name]))
+        tables[number] = Table(log, others)
     for name in (n for n in reversed(order) if n in back):
         others = scopes[name]
         if others:
             above = min(others, key=turn.__getitem__)
             scope = (*scopes[above], above)
             whole = kept[above].sum(tuple(1 + i for i, n in enumerate(scope) if n not in others))
-            left = [n for n in scope if n in others]
-            whole = whole.transpose(0, *(1 + left.index(n) for n in others))[..., None]
+            rest = [n for n in scope if n in others]
+            whole = whole.transpose(0, *(1 + rest.index(n) for n in others))[..., None]
             if len(whole) <= len(kept[name]):
                 kept[name] *= whole
             else:
                 kept[name] = kept[name] * whole
-    evidence = _product(piles[-1], ())
+    evidence = _product([tables[i] for i, _ in left], ())
     return evidence, {name: kept[name].sum(tuple(range(1, kept[name].ndim - 1)))
                       for name in wanted}
-
-
-def _scopes(scopes: Iterable[tuple[str, ...]], order: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The names over which the sum of each name is, in the order of their turns."""
-    turn = {name: i for i, name in enumerate(order)}
-    found: dict[str, set[str]] = {name: set() for name in order}
-    for scope in scopes:
-        if scope:
-            found[min(scope, key=turn.__getitem__)] |= set(scope)
-    for name in order:
-        found[name].discard(name)
-        if found[name]:
-            found[min(found[name], key=turn.__getitem__)] |= found[name]
-    return {name: tuple(sorted(others, key=turn.__getitem__)) for name, others in found.items()}
 
 
 def _cut(factors: Sequence[Table], order: Sequence[str]) -> tuple[str, int]:

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.elimination import orders
 from probml.elimination.factor import Factor, Swept
 from probml.elimination.semiring import Semiring
 from probml.jaxpr.memo import memo
@@ -67,39 +68,33 @@ class _Schedule(NamedTuple):
     names: tuple  # by number
 
 
-class _Met(NamedTuple):
-    """What a bucket meets: a factor, or the message of a bucket before it, by number."""
-
-    message: bool
-    number: int
-    scope: tuple
-
-
 class _Tree(NamedTuple):
-    """The buckets of names in the order of elimination, and last one for what is left."""
+    """The buckets of names in the order of elimination, and what is left; factors and messages by
+    number, as `orders.buckets` has them."""
 
-    order: tuple
+    buckets: list[orders.Bucket]
+    left: list[int]
+    factors: int  # how many: messages are numbered behind them
     size: dict  # name → states
-    meets: list[list[_Met]]
-    around: list[tuple]  # the names that a bucket's message is over
-    level: list[int]
-    rows: list[bool]  # whether its message differs from row to row
-    wide: list[bool]
+    scopes: tuple[tuple, ...]
+    level: list[int]  # of a factor −1
+    rows: list[bool]  # whether it differs from row to row
+    wide: list[bool]  # of buckets
 
     @property
     def depth(self) -> int:
-        return self.level[-1]
+        return 1 + max(self.level, default=-1)
 
     def entries(self, scope: tuple) -> int:
         return math.prod(self.size[u] for u in scope)
 
 
 class _Layout(NamedTuple):
-    """Where factors and messages lie: a pool, filled by factors first, then by messages as the
-    groups of buckets make them. Keys are (is a message, number)."""
+    """Where factors and messages lie, by number: a pool, filled by factors first, then by messages
+    as the groups of buckets make them."""
 
-    pool: dict[tuple[bool, int], int]
-    place: dict[tuple[bool, int], int]  # first entry in the pool
+    pool: dict[int, int]
+    place: dict[int, int]  # first entry in the pool
     groups: list[list[list[int]]]  # level → buckets that are worked on together
     base: list[list[int]]  # pool → its factors
 
@@ -110,100 +105,78 @@ def _schedule(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tup
     names = tuple(dict.fromkeys((*order, *(u for scope in scopes for u in scope))))
     number = {u: i for i, u in enumerate(names)}
     tree = _tree(scopes, shapes, shared, order)
-    layout = _layout(tree, shared)
+    layout = _layout(tree)
     levels = tuple(tuple(_group(tree, layout, number, members) for members in groups)
                    for groups in layout.groups)
-    ends = {met.number for met in tree.meets[-1] if met.message}
-    left = tuple((layout.pool[True, i], tree.entries(tree.around[i]),
-                  tuple(number[u] for u in tree.around[i]))
-                 for groups in layout.groups for members in groups for i in members if i in ends)
+    made = (len(scopes) + i for groups in layout.groups for members in groups for i in members)
+    left = tuple((layout.pool[i], tree.entries(tree.scopes[i]),
+                  tuple(number[u] for u in tree.scopes[i])) for i in made if i in tree.left)
     return _Schedule(tuple(map(tuple, layout.base)), levels, left, names)
 
 
 def _tree(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) -> _Tree:
-    """Which bucket meets which factors and messages: that of the first of their names to go."""
-    turn, last = {u: i for i, u in enumerate(order)}, len(order)
     size = {u: k for scope, shape in zip(scopes, shapes, strict=True)
             for u, k in zip(scope, shape, strict=True)}
-
-    def first(scope: tuple) -> int:
-        return min((turn[u] for u in scope if u in turn), default=last)
-
-    tree = _Tree(order, size, [[] for _ in range(last + 1)], [], [], [], [])
-    for i, scope in enumerate(scopes):
-        tree.meets[first(scope)].append(_Met(False, i, scope))
-    for i, own in enumerate(order):
-        met = tree.meets[i]
-        around = tuple(dict.fromkeys(u for each in met for u in each.scope if u != own))
-        tree.around.append(around)
-        tree.level.append(1 + max((tree.level[each.number] for each in met if each.message),
-                                  default=-1))
-        tree.rows.append(any(_differs(tree, shared, each) for each in met))
-        tree.wide.append(size[own] * tree.entries(around) >= WIDE)
-        tree.meets[first(around)].append(_Met(True, i, around))
-    tree.level.append(1 + max(tree.level, default=-1))
-    tree.wide.append(False)
+    found, left = orders.buckets(scopes, order)
+    tree = _Tree(found, [i for i, _ in left], len(scopes), size,
+                 (*scopes, *(bucket.others for bucket in found)), [-1] * len(scopes),
+                 [not same for same in shared], [])
+    for bucket in found:
+        tree.level.append(1 + max(tree.level[i] for i in bucket.tables))
+        tree.rows.append(any(tree.rows[i] for i in bucket.tables))
+        tree.wide.append(size[bucket.name] * tree.entries(bucket.others) >= WIDE)
     return tree
 
 
-def _differs(tree: _Tree, shared: tuple[bool, ...], met: _Met) -> bool:
-    """Whether a factor or message differs from row to row."""
-    return tree.rows[met.number] if met.message else not shared[met.number]
-
-
-def _layout(tree: _Tree, shared: tuple[bool, ...]) -> _Layout:
+def _layout(tree: _Tree) -> _Layout:
     common = 2 * (tree.depth + 1)  # pools; each source of a wide bucket has one of its own behind
-    pool: dict[tuple[bool, int], int] = {}
-    count = common
-    for i, bucket in enumerate(tree.meets):
-        for met in bucket:
-            pool[met.message, met.number] = (
-                count if tree.wide[i] else 2 * tree.level[i] + _differs(tree, shared, met))
-            count += tree.wide[i]
+    pool, count, first = dict[int, int](), common, tree.factors
+    for bucket, level, wide in zip(tree.buckets, tree.level[first:], tree.wide, strict=True):
+        for i in bucket.tables:
+            pool[i] = count if wide else 2 * level + tree.rows[i]
+            count += wide
+    met = sorted(i for i in pool if i < first)
+    pool |= {i: 2 * tree.depth + tree.rows[i] for i in tree.left}
     kinds: list[dict] = [{} for _ in range(tree.depth)]
-    for i, own in enumerate(tree.order):
+    for i, bucket in enumerate(tree.buckets):
         # buckets with many sources apart: the others need no padding
-        few = max(len(tree.meets[i]) - 1, 1).bit_length()
-        kinds[tree.level[i]].setdefault(
-            (tree.size[own], tree.rows[i], tree.wide[i] and i, few), []).append(i)
-    groups = [[sorted(members, key=lambda i: pool[True, i]) for members in kind.values()]
+        few = max(len(bucket.tables) - 1, 1).bit_length()
+        kinds[tree.level[first + i]].setdefault(
+            (tree.size[bucket.name], tree.rows[first + i], tree.wide[i] and i, few), []).append(i)
+    groups = [[sorted(members, key=lambda i: pool[first + i]) for members in kind.values()]
               for kind in kinds]
     # a common pool's entry 0 is a neutral 0, for padding
     height, place = [int(p < common) for p in range(count)], {}
     base: list[list[int]] = [[] for _ in range(count)]
-    factors = {met.number: met for bucket in tree.meets[:-1] for met in bucket if not met.message}
-    made = [_Met(True, i, tree.around[i]) for level in groups for members in level for i in members]
-    for met in (*(factors[i] for i in sorted(factors)), *made):
-        key = met.message, met.number
-        if not met.message:
-            base[pool[key]].append(met.number)
-        place[key] = height[pool[key]]
-        height[pool[key]] += tree.entries(met.scope)
+    for i in met:
+        base[pool[i]].append(i)
+    for i in (*met, *(first + i for level in groups for members in level for i in members)):
+        place[i] = height[pool[i]]
+        height[pool[i]] += tree.entries(tree.scopes[i])
     return _Layout(pool, place, groups, base)
 
 
 def _group(tree: _Tree, layout: _Layout, number: Mapping, members: Sequence[int]) -> _Group:
     """The tables of indices of buckets that are worked on together."""
-    axes = max(len(tree.around[i]) for i in members)
+    axes = max(len(tree.buckets[i].others) for i in members)
     divide, sizes, which = (np.ones((len(members), axes), np.int32) for _ in range(3))
     found: dict[int, list[list]] = {}
     for b, i in enumerate(members):
-        around = tree.around[i]
+        own, tables, _, around = tree.buckets[i]
         divide[b, : len(around)] = list(_strides(tree, around).values())
         sizes[b, : len(around)] = [tree.size[u] for u in around]
         which[b] = 0
         which[b, : len(around)] = [number[u] for u in around]
-        for met in tree.meets[i]:
-            stride = _strides(tree, met.scope)
+        for table in tables:
+            stride = _strides(tree, tree.scopes[table])
             steps = [stride.get(u, 0) for u in around] + [0] * (axes - len(around))
-            key = met.message, met.number
-            found.setdefault(layout.pool[key], [[] for _ in members])[b].append(
-                (layout.place[key], steps, stride[tree.order[i]]))
-    length, parts = [tree.entries(tree.around[i]) for i in members], Counter()
+            found.setdefault(layout.pool[table], [[] for _ in members])[b].append(
+                (layout.place[table], steps, stride[own]))
+    length, parts = [tree.entries(tree.buckets[i].others) for i in members], Counter()
     for i, entries in zip(members, length, strict=True):
-        parts[layout.pool[True, i]] += entries
+        parts[layout.pool[tree.factors + i]] += entries
     one = members[0]
-    return _Group(tree.size[tree.order[one]], tree.rows[one], tree.wide[one],
+    return _Group(tree.size[tree.buckets[one].name], tree.rows[tree.factors + one], tree.wide[one],
                   np.cumsum([0, *length]).astype(np.int32), divide, sizes, which,
                   np.array(members, np.int32),
                   tuple(_read(pool, lists, axes) for pool, lists in sorted(found.items())),

@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import Any, NamedTuple
 
 TRIES = 50  # random orders at the most
 STEPS = 2_000_000  # pairs of neighbours that all tries together may look at, about two seconds
@@ -147,14 +148,48 @@ def work(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], order: Seque
     return sum(math.prod(sizes[u] for u in clique) for clique in _cliques(scopes, order))
 
 
+class Bucket(NamedTuple):
+    """What meets where a name goes (Dechter 1999).
+
+    Attributes:
+        tables: factors by their numbers; the message of the i-th bucket is numbered behind all
+            factors, as the i-th after these.
+        axes: of each table among (*others, name): so equal steps are the same in any names.
+        others: the names that the bucket's message is over.
+    """
+
+    name: Any
+    tables: tuple[int, ...]
+    axes: tuple[tuple[int, ...], ...]
+    others: tuple[Any, ...]
+
+
+def buckets(scopes: Sequence[tuple], order: Sequence) -> tuple[list[Bucket], list[tuple[int,
+                                                                                        tuple]]]:
+    """The buckets of names in their order: each factor, and each message, is met once, by the first
+    of its names to go; and (number, names) of those that are left."""
+    turn = {name: i for i, name in enumerate(order)}
+    piles: list[list] = [[] for _ in range(len(order) + 1)]  # the last one holds what is left
+
+    def file(number: int, names: tuple) -> None:
+        piles[min((turn[u] for u in names if u in turn), default=-1)].append((number, names))
+
+    for i, names in enumerate(scopes):
+        file(i, names)
+    found = []
+    for i, (name, pile) in enumerate(zip(order, piles, strict=False)):
+        others = tuple(dict.fromkeys(u for _, names in pile for u in names if u != name))
+        place = {u: k for k, u in enumerate((*others, name))}
+        found.append(Bucket(name, tuple(number for number, _ in pile),
+                            tuple(tuple(place[u] for u in names) for _, names in pile), others))
+        file(len(scopes) + i, others)
+    return found, piles[-1]
+
+
 def _cliques(scopes: Iterable[Iterable[str]], order: Sequence[str]) -> list[frozenset[str]]:
     """The names that meet when each name of the order goes."""
-    found, near = [], _interaction(scopes, order)
-    for v in order:
-        around = near.pop(v)
-        found.append(frozenset(around | {v}))
-        near |= {u: (near[u] | around) - {u, v} for u in around}
-    return found
+    return [frozenset((bucket.name, *bucket.others))
+            for bucket in buckets([tuple(scope) for scope in scopes], order)[0]]
 
 
 def _interaction(scopes: Iterable[Iterable[str]], isolated: Iterable[str]) -> dict[str, set[str]]:

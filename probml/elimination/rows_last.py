@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from probml.elimination.factor import Factor
+from probml.elimination import orders
+from probml.elimination.factor import Factor, grouped
 from probml.jaxpr.memo import memo
 from probml.numerics.logs import finite, huge, least, log_of
 
@@ -63,29 +64,20 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
               single: bool) -> _Schedule:
     chain = itertools.chain.from_iterable
     size = dict(zip(chain(scopes), chain(shape[1:] for shape in shapes), strict=True))
-    held, rows = dict(enumerate(scopes)), {i: shape[0] for i, shape in enumerate(shapes)}
+    rows = [shape[0] for shape in shapes]
+    found, left = orders.buckets(scopes, order)
     buckets: list[_Bucket] = []
-    for name in order:
-        near = tuple(i for i, scope in held.items() if name in scope)
-        others = tuple(dict.fromkeys(u for i in near for u in held[i] if u != name))
-        place = {u: i for i, u in enumerate((*others, name))}
-        number = len(scopes) + len(buckets)
-        groups: list[list[int]] = []
-        for j in sorted(range(len(near)), reverse=True,
-                        key=lambda j: (len(held[near[j]]), rows[near[j]], -near[j])):
-            i = near[j]
-            host = next((g for g in groups if set(held[i]) <= set(held[near[g[0]]])
-                         and rows[i] <= rows[near[g[0]]]
-                         # messages in double precision reach far enough as they are
-                         and (single or near[g[0]] < len(scopes)
-                              and (i < len(scopes) or rows[i] == 1))), None)
-            groups.append([j]) if host is None else host.append(j)
-        rows[number] = max(rows[i] for i in near)
-        buckets.append(_Bucket(near, tuple(tuple(place[u] for u in held[i]) for i in near),
-                               tuple(map(tuple, groups)),
-                               tuple(size[u] for u in (*others, name)), number))
-        held = {i: scope for i, scope in held.items() if i not in near} | {number: others}
-    return _Schedule(tuple(buckets), tuple(held.items()), indicators)
+    for name, near, axes, others in found:
+        def joins(j: int, first: int, near: tuple[int, ...] = near) -> bool:
+            # messages in double precision reach far enough as they are
+            return single or near[first] < len(scopes) and (near[j] < len(scopes)
+                                                            or rows[near[j]] == 1)
+
+        groups = grouped(axes, [rows[i] for i in near], joins)
+        buckets.append(_Bucket(near, axes, tuple(map(tuple, groups)),
+                               tuple(size[u] for u in (*others, name)), len(rows)))
+        rows.append(max(rows[i] for i in near))
+    return _Schedule(tuple(buckets), tuple(left), indicators)
 
 
 def fits(factors: Sequence[Factor], order: Sequence[Any]) -> bool:

@@ -58,7 +58,6 @@ from probml.engines.start.start import (
 from probml.errors import Refusal
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.process.threads import one_thread
 from probml.plan import noiseless
 from probml.plan.blocks import blocks, climbed_on_rows, directions
 from probml.plan.integrals import describe_integration
@@ -211,10 +210,9 @@ class EM(Engine):
             problem.plan.variables or problem.point_wanted) else LATER
 
     def run(self, problem: Problem) -> Outcome:
-        with one_thread(problem.plan.matrix):
-            # statistics alone have no batches, and nothing in them is expected
-            some = self.batch_rows is not None and not isinstance(problem.rows, Summary)
-            outcome = self._in_batches(problem) if some else self._found(problem)
+        # statistics alone have no batches, and nothing in them is expected
+        some = self.batch_rows is not None and not isinstance(problem.rows, Summary)
+        outcome = self._in_batches(problem) if some else self._found(problem)
         if outcome.status is not Status.COLLAPSED and (gone := find_infinite(outcome.params)):
             outcome = outcome._replace(status=Status.RUNAWAY).noting(*gone)
         return outcome
@@ -404,8 +402,7 @@ class EM(Engine):
                        self.prior, allowed={site: of[site][groups]})
         race = Race(groups, compact=made.large) if self.restarts is None else Race(groups,
                                                                                    keep=made.starts)
-        with one_thread(plan.matrix):
-            return self._maximize_groups(plan, first, problem.rows, known, closed=True, race=race)
+        return self._maximize_groups(plan, first, problem.rows, known, closed=True, race=race)
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""

@@ -204,7 +204,6 @@ class Capabilities:
         rung: its place in the engine selection order where nobody names an engine; None: it runs
             on request only.
         offered: `explain`'s words where it could treat the model.
-        stated: whether priors stay as the model states them; False: the engine chooses some.
         uses_prior: whether the objective includes the log prior.
         integrates: it takes plans in which effects of groups are integrated out. approximates: also
             where the integral is only near. restricts: coefficients are integrated out too, their
@@ -228,7 +227,6 @@ class Capabilities:
     finds: Literal["point", "posterior"] = "posterior"
     rung: int | None = None
     offered: str = "possible, on request"
-    stated: bool = True
     uses_prior: bool = True
     integrates: bool = False
     approximates: bool = False

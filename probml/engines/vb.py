@@ -29,7 +29,6 @@ from probml.engines.start.labelling import hidden
 from probml.engines.start.race import ALIKE, SHORT, Race, of_restarts
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
-from probml.numerics.process.threads import one_thread
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
@@ -153,11 +152,10 @@ class VB(Engine):
                               f"update: {why}", ("SVI", "EM"))
 
     def run(self, problem: Problem) -> Outcome:
-        with one_thread(problem.plan.matrix):
-            # statistics alone have no batches, and nothing in them is expected
-            if self.batch_rows is not None and not isinstance(problem.rows, Summary):
-                return self._in_batches(problem)
-            return self._found(problem)
+        # statistics alone have no batches, and nothing in them is expected
+        if self.batch_rows is not None and not isinstance(problem.rows, Summary):
+            return self._in_batches(problem)
+        return self._found(problem)
 
     def starts(self, data: Data | None, plan: Plan, start: Mapping, programs: int = 1) -> int:
         """How many starts are made: as asked, or as many as EM would make."""
@@ -177,18 +175,17 @@ class VB(Engine):
         own = {"allowed": {site: live},
                "concentration": {name: np.stack([each[name] for each in stated])[groups]
                                  for name in stated[0]}}
-        with one_thread(plan.matrix):
-            first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
-                           {}, True, whole=True, allowed={site: few})._replace(drawn=None)
-            race = Race(groups) if self.restarts is None else Race(groups, keep=count)
-            run, trail = runs("VB", plan, initial_posteriors(plan, first, known, rows, own), known,
-                              rows, own,
-                              race, self.max_iterations, self.tolerance * rows.weight,
-                              self.progress)
-            run = jax.tree.map(np.asarray, run)
-            return [_best(plan, jax.tree.map(lambda leaf, at=groups == i: leaf[at], run),
-                          trail[groups == i], known, ALIKE * rows.weight)
-                    for i in range(len(sizes))]
+        first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
+                       {}, True, whole=True, allowed={site: few})._replace(drawn=None)
+        race = Race(groups) if self.restarts is None else Race(groups, keep=count)
+        run, trail = runs("VB", plan, initial_posteriors(plan, first, known, rows, own), known,
+                          rows, own,
+                          race, self.max_iterations, self.tolerance * rows.weight,
+                          self.progress)
+        run = jax.tree.map(np.asarray, run)
+        return [_best(plan, jax.tree.map(lambda leaf, at=groups == i: leaf[at], run),
+                      trail[groups == i], known, ALIKE * rows.weight)
+                for i in range(len(sizes))]
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""

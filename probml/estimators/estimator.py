@@ -127,17 +127,8 @@ class Estimator(Portable, BaseEstimator):
 
     def _numbers(self, X, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
-        try:
-            out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
-                                ensure_all_finite="allow-nan")
-        except ValueError as error:
-            if text := _first_text(X):
-                raise DataError(
-                    f"X must be numbers, got {text}. {type(self).__name__} takes numeric columns "
-                    f"only: drop it, or encode it, with pandas.get_dummies(X), or for regressions "
-                    f"by probml.models.formula('y ~ …', table)"
-                ) from error
-            raise
+        out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
+                            ensure_all_finite="allow-nan")
         if reset:
             self._refuse_missing(np.zeros(out.shape[1], bool) if finite(out)
                                  else np.isnan(out).all(0))
@@ -355,19 +346,6 @@ def rows(X, kept):
     if kept is None:
         return X
     return X.iloc[kept] if hasattr(X, "iloc") else X[kept]
-
-
-def _first_text(X) -> str | None:
-    """Where X first holds text, in words."""
-    array = X.to_numpy(dtype=object) if hasattr(X, "to_numpy") else np.asarray(X, dtype=object)
-    if array.ndim != 2:
-        return None
-    for j in range(array.shape[1]):
-        for i, value in enumerate(array[:, j]):
-            if isinstance(value, str):
-                name = repr(str(X.columns[j])) if hasattr(X, "columns") else j
-                return f"{value!r} in column {name}, row {i}"
-    return None
 
 
 def missing(values: np.ndarray) -> np.ndarray:

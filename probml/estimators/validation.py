@@ -139,10 +139,12 @@ def _unseen(cell: Any) -> bool:
 def _refuse_cells(X: Any, error: Exception) -> None:
     """
     Raises:
-        KindError, DataError: the first column of a table that holds what is no number, and where.
+        KindError, DataError: the first column that holds what is no number, and where.
     """
-    for name in getattr(X, "columns", ()):
-        for row, cell in enumerate(X[name].tolist() if hasattr(X[name], "tolist") else X[name]):
+    columns = ({f"'{name}'": X[name] for name in X.columns} if hasattr(X, "columns")
+               else dict(enumerate(np.atleast_2d(np.asarray(X, object)).T)))
+    for name, column in columns.items():
+        for row, cell in enumerate(column.tolist() if hasattr(column, "tolist") else column):
             try:
                 if not _unseen(cell):
                     float(cell)
@@ -151,8 +153,9 @@ def _refuse_cells(X: Any, error: Exception) -> None:
                 said = (f"could not convert string to float: {shortly(cell)}"
                         if isinstance(cell, str) else "float() argument must be a string or a real "
                         f"number, got a {type(cell).__name__}, {shortly(cell)}")
-                raise kind(f"column '{name}' of X, row {row}: {said}. Convert it to numbers, or "
-                           f"drop the column") from error
+                raise kind(f"column {name} of X, row {row}: {said}. Convert it to numbers, drop "
+                           f"the column, or encode it, with pandas.get_dummies(X), or for "
+                           f"regressions by probml.models.formula('y ~ …', table)") from error
 
 
 def _one_axis(X: Any) -> DataError:

@@ -16,14 +16,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Known, Rows
+from probml.device.rows import Chunk, Known, Rows
 from probml.evidence import effect_modes
 from probml.evidence import effects as exact
 from probml.evidence.passes import returned
 from probml.factors.effects import curved as curved_effects
 from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
-from probml.factors.effects.messages import Two
+from probml.factors.effects.messages import Information, Prior, Two
 from probml.plan.plan import Plan
 
 
@@ -35,11 +35,38 @@ def value_and_gradient(plan: Plan, point: Callable, u: Any, known: Known,
         point: u → (parameters, ...).
     """
     nodes = plan.groupings[0].nodes
-    if nodes == 0:
-        forward, after = exact.both_ways(plan, point, u, known, rows.total)
-        (value, outer), rowwise, _ = returned(forward, rows, after)
-        return value, jax.tree.map(jnp.add, outer, rowwise)
-    return (_by_nodes if nodes > 1 else _laplace)(plan, point, u, known, rows)
+    if nodes > 1:
+        return _by_nodes(plan, point, u, known, rows)
+    own, params = effects.proper(plan), point(u)[0]
+    noise, told = (effect_modes.mode(plan, params, known, rows.total) if nodes
+                   else (exact.reference(plan, params, known, rows.total), None))
+    held = (u, noise) if nodes else (u,)  # of normal rows it matters not where they are taken
+
+    def prior(u: Any) -> Prior:
+        return effects.prior(plan, point(u)[0], known)
+
+    def chunk(rows: Chunk) -> tuple[Information, Callable]:
+        def information(held: tuple) -> Information:
+            return exact.information(plan, point(held[0])[0], known, rows,
+                                     effects.point_at(plan, prior(held[0]), (*held, noise)[1]))
+
+        return jax.vjp(information, held)
+
+    def after(told: Information) -> tuple:
+        def log(held: tuple, told: Information) -> jax.Array:
+            integral = eliminated_effects.at_mode if nodes else eliminated_effects.eliminated
+            return integral(prior(held[0]), told, (*held, noise)[1], own).log
+
+        value, (outer, share) = jax.value_and_grad(log, (0, 1))(held, told)
+        return (value, outer), share
+
+    (value, outer), inner, _ = returned(chunk, rows, after)
+    gradient, *across = jax.tree.map(jnp.add, outer, inner)
+    if told is None:
+        return value, gradient
+    at = eliminated_effects.eliminated(prior(u), told, noise, own)
+    way = eliminated_effects.solved(at, *across)
+    return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
 
 
 def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
@@ -63,37 +90,6 @@ def _by_nodes(plan: Plan, point: Callable, u: Any, known: Known,
 
     value, gradient, _ = returned(chunk, rows, after)
     return value, gradient
-
-
-def _laplace(plan: Plan, point: Callable, u: Any, known: Known,
-             rows: Rows) -> tuple[jax.Array, Any]:
-    own = effects.proper(plan)
-    noise, told = effect_modes.mode(plan, point(u)[0], known, rows.total)
-
-    def prior(u):
-        return effects.prior(plan, point(u)[0], known)
-
-    def chunk(rows):
-        def information(both):
-            u, noise = both
-            return curved_effects.information(plan, point(u)[0], known, rows,
-                                              effects.point_at(plan, prior(u), noise))
-
-        return jax.vjp(information, (u, noise))
-
-    def laplace_log(both, told):
-        u, noise = both
-        return eliminated_effects.at_mode(prior(u), told, noise, own).log
-
-    def after(told):
-        value, (outer, share) = jax.value_and_grad(laplace_log, (0, 1))((u, noise), told)
-        return (value, outer), share
-
-    (value, outer), inner, _ = returned(chunk, rows, after)
-    gradient, across = jax.tree.map(jnp.add, outer, inner)
-    at = eliminated_effects.eliminated(prior(u), told, noise, own)
-    way = eliminated_effects.solved(at, across)
-    return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
 
 
 def _along(plan: Plan, point: Callable, u: Any, known: Known, rows: Rows, noise: Two,

@@ -8,7 +8,6 @@ are those of what is left.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,18 +25,22 @@ from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 
 
-def _effects_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-                         noise: Two) -> Information:
-    point = effects.point_at(plan, effects.prior(plan, params, known), noise)
-    return effects.information(plan, params, known, rows, point)
+def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+                point: Mapping[str, jax.Array]) -> Information:
+    """What a chunk of rows says of the effects about `point`: of rows that are not normal to the
+    second order."""
+    return (curved if plan.groupings[0].nodes else effects).information(plan, params, known, rows,
+                                                                        point)
 
 
 def reference(plan: Plan, params: Mapping, known: Known, total: Callable) -> Two:
-    """ε about which rows are taken.
+    """ε about which rows are taken: the mode of those that are not normal.
 
     Args:
         total: (chunk → what adds up) → its sum over all chunks.
     """
+    if plan.groupings[0].nodes:
+        return effect_modes.mode(plan, params, known, total)[0]
     nothing = effects.none(plan)
     if nothing.first.dtype != jnp.float32:
         return nothing
@@ -46,8 +49,9 @@ def reference(plan: Plan, params: Mapping, known: Known, total: Callable) -> Two
 
 
 def _at(plan: Plan, params: Mapping, known: Known, total: Callable, noise: Two) -> Eliminated:
-    told = total(lambda rows: _effects_information(plan, params, known, rows, noise))
     found, own = effects.prior(plan, params, known), effects.proper(plan)
+    told = total(lambda rows: information(plan, params, known, rows,
+                                          effects.point_at(plan, found, noise)))
     return eliminated_effects.eliminated(found, told, noise, own)
 
 
@@ -63,35 +67,8 @@ def means(plan: Plan, params: Mapping, known: Known, total: Callable) -> dict[st
     """The effects given the rows, at their mean, or mode, by name, with the first derivatives of
     these in the parameters: a mode stands still along its own Newton step, whose derivatives are
     those of the mode."""
-    found = effects.prior(plan, params, known)
-    if not plan.groupings[0].nodes:
-        return effects.point_at(plan, found, _at(plan, params, known, total,
-                                                 reference(plan, params, known, total)).centre)
-    noise, _ = effect_modes.mode(plan, params, known, total)
-    told = total(lambda rows: curved.information(plan, params, known, rows,
-                                                 effects.point_at(plan, found, noise)))
-    return effects.point_at(plan, found, eliminated_effects.eliminated(
-        found, told, noise, effects.proper(plan)).centre)
-
-
-def both_ways(plan: Plan, point: Callable, u: Any, known: Known,
-              total: Callable) -> tuple[Callable, Callable]:
-    """The two functions by which passes.returned finds (log p(the rows that look at effects |
-    point(u)), its gradient in u without what goes through rows), and that."""
-    noise = reference(plan, point(u)[0], known, total)
-
-    def chunk(rows):
-        return jax.vjp(lambda u: _effects_information(plan, point(u)[0], known, rows, noise), u)
-
-    def outside(told):
-        def marginal_log(u, told):
-            found = effects.prior(plan, point(u)[0], known)
-            return eliminated_effects.eliminated(found, told, noise, effects.proper(plan)).log
-
-        value, (outer, share) = jax.value_and_grad(marginal_log, (0, 1))(u, told)
-        return (value, outer), share
-
-    return chunk, outside
+    found = _at(plan, params, known, total, reference(plan, params, known, total))
+    return effects.point_at(plan, effects.prior(plan, params, known), found.centre)
 
 
 def expect(plan: Plan, params: Mapping, known: Known,
@@ -106,8 +83,7 @@ def row_surrogate(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                   held: Moments) -> jax.Array:
     """E[log p(the rows that look at effects | params)] over effects of these moments; of rows that
     are not normal to the second order about their mean."""
-    told = (curved if plan.groupings[0].nodes else effects).information(plan, params, known, rows,
-                                                                        held.mean)
+    told = information(plan, params, known, rows, held.mean)
     return told.log - 0.5 * jnp.sum(held.block * told.block) - jnp.sum(
         held.cross * told.cross) - 0.5 * jnp.sum(held.rest * told.rest)
 

@@ -56,11 +56,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
                                                    else settings.mean(of))
         return Expected(rows.statistics, {}, [], rows.base + value,
                         _size(rows.statistics, natural), {}, {}, squares=rows.squares)
-    if settings is None and additive(plan):
-        return gathered(plan, params, known, *swept(plan, params, known, rows, hard, natural),
-                        natural)
     outer = global_factors(plan, params, known)
-    logs = [factor.log for factor in outer]
     middle = integrated.middles(plan, params, known)
     if settings is not None and plan.latents:
         known = known._replace(settings=settings.flat())
@@ -71,13 +67,8 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         value, back = function(chunk)
         return value, lambda share: back(share)[:1]
 
-    def evidence_of(logs, total):
-        return total_evidence(
-            plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
-        )
-
     def rest(total):
-        value, (posteriors, share) = jax.value_and_grad(evidence_of, (0, 1))(logs, total)
+        value, (posteriors, share) = _outer_posteriors(plan, outer, total)
         return (value, posteriors, share), share
 
     (value, posteriors, share), statistics, taps = returned(summed if again else function, rows,
@@ -118,15 +109,20 @@ def gathered(plan: Plan, params: Mapping, known: Known, total: jax.Array, statis
              natural: Mapping | None = None) -> Expected:
     """An E-step from what was `swept` of all rows."""
     natural = naturals(plan, params, known) if natural is None else natural
-    outer = global_factors(plan, params, known)
+    value, (posteriors, _) = _outer_posteriors(plan, global_factors(plan, params, known), total)
+    return Expected(statistics, {}, posteriors, value, _size(statistics, natural), {}, {})
 
-    def evidence_of(logs):
+
+def _outer_posteriors(plan: Plan, outer: list[Factor], total: jax.Array) -> tuple[jax.Array,
+                                                                                 tuple]:
+    """The log evidence of everything, and its slopes: the posterior tables of the global factors,
+    and the posterior of the states that the rows' total is over."""
+    def evidence_of(logs: list[jax.Array], total: jax.Array) -> jax.Array:
         return total_evidence(
             plan, [Factor(log, f.names) for log, f in zip(logs, outer, strict=True)], total
         )
 
-    value, posteriors = jax.value_and_grad(evidence_of)([factor.log for factor in outer])
-    return Expected(statistics, {}, posteriors, value, _size(statistics, natural), {}, {})
+    return jax.value_and_grad(evidence_of, (0, 1))([factor.log for factor in outer], total)
 
 
 def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
@@ -257,9 +253,7 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
         number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
                           axis_size=len(weights))(row_environment(plan, known, every, name))
         parents = switches.parents
-        bound = over_states(plan, lambda *states, s=switches: s.at(
-            s.order.state, dict(zip(s.parents, states, strict=True))
-        ), parents)
+        bound = over_states(plan, lambda env, s=switches: s.at(s.order.state, env), {}, parents)
         place = jnp.argsort(number)
         count = jnp.searchsorted(number[place], bound.reshape(-1), side=order.side, method="sort")
         logs = logs[place]

@@ -23,7 +23,6 @@ from probml.jaxpr.switches import SETTING
 from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
 from probml.plan.strands import Columns
-from probml.structure.densities import log_density
 
 Derivatives = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -44,8 +43,10 @@ def derivatives(plan: Plan, point: Callable, c: jax.Array, known: Known, rows: C
 
 def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows: Chunk,
         scale: float | jax.Array) -> Derivatives:
+    (argument,) = entered(plan, name)
+
     def row_derivatives(varying, x, seen, weight):
-        entering, log = _through(plan, name, point, c, known, varying, x, seen)
+        entering, log = _through(plan, name, argument, point, c, known, varying, x, seen)
 
         def value(eta):
             return jnp.where(weight > 0, scale * weight * jnp.where(weight > 0, log(eta), 0.0), 0.0)
@@ -63,11 +64,12 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
     return total.sum(), across @ first, across @ bent
 
 
-def _through(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, varying: Mapping,
-             x: jax.Array, seen: jax.Array | None) -> tuple[Callable, Callable]:
+def _through(plan: Plan, name: str, argument: str, point: Callable, c: jax.Array, known: Known,
+             varying: Mapping, x: jax.Array | None,
+             seen: jax.Array | None) -> tuple[Callable, Callable]:
     """Of one row: c → the argument that coefficients enter, and that argument, its numbers in a
-    line → the log density, all else as at c."""
-    site, (argument,) = plan.structure.sites[name], entered(plan, name)
+    line → the log density, of a variable that of each state, all else as at c."""
+    site = plan.structure.sites[name]
 
     def env(c):
         return {**environment(plan, point(c), known), **varying}
@@ -76,7 +78,7 @@ def _through(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known,
 
     def log(eta):
         held = {**fixed, argument: eta.reshape(fixed[argument].shape)}
-        return log_density(plan.structure, site, {
+        return row_log(plan, name, {
             **env(c), SETTING: lambda _: [held[a] for a in site.arguments]}, x, seen)
 
     return lambda c: plan.structure.arguments(name, env(c))[argument], log
@@ -93,9 +95,10 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
     Cost: rows × m q².
     """
     (name,) = plan.rowwise
+    (argument,) = entered(plan, name)
 
     def row_curvature(varying, x, seen, weight):
-        entering, log = _through(plan, name, point, c, known, varying, x, seen)
+        entering, log = _through(plan, name, argument, point, c, known, varying, x, seen)
         bent = -weight * jnp.diagonal(jax.jacfwd(gradient(
             lambda eta: jnp.where(weight > 0, log(eta), 0.0)))(entering(c).reshape(-1)))
         # a coefficient enters one number, so that the slope of their sum is its own
@@ -121,25 +124,17 @@ def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c
 
     Cost: rows × p², where the directions of c would each pass through the density.
     """
-    site, argument = plan.structure.sites[name], entering.argument
     numbers, places = np.array(entering.numbers), np.array(entering.places)
 
     def row_hessian(varying, x, seen, q):
-        def env(c):
-            return {**environment(plan, point(c), known), **varying}
-
-        def of(c):
-            return plan.structure.arguments(name, env(c))[argument]
-
-        fixed, here = plan.structure.arguments(name, env(c)), of(c)
+        of, log = _through(plan, name, entering.argument, point, c, known, varying, x, seen)
+        here = of(c).reshape(-1)
 
         def value(eta):
-            held = {**fixed, argument: here.reshape(-1).at[numbers].set(eta).reshape(here.shape)}
-            log = row_log(plan, name, {**env(c), SETTING: lambda _: [held[a] for a in
-                                                                     site.arguments]}, x, seen)
-            return jnp.where(q > 0, q * jnp.where(q > 0, log, 0.0), 0.0).sum()
+            logs = log(here.at[numbers].set(eta))
+            return jnp.where(q > 0, q * jnp.where(q > 0, logs, 0.0), 0.0).sum()
 
-        bent = jax.jacfwd(gradient(value))(here.reshape(-1)[numbers])
+        bent = jax.jacfwd(gradient(value))(here[numbers])
         # a coefficient enters one number, so that the slope of their sum is its own
         return bent, gradient(lambda c: of(c).reshape(-1)[numbers].sum())(c)
 

@@ -26,7 +26,7 @@ from probml.factors.linear_chains import (
     tilt,
     varying,
 )
-from probml.factors.naturals import environment, states_of
+from probml.factors.naturals import environment, over_states
 from probml.latents.chains import chain_gains, linear_chain
 from probml.latents.chains.chain_gains import Line, Middle
 from probml.latents.chains.linear_chain import Moves
@@ -177,9 +177,8 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Midd
         return total + chain_gains.moves_gain(linear_chain.first(structure, group, env),
                                               middle.begin, middle.state, found.begin)
 
-    return _walked(plan, (environment(plan, params, known),), group, expected_gain,
-                   (middle, statistics),
-                   0).sum()
+    return over_states(plan, expected_gain, environment(plan, params, known), plan.reach(group),
+                       middle, statistics).sum()
 
 
 def _gain_below(structure: Structure, group: Group, name: str, env: Mapping, state: jax.Array,
@@ -192,11 +191,12 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
              path: Path, origin: Mapping) -> jax.Array:
     """The same over the point `origin` from the beliefs of a chunk of rows, of a group that takes
     something of rows or steps: what takes nothing is added up first."""
-    structure, steps = plan.structure, rows.steps
+    structure, steps, before = plan.structure, rows.steps, environment(plan, origin, known)
     moving = varying(plan, known, steps, group.names)
 
-    def expected_gain(env, past, path):
+    def expected_gain(env, path):
         total, count = jnp.zeros(()), len(path.weight)
+        past = {**env, **before}
         for name in linear_chain.emission_sites(group):
             own = varying(plan, known, steps, (name,))
 
@@ -235,8 +235,8 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
                                        *jax.tree.map(lambda leaf: _first_steps(steps, leaf), (
             moving, path.weight, path.mean, path.covariance)))
 
-    return _walked(plan, (environment(plan, params, known), environment(plan, origin, known)),
-                   group, expected_gain, (path,), 1).sum()
+    return over_states(plan, expected_gain, environment(plan, params, known), plan.reach(group),
+                       path, axis=1).sum()
 
 
 def _noise(at: Moves, before: jax.Array, later: jax.Array, spread_before: jax.Array,
@@ -257,19 +257,3 @@ def _sum_over_steps(function: Callable, along: Mapping, *leaves: Any) -> jax.Arr
         return function({}, *leaves)
     return jax.vmap(lambda own, *more: function(own, *jax.tree.map(
         lambda leaf: leaf[None], more)))(along, *leaves).sum()
-
-
-def _walked(plan: Plan, fixed: tuple[dict, ...], group: Group, function: Callable, more: tuple,
-            axis: int) -> jax.Array:
-    """function(*environments, *more) over the states beside a group, of which `more` has axes from
-    `axis` on."""
-    reach = plan.reach(group)
-
-    def at(states, more):
-        own = dict(zip(reach, states, strict=True))
-        return function(*({**env, **own} for env in fixed), *more)
-
-    for i in reversed(range(len(reach))):
-        own = tuple(0 if i == j else None for j in range(len(reach)))
-        at = jax.vmap(at, in_axes=(own, axis))
-    return at(tuple(states_of(plan, name) for name in reach), more)

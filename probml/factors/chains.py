@@ -12,7 +12,7 @@ from jax import lax
 
 from probml.device.rows import Chunk, Known
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import long_chains as chain_pieces
+from probml.elimination.chains import sums as chain_sums
 from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
 from probml.factors import sequences
@@ -93,11 +93,8 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
     at, fixed = rows.steps.rows if timed else rows, environment(plan, params, known)
 
     def row_tables(varying):
-        def tables(*states):
-            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
-            return site.family.natural(plan.structure.cells(name, env), 0.0)
-
-        return over_states(plan, tables, parents)
+        return over_states(plan, lambda env: site.family.natural(
+            plan.structure.cells(name, env), 0.0), {**fixed, **varying}, parents)
 
     logs = jax.vmap(row_tables)(row_environment(plan, known, at, name))
     return {a: uncelled(leaf, 1 + len(parents)) for a, leaf in logs.items()}
@@ -162,7 +159,7 @@ def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
         return sequences.factor(plan, [in_pieces(plan, chunk_factor, rows, taps), *beside], moves,
                                 steps,
                                 size, hard)
-    return sequences.of_rows(plan, chain_pieces.evidence(*_cut(
+    return sequences.of_rows(plan, chain_sums.in_pieces(*_cut(
         plan, inside, given, moves, rows, count, own, taps is not None, more)))
 
 

@@ -1,5 +1,6 @@
 """Whether a scale has collapsed, or too few digits are left for it."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,13 +39,9 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
         if name in plan.rowwise:
             first = jax.tree.map(lambda leaf: leaf[:1], rows.first._replace(steps=None))
             varying = jax.tree.map(lambda leaf: leaf[0], row_environment(plan, known, first, name))
-            env, parents = ({**environment(plan, params, known), **varying},
-                            plan.discrete_parents(name))
-            arguments = over_states(
-                plan, lambda *s, n=name, e=env, p=parents: plan.structure.cells(
-                    n, {**e, **dict(zip(p, s, strict=True))}
-                ), parents
-            )
+            arguments = over_states(plan, functools.partial(plan.structure.cells, name),
+                                    {**environment(plan, params, known), **varying},
+                                    plan.discrete_parents(name))
             floor = 256 * eps
         else:
             arguments, floor = argument_table(plan, params, known, name), jnp.sqrt(eps)

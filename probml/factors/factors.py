@@ -5,6 +5,7 @@ without rows. `row_factors` meets them with a chunk of rows. Passes over all row
 passes.py.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import jax
@@ -129,25 +130,18 @@ def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
     (Plan.mixed)."""
     out, env = [], environment(plan, params, known)
     for name in plan.globals:
-        parents, scope = plan.discrete_parents(name), plan.scope(name)
-
-        def states(*values, name=name, parents=parents):
-            return state_logs(plan, name, {**env, **dict(zip(parents, values, strict=True))})
-
-        log = over_states(plan, states, parents)
+        scope = plan.scope(name)
+        log = over_states(plan, functools.partial(state_logs, plan, name), env,
+                          plan.discrete_parents(name))
         if name in known.allowed:
             mask = jnp.where(known.allowed[name], 0.0, -jnp.inf)
             log = log + mask.reshape([mask.size if other == name else 1 for other in scope])
         out.append(Factor(log[None], scope))
     # each in its own coordinate: those of several states, mixed, must be one
     for name in plan.mixed:
-        parents = plan.scope(name)
-
-        def at(*states, name=name, parents=parents):
-            return prior_factor(plan, name, {**env, **dict(zip(parents, states, strict=True))},
-                                False)
-
-        out.append(Factor(over_states(plan, at, parents)[None], parents))
+        log = over_states(plan, lambda at, name=name: prior_factor(plan, name, at, False), env,
+                          plan.scope(name))
+        out.append(Factor(log[None], plan.scope(name)))
     return out
 
 

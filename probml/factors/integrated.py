@@ -5,7 +5,7 @@ A kind of latent (latents/) knows one row at one state of the discrete sites bes
 taken over all.
 """
 
-import math
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,8 +20,7 @@ from probml.factors import chain_statistics, linear_chains, shared_nodes
 from probml.factors.naturals import environment, group_environment, over_states, states_of
 from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
-from probml.latents.chains import linear_chain
-from probml.latents.latent import Group, Moments
+from probml.latents.latent import Group, Moments, placed, places
 from probml.latents.quadrature import again
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
@@ -136,9 +135,8 @@ def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
     """Where the groups whose statistics pool stand before a row is seen, over their states."""
     fixed = environment(plan, params, known)
     return {group.name: chain_statistics.middles(plan, params, known, group) if plan.timed(group)
-            else over_states(plan, lambda *states, g=group: g.kind.middle(
-                plan.structure, g, {**fixed, **dict(zip(plan.reach(g), states, strict=True))}
-            ), plan.reach(group)) for group in plan.even}
+            else over_states(plan, functools.partial(group.kind.middle, plan.structure, group),
+                             fixed, plan.reach(group)) for group in plan.even}
 
 
 def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: Mapping,
@@ -176,17 +174,10 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
             total += chain_statistics.pooled(plan, params, known, group, middle[group.name],
                                           statistics[group.name])
             continue
-        reach = plan.reach(group)
-
-        def at(states, middle, found, group=group, reach=reach):
-            env = {**fixed, **dict(zip(reach, states, strict=True))}
-            return group.kind.pooled(plan.structure, group, middle, env, found)
-
-        for i in reversed(range(len(reach))):
-            axis = tuple(0 if i == j else None for j in range(len(reach)))
-            at = jax.vmap(at, in_axes=(axis, 0, 0))
-        total += at(tuple(states_of(plan, name) for name in reach), middle[group.name],
-                    statistics[group.name]).sum()
+        total += over_states(
+            plan, lambda env, middle, found, group=group: group.kind.pooled(
+                plan.structure, group, middle, env, found),
+            fixed, plan.reach(group), middle[group.name], statistics[group.name]).sum()
     return total
 
 
@@ -214,7 +205,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
         along: group along time → the means of its latents, (b, *states of its reach, p).
         size: b.
     """
-    fixed, scope, sites = environment(plan, params, known), plan.scope(name), plan.structure.sites
+    fixed, scope = environment(plan, params, known), plan.scope(name)
     hidden = [p for p in (name, *plan.structure.named[name].parents) if p in plan.hidden
               and p not in plan.numbers]
     if hidden:
@@ -236,8 +227,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                                            seen[group.name])
 
             def at(flat):
-                return over({**env, **{latent: sites[latent].place(value) for latent, value
-                                       in split(plan, group, flat).items()}}, left[1:])
+                return over({**env, **placed(plan.structure, group, flat)}, left[1:])
 
             if isinstance(found, Moments):  # of what is affine in them
                 return at(found.mean)
@@ -249,7 +239,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
         def at(states, means):
             env = {**fixed, **own, **dict(zip(scope, states, strict=True))}
             for group in timed:
-                env |= linear_chain.placed(plan.structure, group, means[group.name])
+                env |= placed(plan.structure, group, means[group.name])
             return over(env, groups)
 
         for i in reversed(range(len(scope))):
@@ -279,11 +269,8 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                       f"time. {how}")
 
     def row_expectation(own, varying, seen):
-        def at(*states):
-            env = {**fixed, **own, **varying, **dict(zip(scope, states, strict=True))}
-            return hidden_cells.expectation(plan.structure, group, env, seen, function, hidden)
-
-        return over_states(plan, at, scope)
+        return over_states(plan, lambda env: hidden_cells.expectation(
+            plan.structure, group, env, seen, function, hidden), {**fixed, **own, **varying}, scope)
 
     try:
         return jax.vmap(row_expectation, axis_size=size)(row_environment(plan, known, rows, name),
@@ -296,37 +283,21 @@ def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
 
 def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     """(..., p) of a group → each latent's own (..., *cells)."""
-    out, start = {}, 0
-    for name in group.names:
-        shape = plan.structure.sites[name].cells
-        size = math.prod(shape)
-        out[name] = flat[..., start : start + size].reshape(*flat.shape[:-1], *shape)
-        start += size
-    return out
+    return {name: flat[..., part].reshape(*flat.shape[:-1], *plan.structure.sites[name].cells)
+            for name, part in places(plan.structure, group.names).items()}
 
 
 def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-          function: Callable[..., Any], found: Any = None) -> Any:
-    """function(env, seen[, found]) of every row and state: leaves (b, *states, ...)."""
+          function: Callable[..., Any], *found: Any) -> Any:
+    """function(env, seen, *found) of every row and state: leaves (b, *states, ...)."""
     fixed, reach = group_environment(plan, params, known), plan.reach(group)
 
-    def row_values(varying, seen, found):
-        more = () if found is None else (found,)
-
-        def at(states, more):
-            return function({**fixed, **varying, **dict(zip(reach, states, strict=True))}, seen,
-                            *more)
-
-        if found is None:
-            return over_states(plan, lambda *states: at(states, ()), reach)
-        # what is found has an axis for each variable, which is walked with its states
-        for i in reversed(range(len(reach))):
-            axis = tuple(0 if i == j else None for j in range(len(reach)))
-            at = jax.vmap(at, in_axes=(axis, 0))
-        return at(tuple(states_of(plan, name) for name in reach), more)
+    def row_values(varying, seen, *found):
+        return over_states(plan, lambda env, *found: function(env, seen, *found),
+                           {**fixed, **varying}, reach, *found)
 
     return jax.vmap(row_values, axis_size=len(rows.weights))(
-        _varying(plan, known, rows, group), _seen(plan, rows, group), found
+        _varying(plan, known, rows, group), _seen(plan, rows, group), *found
     )
 
 

@@ -23,7 +23,7 @@ from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment
 from probml.latents.chains import averaged, linear_chain
 from probml.latents.chains.averaged import Tilt
-from probml.latents.latent import SETTINGS, Group
+from probml.latents.latent import SETTINGS, Group, places
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 
@@ -92,11 +92,7 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
 
 def split_latents(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
     """(..., D) of a group → each latent's own (..., its numbers)."""
-    out, start = {}, 0
-    for name, size in linear_chain.sizes(plan.structure, group).items():
-        out[name] = flat[..., start : start + size]
-        start += size
-    return out
+    return {name: flat[..., part] for name, part in places(plan.structure, group.names).items()}
 
 
 def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
@@ -114,10 +110,7 @@ def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
 def over(plan: Plan, params: Mapping, known: Known, group: Group,
           function: Callable[[dict], Any]) -> Any:
     """function(env) over the states beside a group: leaves (*states, ...)."""
-    fixed, reach = group_environment(plan, params, known), plan.reach(group)
-    return over_states(plan, lambda *states: function(
-        {**fixed, **dict(zip(reach, states, strict=True))}
-    ), reach)
+    return over_states(plan, function, group_environment(plan, params, known), plan.reach(group))
 
 
 def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> dict:
@@ -327,22 +320,20 @@ def _given(plan: Plan, steps: Steps, size: int,
     lanes, sites = size * steps.blocks, plan.structure.sites
     count = steps.length * lanes
     first = _first_steps(steps, size)
-    width = linear_chain.sizes(plan.structure, group)
-    eye, start, at = jnp.eye(sum(width.values())), 0, []
+    where: list[int] = []
     values, masks = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)]
-    for name, numbers in width.items():
+    for name, part in places(plan.structure, group.names).items():
         if name in steps.rows.values:
             x, mask = steps.rows.values[name], steps.rows.seen.get(name)
             values.append(cells(sites[name], x).reshape(count, -1))
-            shown = np.ones((1, numbers, 1), bool)
+            shown = np.ones((1, part.stop - part.start, 1), bool)
             if sites[name].time is None:
                 shown = shown & first[:, None]
             if mask is not None:
                 shown = shown & _to_lanes(steps, cells(sites[name], mask).reshape(count, -1))
             masks.append(shown)
-            at += range(start, start + numbers)
-        start += numbers
-    return (eye[jnp.asarray(at, int)], jnp.concatenate(values, 1), masks)
+            where += range(part.start, part.stop)
+    return jnp.eye(part.stop)[jnp.asarray(where, int)], jnp.concatenate(values, 1), masks
 
 
 def _first_steps(steps: Steps, rows: int) -> np.ndarray:

@@ -1,13 +1,14 @@
 """Parameters → natural parameters of every site, over the states of its discrete parents."""
 
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known
-from probml.latents.latent import SETTINGS
+from probml.latents.latent import SETTINGS, over_grid
 from probml.plan.plan import Plan
 from probml.structure.densities import log_masses
 
@@ -36,22 +37,20 @@ def states_of(plan: Plan, name: str) -> jax.Array:
     return jax.vmap(site.place)(jnp.asarray(values))
 
 
-def over_states(plan: Plan, function, parents: tuple[str, ...]):
-    """function(*parent values) → the same over all states: one leading axis per parent."""
-    for i in reversed(range(len(parents))):
-        function = jax.vmap(function,
-                            in_axes=tuple(0 if j == i else None for j in range(len(parents))))
-    return function(*(states_of(plan, parent) for parent in parents))
+def over_states(plan: Plan, function: Callable[..., Any], env: Mapping, parents: tuple[str, ...],
+                *along: Any, axis: int = 0) -> Any:
+    """function(env with the parents at their states, *along) over all states: one leading axis per
+    parent; `along` have such axes, from `axis` on."""
+    return over_grid(function, env, {parent: states_of(plan, parent) for parent in parents}, *along,
+                     axis=axis)
 
 
 def argument_table(plan: Plan, params: Mapping[str, jax.Array], known: Known,
                    name: str) -> dict[str, jax.Array]:
     """A pooled site's arguments over its discrete parents: argument → (*parent states, lattice
     cells, own event axes)."""
-    env, parents = environment(plan, params, known), plan.discrete_parents(name)
-    return over_states(plan, lambda *states: plan.structure.cells(
-        name, {**env, **dict(zip(parents, states, strict=True))}
-    ), parents)
+    return over_states(plan, functools.partial(plan.structure.cells, name),
+                       environment(plan, params, known), plan.discrete_parents(name))
 
 
 def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: Known) -> Any:

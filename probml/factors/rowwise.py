@@ -64,7 +64,6 @@ def rowwise_factor(
 
     def row_logs(varying, x, seen):
         def at(env):
-            env = {**fixed, **varying, **env}
             if predictive is not None and not is_variable:
                 return _affine_density(plan.structure, site, env, x, seen, predictive)
             if touching is not None and not is_variable:
@@ -76,9 +75,8 @@ def rowwise_factor(
             return row_log(plan, name, env, x, seen)
 
         if name in plan.switches:
-            return _switched(plan, name, at, varying, settings)
-        return over_states(plan, lambda *states: at(dict(zip(parents, states, strict=True))),
-                           parents)
+            return _switched(plan, name, at, {**fixed, **varying}, settings)
+        return over_states(plan, at, {**fixed, **varying}, parents)
 
     x = None if is_variable or site.factor else rows.values[name]
     # of a factor, or a variable, that looks at nothing of a row
@@ -102,9 +100,9 @@ def setting_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
     return rowwise_factor(plan, params, known, rows, name, settings=True).log
 
 
-def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: bool) -> jax.Array:
-    """at(states of the parents) of one row over all states: evaluated at every setting of the
-    switches, and looked up for every state.
+def _switched(plan: Plan, name: str, at: Callable, env: Mapping, settings: bool) -> jax.Array:
+    """at(env with the parents at their states) of one row over all states: evaluated at every
+    setting of the switches, and looked up for every state.
 
     Args:
         settings: not looked up.
@@ -115,13 +113,9 @@ def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: b
     grid = jnp.stack(jnp.meshgrid(*[jnp.array([False, True])] * count, indexing="ij"),
                      -1).reshape(-1, count)
 
-    def set_(*states):
-        held = dict(zip(kept, states, strict=True))
-        return jax.vmap(
-            lambda on: at({**held, SETTING: lambda env: switches.outputs(env, on)})
-        )(grid)
-
-    logs = over_states(plan, set_, kept)  # (*states kept, settings, own)
+    # (*states kept, settings, own)
+    logs = over_states(plan, lambda held: jax.vmap(lambda on: at(
+        {**held, SETTING: lambda env: switches.outputs(env, on)}))(grid), env, kept)
     if settings:
         return logs
     logs = jnp.moveaxis(logs, len(kept), 0)
@@ -129,11 +123,7 @@ def _switched(plan: Plan, name: str, at: Callable, varying: Mapping, settings: b
     logs = logs.reshape(*(2,) * count,
                         *(plan.variables[p].states if p in kept else 1 for p in parents), *own)
     for j, looks in enumerate(switches.looks):
-
-        def on(*states, j=j, looks=looks):
-            return switches.setting({**varying, **dict(zip(looks, states, strict=True))}, j)
-
-        where = over_states(plan, on, looks)
+        where = over_states(plan, lambda at, j=j: switches.setting(at, j), env, looks)
         where = where.reshape(*(plan.variables[p].states if p in looks else 1 for p in parents),
                               *(1,) * len(own))
         logs = jnp.where(where, logs[1], logs[0])

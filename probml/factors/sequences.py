@@ -16,10 +16,9 @@ import jax.numpy as jnp
 from probml.device.rows import Steps
 from probml.elimination import elimination
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import chain_sums as chains
-from probml.elimination.chains import long_chains as chain_pieces
-from probml.elimination.chains.arithmetic import Chain
-from probml.elimination.chains.walk import Pieces, Tables
+from probml.elimination.chains import sums as chain_sums
+from probml.elimination.chains.arithmetic import Chain, Way, followed
+from probml.elimination.chains.walk import Pieces, Tables, count_of
 from probml.elimination.factor import Factor
 from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
@@ -44,6 +43,11 @@ LARGE = 2**18  # numbers of a message from which it is not all there at once
 IN_CACHE = 2**17  # else so many numbers at a time
 
 
+def way_of(steps: Steps) -> Way:
+    """How a pass goes along the steps."""
+    return Way(steps.blocks, steps.parallel, steps.wide)
+
+
 def width_of(plan: Plan) -> int:
     """Numbers of a step that what is seen of it makes on the way to its factors, about."""
     width = 1
@@ -61,9 +65,7 @@ def count_pieces(plan: Plan, steps: Steps, rows: int) -> int:
     lanes, width = rows * steps.blocks, width_of(plan)
     if steps.length * lanes * width <= HELD:
         return 1
-    size = max(PIECE // (lanes * width), 1)
-    return next(count for count in range(max(steps.length // size, 1), steps.length + 1)
-                if steps.length % count == 0)
+    return count_of(steps.length, PIECE // (lanes * width))
 
 
 def within(plan: Plan, factors: Sequence[Factor], hard: bool = False) -> Factor:
@@ -180,11 +182,8 @@ def chain_of(
 
 def _left(steps: Steps, rows: int) -> jax.Array:
     """Which steps a next one that counts follows, (L, lanes)."""
-    length, lanes = steps.length, rows * steps.blocks
-    alive = jnp.ones((length, lanes), bool) if steps.rows.weights is None \
-        else steps.rows.weights.reshape(length, lanes)
-    wrapped = jnp.roll(alive[:1], -1, 1) & (jnp.arange(lanes) % steps.blocks < steps.blocks - 1)
-    return jnp.concatenate([alive[1:], wrapped])
+    shape, alive = (steps.length, rows * steps.blocks), steps.rows.weights
+    return followed(jnp.ones(shape, bool) if alive is None else alive.reshape(shape), steps.blocks)
 
 
 def of_rows(plan: Plan, log: jax.Array) -> Factor:
@@ -200,13 +199,10 @@ def factor(
     """What the steps say of each row: log of the sum over all that is hidden in them, (rows,
     *states of the row's variables)."""
     if plan.chains:
-        if not hard and pairs is None and (count := held_apart(
-            plan, steps, rows, sum(math.prod(f.log.shape[1:]) for f in factors))) > 1:
-            return _of_pieces(plan, factors, moves, steps, rows, count)
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
             return of_rows(plan, chain_best.best(chain, steps.blocks))
-        return of_rows(plan, chains.evidence(chain, steps.blocks, steps.parallel, steps.wide))
+        return of_rows(plan, chain_sums.evidence(chain, way_of(steps)))
     left = within(plan, factors, hard)
     log = spread(left.log, left.names, plan.along)
     log = jnp.broadcast_to(log, (steps.length * rows * steps.blocks, *log.shape[1:]))
@@ -219,31 +215,24 @@ def factor(
 
 def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """Into how many pieces the steps are cut that are summed over one after another, each in cache,
-    by chains/long_chains.py; 1 where they are few, or where it cannot be used: transitions that
-    differ between steps, logs throughout, numbers that a sampler moves, machines that go through
-    all steps at once.
+    by chains/sums.py; 1 where they are few, or where it cannot be used: numbers that a sampler
+    moves, machines that go through all steps at once.
 
     Args:
         width: numbers of a step that its emissions are made of.
     """
-    structure, lanes = plan.structure, rows * steps.blocks
+    lanes = rows * steps.blocks
     states = math.prod(plan.variables[n].states for n in (*plan.along, *plan.chains))
-    moving = any(i in structure.timed for n in plan.chains for i in structure.sites[n].inputs) \
-        or any(structure.sites[p].time is not None for n in plan.chains
-               for p in structure.sites[n].parents)
-    if moving or steps.wide or steps.parallel or plan.carried \
-            or steps.length * lanes * states < LARGE:
+    if steps.parallel or plan.carried or steps.length * lanes * states < LARGE:
         return 1
-    size = max(IN_CACHE // (lanes * (width + 2 * states)), 1)
-    return next(count for count in range(max(steps.length // size, 1), steps.length + 1)
-                if steps.length % count == 0)
+    return count_of(steps.length, IN_CACHE // (lanes * (width + 2 * states)))
 
 
 class Cut(NamedTuple):
-    """Chains whose steps are cut into pieces, as chains/long_chains.py takes them."""
+    """Chains whose steps are cut into pieces, as chains/sums.py takes them."""
 
     emit: Callable
-    blocks: int
+    way: Way
     tables: Tables
     pieces: Pieces
 
@@ -269,28 +258,10 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
 
     initial, transition = tables(plan, moves, steps, rows)
     alive = steps.rows.weights
-    alive = None if alive is None else alive.reshape(count, size, lanes)
+    alive = None if alive is None else alive.reshape(-1, lanes)
     own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
-    return Cut(emit, steps.blocks, Tables(initial, transition[0], alive),
+    return Cut(emit, way_of(steps), Tables(initial, transition, alive),
                Pieces((pieces.shared, less), pieces.told, own, fixed, pieces.blank))
-
-
-def _of_pieces(plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps,
-               rows: int, count: int) -> Factor:
-    """`factor` of steps whose own factors are there."""
-    alone = [len(f.log) == 1 for f in factors]
-
-    def emitted(shared, told, own, fixed):
-        held = {True: iter(shared), False: iter(own[0])}
-        return [Factor(next(held[all_]), f.names) for all_, f in zip(alone, factors, strict=True)]
-
-    logs = {which: tuple(f.log for all_, f in zip(alone, factors, strict=True) if all_ == which)
-            for which in (True, False)}
-    # some array must say how many pieces there are
-    places = jnp.arange(steps.length)
-    return of_rows(plan, chain_pieces.evidence(*cut_of(
-        plan, count, emitted, moves, steps, rows,
-        Pieces(logs[True], None, logs[False], places))))
 
 
 def by_step(array: jax.Array) -> jax.Array:

@@ -43,10 +43,8 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     structure, sites, reach = plan.structure, plan.structure.sites, plan.reach(group)
     below = [name for name in group.sites if name in rows.values]
     size = sum(math.prod(sites[name].cells) for name in below)
-    fixed = environment(plan, params, known)
 
-    def at(*states: jax.Array) -> tuple | None:
-        env = {**fixed, **dict(zip(reach, states, strict=True))}
+    def at(env: dict) -> tuple | None:
         found = everywhere(structure, group, env, size)
         if found is None:
             return None
@@ -58,7 +56,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
         return found[1], jax.vmap(natural)(found[0])
 
-    found = over_states(plan, at, reach)
+    found = over_states(plan, at, environment(plan, params, known), reach)
     if found is None:
         return None
     logs, natural = found

@@ -12,7 +12,7 @@ Source: Betancourt (2012), "Cruising the simplex", for the broken stick.
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,43 +22,56 @@ from numpyro.distributions import transforms
 FEW = 64  # numbers whose running sums are one product
 
 
+def _sticks(xp: Any, u: Any) -> Any:
+    """u (..., k − 1) → probabilities (..., k): z = σ(u − log(k − 1 − i)) of what is left at i, by
+    the functions of NumPy or of JAX."""
+    limits, t = np.finfo(u.dtype), u - _even(u.shape[-1], u.dtype)
+    # held as NumPyro holds them, so that no part is nothing
+    taken = xp.maximum(-xp.logaddexp(0, -t), np.log(limits.tiny))
+    left = xp.maximum(-xp.logaddexp(0, t), np.log(limits.eps))
+    first = xp.zeros((*u.shape[:-1], 1), u.dtype)
+    return xp.exp(xp.concatenate([taken, first], -1)
+                  + xp.concatenate([first, _running(xp, left)], -1))
+
+
+def _unbroken(xp: Any, y: Any) -> Any:
+    rest = _running(xp, y[..., :0:-1])[..., ::-1]
+    return xp.log(y[..., :-1] / xp.maximum(rest, np.finfo(y.dtype).tiny)) + _even(
+        y.shape[-1] - 1, y.dtype)
+
+
+def _triangle(xp: Any, u: Any) -> Any:
+    """u (..., d(d + 1)/2) → lower triangular (..., d, d): below the diagonal u itself, row by row,
+    on it exp of the last d."""
+    d = math.isqrt(2 * u.shape[-1])
+    parts = [u[..., :-d], xp.exp(u[..., -d:]), xp.zeros((*u.shape[:-1], 1), u.dtype)]
+    return _taken(xp, xp.concatenate(parts, -1), _places(d)).reshape(*u.shape[:-1], d, d)
+
+
+def _of_triangle(xp: Any, y: Any) -> Any:
+    d = y.shape[-1]
+    found = _taken(xp, y.reshape(*y.shape[:-2], d * d), _packed(d))
+    return xp.concatenate([found[..., :-d], xp.log(found[..., -d:])], -1)
+
+
 class Sticks(transforms.StickBreakingTransform):
-    """u (..., k − 1) → probabilities (..., k): z = σ(u − log(k − 1 − i)) of what is left at i."""
+    """See _sticks."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        limits, size = jnp.finfo(x.dtype), x.shape[-1]
-        t = x - _even(size, x.dtype)
-        taken, left = jax.nn.log_sigmoid(jnp.stack([t, -t]))
-        # held as NumPyro holds them, so that no part is nothing
-        taken = jnp.maximum(taken, np.log(limits.tiny))
-        left = jnp.maximum(left, np.log(limits.eps))
-        before = (jnp.matmul(left, _later(size, x.dtype), precision="highest") if size <= FEW
-                  else jnp.cumsum(left, -1))
-        first = jnp.zeros((*x.shape[:-1], 1), x.dtype)
-        return jnp.exp(jnp.concatenate([taken, first], -1) + jnp.concatenate([first, before], -1))
+        return _sticks(jnp, x)
 
     def _inverse(self, y: jax.Array) -> jax.Array:
-        size = y.shape[-1] - 1
-        after = y[..., 1:]
-        rest = (jnp.matmul(after, _later(size, y.dtype).T, precision="highest") if size <= FEW
-                else jnp.cumsum(after[..., ::-1], -1)[..., ::-1])
-        return jnp.log(y[..., :-1] / jnp.maximum(rest, jnp.finfo(y.dtype).tiny)) + _even(size,
-                                                                                        y.dtype)
+        return _unbroken(jnp, y)
 
 
 class Triangle(transforms.LowerCholeskyTransform):
-    """u (..., d(d + 1)/2) → lower triangular (..., d, d): below the diagonal u itself, row by row,
-    on it exp of the last d."""
+    """See _triangle."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        d = math.isqrt(2 * x.shape[-1])
-        parts = [x[..., :-d], jnp.exp(x[..., -d:]), jnp.zeros((*x.shape[:-1], 1), x.dtype)]
-        return _taken(jnp.concatenate(parts, -1), _places(d)).reshape(*x.shape[:-1], d, d)
+        return _triangle(jnp, x)
 
     def _inverse(self, y: jax.Array) -> jax.Array:
-        d = y.shape[-1]
-        found = _taken(y.reshape(*y.shape[:-2], d * d), _packed(d))
-        return jnp.concatenate([found[..., :-d], jnp.log(found[..., -d:])], -1)
+        return _of_triangle(jnp, y)
 
 
 SIMPLEX, LOWER_CHOLESKY = Sticks(), Triangle()
@@ -74,42 +87,6 @@ class Host(NamedTuple):
     leave: Callable[[np.ndarray], np.ndarray]
 
 
-def _sticks(u: np.ndarray) -> np.ndarray:
-    limits, t = np.finfo(u.dtype), u - _even(u.shape[-1], u.dtype)
-    taken = np.maximum(-np.logaddexp(0, -t), np.log(limits.tiny))
-    left = np.maximum(-np.logaddexp(0, t), np.log(limits.eps))
-    first = np.zeros((*u.shape[:-1], 1), u.dtype)
-    return np.exp(np.concatenate([taken, first], -1)
-                  + np.concatenate([first, np.cumsum(left, -1)], -1))
-
-
-def _unbroken(y: np.ndarray) -> np.ndarray:
-    rest = np.cumsum(y[..., :0:-1], -1)[..., ::-1]
-    return np.log(y[..., :-1] / np.maximum(rest, np.finfo(y.dtype).tiny)) + _even(y.shape[-1] - 1,
-                                                                                 y.dtype)
-
-
-def _triangle(u: np.ndarray) -> np.ndarray:
-    d = math.isqrt(2 * u.shape[-1])
-    parts = [u[..., :-d], np.exp(u[..., -d:]), np.zeros((*u.shape[:-1], 1), u.dtype)]
-    return np.concatenate(parts, -1)[..., _places(d)].reshape(*u.shape[:-1], d, d)
-
-
-def _of_triangle(y: np.ndarray) -> np.ndarray:
-    d = y.shape[-1]
-    found = y.reshape(*y.shape[:-2], d * d)[..., _packed(d)]
-    return np.concatenate([found[..., :-d], np.log(found[..., -d:])], -1)
-
-
-def _definite(u: np.ndarray) -> np.ndarray:
-    lower = _triangle(u)
-    return lower @ np.swapaxes(lower, -1, -2)
-
-
-def _of_definite(y: np.ndarray) -> np.ndarray:
-    return _of_triangle(cholesky(y))
-
-
 def cholesky(matrices: np.ndarray) -> np.ndarray:
     """Lower factors on the host; NaN where a matrix is not positive definite."""
     try:
@@ -121,6 +98,11 @@ def cholesky(matrices: np.ndarray) -> np.ndarray:
         return np.concatenate([cholesky(one[None]) for one in flat]).reshape(matrices.shape)
 
 
+def _definite(u: np.ndarray) -> np.ndarray:
+    lower = _triangle(np, u)
+    return lower @ np.swapaxes(lower, -1, -2)
+
+
 def _chance(u: np.ndarray) -> np.ndarray:
     limits = np.finfo(u.dtype)
     return np.clip(np.exp(-np.logaddexp(0, -u)), limits.tiny, 1 - limits.eps)
@@ -129,8 +111,9 @@ def _chance(u: np.ndarray) -> np.ndarray:
 PLAIN = Host(lambda u: u, lambda v: v)
 LOGARITHMS = Host(np.exp, np.log)
 LOGITS = Host(_chance, lambda p: np.log(p) - np.log1p(-p))
-STICKS, TRIANGLES = Host(_sticks, _unbroken), Host(_triangle, _of_triangle)
-DEFINITE = Host(_definite, _of_definite)
+STICKS, TRIANGLES = (Host(functools.partial(enter, np), functools.partial(leave, np))
+                     for enter, leave in ((_sticks, _unbroken), (_triangle, _of_triangle)))
+DEFINITE = Host(_definite, lambda y: _of_triangle(np, cholesky(y)))
 
 
 def _even(size: int, dtype: np.dtype) -> np.ndarray:
@@ -138,9 +121,17 @@ def _even(size: int, dtype: np.dtype) -> np.ndarray:
     return np.log(size - np.arange(size)).astype(dtype)
 
 
+def _running(xp: Any, values: Any) -> Any:
+    """Running sums; in a program those of few numbers are one product."""
+    size = values.shape[-1]
+    if xp is np or size > FEW:
+        return xp.cumsum(values, -1)
+    return jnp.matmul(values, _later(size, values.dtype), precision="highest")
+
+
 @functools.cache
 def _later(size: int, dtype: np.dtype) -> np.ndarray:
-    """v @ this: running sums; v @ its transpose: those from the end."""
+    """v @ this: running sums."""
     return np.triu(np.ones((size, size), dtype))
 
 
@@ -160,7 +151,7 @@ def _places(d: int) -> np.ndarray:
     return found
 
 
-def _taken(values: jax.Array, places: np.ndarray) -> jax.Array:
+def _taken(xp: Any, values: Any, places: np.ndarray) -> Any:
     """Entries of the last axis by constant places, which nobody has to check."""
-    return jnp.asarray(values).at[..., places].get(wrap_negative_indices=False,
-                                                   mode="promise_in_bounds")
+    return values[..., places] if xp is np else jnp.asarray(values).at[..., places].get(
+        wrap_negative_indices=False, mode="promise_in_bounds")

@@ -18,7 +18,7 @@ Arguments = Mapping[str, jax.Array]
 class Likelihood:
     """The base of all likelihoods; of a site without one, what is known: nothing.
 
-    A new one gives `name`, `argument_event`, `distribution`, `natural` and `log_density`. Shapes:
+    A new one gives `name`, `argument_event`, `natural` and `log_density`. Shapes:
     an argument over a table of p states and c cells is (p, c, *own axes), natural parameters
     likewise, x and `seen` (rows b, c, *event), `seen` None where all is; log densities (b, p),
     summed over cells. The gradient of the evidence in the natural parameters is the pooled
@@ -45,8 +45,9 @@ class Likelihood:
     checked: Domain | None = None  # where data must lie, if not in the support NumPyro states
 
     def arguments(self, base: dist.Distribution) -> dict[str, Any]:
-        """The arguments as the user gave them."""
-        return {name: getattr(base, name) for name in self.argument_event}
+        """The arguments as the user gave them: of a probability or its logit that of its class."""
+        return {name: getattr(base, name) for name in self.argument_event
+                if name in base.arg_constraints}
 
     def states(self, arguments: Arguments) -> int | None:
         """How many values it has, if it is a table of states."""
@@ -54,7 +55,7 @@ class Likelihood:
 
     def distribution(self, arguments: Arguments) -> dist.Distribution:
         """NumPyro's distribution again."""
-        raise NotImplementedError
+        return getattr(dist, self.name)(**arguments)
 
     def natural(self, arguments: Arguments, centre: Any) -> dict[str, jax.Array]:
         """Natural parameters; `centre` (c,) was subtracted from the data."""

@@ -237,18 +237,6 @@ def _log_less(w, log):
     return jnp.where(near, s * (2 * s**2 * series - little), log - w)
 
 
-def products(ratio, halvings=3):
-    """Fewer numbers of the same Σ log(1 + ·) along the last axis, an eighth of them: (1 + a)(1 + b)
-    = 1 + (a + b + ab), which loses no digits of a and b. Infinite where a product is too large."""
-    width = 2**halvings
-    ratio = jnp.pad(ratio, ((0, 0),) * (ratio.ndim - 1) + ((0, -ratio.shape[-1] % width),))
-    for _ in range(halvings):
-        half = ratio.shape[-1] // 2
-        a, b = ratio[..., :half], ratio[..., half:]
-        ratio = a + b + a * b
-    return ratio
-
-
 def log_less_digamma(a):
     """log a − ψ(a) for a > 0, which is about 1/2a, without the cancellation of the two (Abramowitz
     & Stegun 1964, 6.3.5 and 6.3.18)."""

@@ -1,8 +1,8 @@
 """What is known of a NumPyro distribution, found by its type.
 
-The registry is what the folders `likelihoods/` and `forms/` hold: every file there ends with its
-`ENTRIES`. A family of your own is one file anywhere, that ends with `register(Entry(...))` and is
-imported before the model is traced (tests/extensions/von_mises.py).
+The registry is what the folders `likelihoods/` and `forms/` hold: a file there ends with its
+`ENTRIES`, if it has some. A family of your own is one file anywhere, that ends with
+`register(Entry(...))` and is imported before the model is traced (tests/extensions/von_mises.py).
 """
 
 import copy
@@ -125,7 +125,7 @@ def entries() -> tuple[Entry, ...]:
 def _shipped() -> Iterator[Entry]:
     for folder in FOLDERS:
         for module in pkgutil.iter_modules(importlib.import_module(folder).__path__):
-            yield from importlib.import_module(f"{folder}.{module.name}").ENTRIES
+            yield from getattr(importlib.import_module(f"{folder}.{module.name}"), "ENTRIES", ())
 
 
 for _entry in _shipped():

@@ -11,7 +11,7 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import dataset, tables
-from probml.dataset.checks import digits, prior_data_conflict
+from probml.dataset.checks import digits
 from probml.dataset.sources import parts
 from probml.device.few import Moments, by_cells, counted, moments, rows_with_moments
 from probml.device.load import load
@@ -47,6 +47,7 @@ from probml.language.language import Bound
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
+from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
 from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.plan import Plan
@@ -126,10 +127,7 @@ def _inferred(
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
-    prior_data_conflict.refuse_points(plan)
     takes = ladder[0].capabilities
-    if takes.uses_prior and takes.stated:
-        prior_data_conflict.warn(held, plan)
     double = jax.config.jax_enable_x64
 
     def attempt() -> _Run:
@@ -146,10 +144,7 @@ def _inferred(
         try:
             run, note = precise(attempt, lambda found: found.outcome, takes.uses_prior, short)
         except Refusal as why:
-            digits.refuse_vast(held)
             raise advised(why, held, type(ladder[0]).__name__) from None
-    if run.outcome.status is Status.COLLAPSED:
-        digits.refuse_vast(held)
     return held, run, note
 
 
@@ -228,9 +223,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: Any, seed: int, start: Mappi
                 if engine is not first and engine.taken(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
                                 asked, astray, seen)
-                outcome = check_precision(plan, (engine if plan.free else Exact()).run(problem),
-                                          known,
-                                          rows)
+                with one_thread(plan.largest_matrix):
+                    outcome = (engine if plan.free else Exact()).run(problem)
+                outcome = check_precision(plan, outcome, known, rows)
                 if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
                 if outcome.state.onward and (run := _further(

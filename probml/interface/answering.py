@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.dataset.source import Part, naming, parts_of
@@ -39,8 +40,6 @@ def answered(fit: Any, data: Any, ask: Sequence[str], site: str | None, hidden: 
         said = repr(wrong[0]) if wrong else list(ask)
         raise ModelError(f"answer(ask={said}): expected some of {list(ASKED)}, each once")
     if to is None:
-        import pandas as pd
-
         found = pd.concat([part.to_pandas() for part in _tables(fit, data, ask, site, hidden)],
                           ignore_index=True)
         return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found

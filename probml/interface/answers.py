@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,15 +72,15 @@ class Answers(Parameters):
             raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), and its "
                           f"values are summed out jointly: use posterior('{name}') for the fitted "
                           f"data, or decode(data)")
-        names = list(marginal_weights.met_by(self, inputs))
+        met = marginal_weights.find_summed_sites(held.structure, inputs).met
+        names = list(met)
         name = site or (names[0] if len(names) == 1 else "")
-        found = marginal_weights.probabilities(self, inputs, name) if name in names else None
-        if found is None:
+        if name not in met:
             raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' is one joint "
                           f"density without rows; the sites that are summed out cell by cell are "
                           f"{names or 'none'}: ask for one of these, or use posterior(site); "
                           f"questions about rows need `with probml.rows():` instead of a plate")
-        return found
+        return marginal_weights.probabilities(self, inputs, met, name)
 
     def _whole_decoded(self, held: dataset.Data,
                        sites: Sequence[str] | None) -> dict[str, np.ndarray]:
@@ -90,14 +90,14 @@ class Answers(Parameters):
         if joint:
             return decoding.outside(self, held, joint if sites is None else list(sites))
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
-        summed = list(marginal_weights.met_by(self, inputs))
+        summed = marginal_weights.find_summed_sites(held.structure, inputs).met
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:
             raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one joint "
                           f"density without rows; the sites that are summed out are "
-                          f"{summed or joint or 'none'}: ask for some of these")
-        return marginal_weights.decoded(self, inputs, wanted)
+                          f"{list(summed) or joint or 'none'}: ask for some of these")
+        return marginal_weights.decoded(self, inputs, summed, wanted)
 
     def _view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
@@ -167,8 +167,7 @@ class Answers(Parameters):
         parents = (p for p in self.structure.named[name].parents if self.structure.sites[p].rows)
         if held.pattern.get(name) != "seen" or any(held.pattern.get(p) != "seen" for p in parents):
             return held
-        columns = {n: column for n, column in held.table.columns.items() if n != name}
-        return held._replace(table=replace(held.table, columns=columns))
+        return held.without([name])
 
     def _one_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
         """Refuse a maximum along time over some of what is hidden there, the rest summed out: it

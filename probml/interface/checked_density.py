@@ -1,7 +1,6 @@
 """A model's data and engine, as a check of its density takes them; and the density of a function
 that names no rows, by NumPyro alone."""
 
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,6 +18,7 @@ from probml.assessment.enumeration.density_check import (
     check_density,
     incomparable,
 )
+from probml.assessment.enumeration.joint_states import joint_states, values_of
 from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.read import read
 from probml.engines.engine import checked
@@ -108,19 +108,11 @@ def _density(function: Callable, arguments: Mapping[str, Any],
 
 def _joint(sites: Mapping[str, Any]) -> dict[str, jax.Array]:
     """All joint values of discrete sites, name → (joint values, *shape)."""
-    cells = []
-    for name, site in sites.items():
-        if not site["fn"].has_enumerate_support:
-            raise Unknown(f"'{name}' has no finite list of values")
-        own = np.ravel(site["fn"].enumerate_support(expand=False)).tolist()
-        cells += [own] * math.prod(np.shape(site["value"]))
-    if math.prod(map(len, cells)) > STATES:
-        raise Unknown(f"the latent discrete sites have more than {STATES} joint values")
-    table = np.array(list(itertools.product(*cells)), int)
-    out, start = {"": jnp.zeros(len(table))}, 0
-    for name, site in sites.items():
-        shape = np.shape(site["value"])
-        size = math.prod(shape)
-        out[name] = jnp.asarray(table[:, start : start + size].reshape(-1, *shape))
-        start += size
-    return out
+    values = {name: values_of(site["fn"]) for name, site in sites.items()}
+    endless = next((name for name, own in values.items() if not len(own)), None)
+    if endless is not None:
+        raise Unknown(f"'{endless}' has no finite list of values")
+    states, count = joint_states({name: (len(own), *np.shape(sites[name]["value"]))
+                                  for name, own in values.items()}, STATES)
+    return {"": jnp.zeros(count)} | {name: jnp.asarray(own[states[name]])
+                                     for name, own in values.items()}

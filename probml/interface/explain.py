@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.assessment.pages.html import noted, table
-from probml.assessment.pages.terminal import rich_report
 from probml.dataset import dataset, read
 from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
@@ -60,10 +59,6 @@ class Explanation:
         tables = "".join(table(records, title) for title, records in self._parts())
         reading = f"<p>{escape(self.reading)}</p>" if self.reading else ""
         return noted(f"<p>model <code>{escape(self.model)}</code></p>{reading}{tables}")
-
-    def __rich__(self) -> Any:
-        reading = [(self.reading, "")] if self.reading else []
-        return rich_report([(f"model {self.model}", "bold"), *reading], self._parts())
 
 
 def _text(title: str, records) -> str:
@@ -187,7 +182,9 @@ def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
                 else "partially observed, " + words.replace(kind, f" where missing{kind}", 1))
     if state in ROLES_BY_PATTERN:
         return ROLES_BY_PATTERN[state]
-    child = _dependents(held, site.name)
+    named = held.structure.named
+    child = next((below for below in held.descendants(site.name) if below in held.pattern
+                  or named[below].factor), None)
     if child is None:
         return "latent, no observed site depends on it"
     return (f"latent, to be summed out: '{child}' depends on it" if site.finite
@@ -225,19 +222,6 @@ def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
         if tie.kind in ("spread", "product") and name in tie.others:
             return f" of a hierarchy: the scale of {tie.name}"
     return ""
-
-
-def _dependents(held: dataset.Data, name: str) -> str | None:
-    """A site that is seen, or a factor, and looks at this one: directly, or through others that are
-    unseen."""
-    pattern, structure, stack = held.pattern, held.structure, [name]
-    for above in stack:
-        for child in structure.children[above]:
-            if child in pattern or structure.sites[child].factor:
-                return child
-            if child not in stack:
-                stack.append(child)
-    return None
 
 
 def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:

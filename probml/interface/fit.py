@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from probml.assessment import reports
 from probml.dataset.frames import aligned, shortest
@@ -31,7 +32,7 @@ from probml.interface.kinds_of_words import OF_FITS, lacking, worded
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
-from probml.interface.showing.looks import fit_html, fit_rich, fit_text
+from probml.interface.showing.looks import fit_html, fit_text
 from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.tables.in_tables import in_tables
 from probml.language.given import mapping
@@ -284,8 +285,6 @@ class Fit(Questions):
             ModelError: no such site; probabilities that depend on inputs or on continuous sites, or
                 have several cells.
         """
-        import pandas as pd
-
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
             raise ModelError(f"site '{site}' ({found.kind}) has no table here: ask "
@@ -430,9 +429,6 @@ class Fit(Questions):
 
     def _repr_html_(self) -> str:
         return fit_html(self)
-
-    def __rich__(self) -> Any:
-        return fit_rich(self)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)

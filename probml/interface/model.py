@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+import jax
 import numpy as np
 from numpyro.primitives import Messenger
 
@@ -374,7 +375,7 @@ class Model(Bound):
         value among draws of its posterior is uniform if model, data pattern and engine are right; a
         chi-square test says whether it is. Ranked are all elements of the parameters (of
         exchangeable states what does not depend on their numbers) and the log likelihood (Modrák et
-        al. 2023).
+        al. 2023). All of it is computed in double precision.
 
         Args:
             data: rows, of which the inputs and the pattern of the observed cells are used, and the
@@ -403,9 +404,10 @@ class Model(Bound):
         from probml.assessment import certificate
 
         self.check_context()
-        read, data, *_ = read_function(self, data)
-        return certificate.check(read, data, engine, simulations, whole_seed(seed, "check"),
-                                 rows=rows, steps=steps, simulator=simulator, progress=progress)
+        with jax.enable_x64(True):
+            read, data, *_ = read_function(self, data)
+            return certificate.check(read, data, engine, simulations, whole_seed(seed, "check"),
+                                     rows=rows, steps=steps, simulator=simulator, progress=progress)
 
     def explain(self, data: Any = None, engines: Sequence[Engine] = ()):
         """How each site is treated with these data: roles, elimination order and cost, the update

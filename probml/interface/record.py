@@ -3,12 +3,11 @@
 import functools
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 import jax
-import numpy as np
 
 from probml.dataset import dataset, frames, read
 from probml.dataset.checks import digits
@@ -20,8 +19,6 @@ from probml.engines.ladder import written
 from probml.errors import ConvergenceWarning, ModelError, Refusal
 from probml.factors.digits import narrow
 from probml.fits import fitting
-from probml.fits.merging import Kept
-from probml.fits.standard_errors import Again
 from probml.interface.functions.meeting import read_function
 from probml.interface.functions.steps import answers
 from probml.language.language import Bound
@@ -31,8 +28,7 @@ from probml.numerics.precision import TooFewDigits, in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan import plan as planning
-from probml.posteriors.posterior import Point, Posterior
-from probml.posteriors.units import Unit
+from probml.posteriors.posterior import Posterior
 from probml.queries import outside
 from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
@@ -43,44 +39,6 @@ from probml.structure.trace import trace
 @dataclass(frozen=True, eq=False)
 class Record(Fitted):
     """What an engine found, beside its model; immutable. See Fit for the attributes."""
-
-    model: Bound
-    point: dict[str, Any]
-    shapes: dict[str, tuple] = field(repr=False)
-    engine: str = "known"
-    history: Any = None
-    outcome: Status = Status.KNOWN
-    iterations: int = 0
-    log_evidence: float | None = None
-    findings: tuple[Finding, ...] = ()
-    names: dict[str, tuple] = field(default_factory=dict, repr=False)
-    given: dict[str, Any] = field(default_factory=dict, repr=False)
-    pattern: tuple = field(default=(), repr=False)
-    # what is known of the sites outside rows beyond the point
-    belief: Posterior = field(default=Point(), repr=False)
-    # the model that was fitted, where do() has changed it since
-    learnt: Bound | None = field(default=None, repr=False)
-    # the statistics of complete data, which merge() adds
-    kept: Kept | None = field(default=None, repr=False)
-    # what was seen, where there are draws to judge it by
-    data: dataset.Data | None = field(default=None, repr=False)
-    held_out: Any = field(default=None, repr=False)
-    # found in double, since float32 has too few digits for it, and asked in double
-    double: bool = field(default=False, repr=False)
-    # a lower bound of log p(data), where an engine maximises one
-    bound: float | None = field(default=None, repr=False)
-    # the engine itself; a Fit from a file has its name alone
-    by: Engine | None = field(default=None, repr=False, compare=False)
-    # input or site → the names of its columns, where it came as a table
-    columns: dict[str, tuple] = field(default_factory=dict, repr=False)
-    seed: int | None = field(default=None, repr=False)
-    # parameter → how summaries tell it, where the fit is of columns in other units than the user's
-    units: dict[str, Unit] = field(default_factory=dict, repr=False)
-    # standard errors in the units of summaries, parameter → array, where they are known already
-    errors: dict[str, Any] = field(default_factory=dict, repr=False)
-    # the rows of a point, of whose curvature its summary asks; in no file and no pickle
-    again: Again | None = field(default=None, repr=False, compare=False)
-    evidence_error: float | None = None  # standard error of log_evidence; None: it is exact
 
     @classmethod
     def of(cls, model: Bound, found: fitting.Found,
@@ -110,10 +68,10 @@ class Record(Fitted):
             finding.issue(f"{type(engine).__name__} of model '{model.name}'", stacklevel=3)
         return cls(
             outcome.state.model or model,
-            {name: _fixed(value) for name, value in outcome.params.items()},
+            {name: outside.fixed(value) for name, value in outcome.params.items()},
             seen.shapes,
             repr(engine),
-            _fixed(outcome.history),
+            outside.fixed(outcome.history),
             outcome.status,
             outcome.iterations,
             outcome.log_evidence,
@@ -127,7 +85,7 @@ class Record(Fitted):
             seen if isinstance(seen, dataset.Data) and (
                 (outcome.posterior.varies and not outcome.posterior.exact) or model.whole
                 or model.generative.found) else None,
-            None if outcome.held_out is None else _fixed(outcome.held_out),
+            None if outcome.held_out is None else outside.fixed(outcome.held_out),
             found.double,
             outcome.bound,
             engine,
@@ -295,13 +253,6 @@ def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) 
                                           or narrow(held, given)):
         raise TooFewDigits
     return held
-
-
-def _fixed(value: Any) -> np.ndarray:
-    """A copy on the host that nobody can write to."""
-    out = np.array(value)
-    out.flags.writeable = False
-    return out
 
 
 class Shell:

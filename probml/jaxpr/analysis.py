@@ -1,9 +1,9 @@
-"""The one walk through a traced program: what is found out about its arrays, equation by equation,
-through calls, loops and branches.
+"""Abstract interpretation of traced programs: one interpreter for equations, calls, loops and
+branches.
 
-What that is, is up to a domain: what holds of a constant, what an equation does to what holds of
-its operands, and what holds of an array that may be either of two. Loops are followed step by step
-where they are short and the domain asks for it, and else until nothing more is found.
+A `Domain` defines the abstract values: that of a constant, how an equation maps those of its
+operands to those of its results, and the join of two. Short loops are unrolled if the domain asks
+for it; other loops are iterated until a fixed point.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,15 +15,16 @@ from probml.jaxpr.primitives import Kind, name_of, table_entry
 from probml.jaxpr.program import EVERY_CALL, Program, Scan, While, flat
 
 V = TypeVar("V")
-PATIENCE = 16  # turns of a loop after which what is found is widened
+PATIENCE = 16  # iterations of a fixed point after which values are widened
 
 
 class Domain(Generic[V]):
-    """What is found out about arrays.
+    """The abstract values of an analysis.
 
     Attributes:
-        unrolled: the steps of a scan up to which it is followed step by step.
-        calls: which calls are opened. idle: read what no result asks for, too.
+        unrolled: scans of up to so many steps are unrolled.
+        calls: the primitives of calls that are entered. idle: also interpret equations that no
+            result depends on.
     """
 
     unrolled = 0
@@ -31,55 +32,55 @@ class Domain(Generic[V]):
     idle = False
 
     def constant(self, value: Any) -> V:
-        """Of an array that the program holds."""
+        """The value of a constant of the program."""
         raise NotImplementedError
 
     def equation(self, eqn: Any, operands: list[V]) -> list[V]:
-        """Of the results of an equation that is no opened call, copy, loop or branch."""
+        """The values of the results of an equation (not of calls, copies, loops, branches)."""
         raise NotImplementedError
 
     def opaque_results(self, eqn: Any, operands: list[V]) -> list[V] | None:
-        """Values of the results of a loop or branch that is not followed step by step; None where
-        it is followed."""
+        """The values of the results of a loop or branch that is treated as a black box; None: it is
+        interpreted."""
         return None
 
     def join(self, one: V, other: V, eqn: Any) -> V:
-        """Of an array that may be either, after this loop or branch. Can only climb finitely
-        often."""
+        """The value of an array that may be either, after this loop or branch. Chains of joins are
+        finite."""
         raise NotImplementedError
 
     def same(self, one: V, other: V) -> bool:
-        """Whether the two say the same."""
+        """Whether two values are equal."""
         return one == other
 
     def widened(self, value: V) -> V:
-        """Something from which `join` climbs no further, or not for long."""
+        """A value above this one from which few further joins are possible."""
         return value
 
     def entering(self, value: V, turn: int | None, scan: Scan) -> V:
-        """Of a slice along the first axis: that of one step, or of any."""
+        """The value of a slice along the first axis: of one step, or (turn=None) of any."""
         return value
 
     def loop_carry(self, value: V, scan: Scan | None, first: bool) -> V:
-        """The value of a carry as one step of a loop hands it to the next: of the first step, or of
-        a later one. In a `while` no scan is named."""
+        """The value of a carry at the start of a step: the first step, or a later one. scan: None
+        in a `while`."""
         return value
 
     def leaving(self, values: Sequence[V], aval: Any) -> V:
-        """Of the stack of the steps' results along a first axis; of one that stands for all where
-        the loop is not followed step by step."""
+        """The value of the results of all steps, stacked along a first axis; of a loop that is not
+        unrolled one value stands for all steps."""
         return values[0]
 
 
 def analyse(closed: ClosedJaxpr, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
-    """What is found out about each output of a program, given the same about its inputs."""
+    """The abstract values of the outputs of a program, given those of its inputs."""
     program = flat(closed, domain.calls, domain.idle)
     values = values_of(program, domain, inputs)
     return [values[i] for i in program.results]
 
 
 def values_of(program: Program, domain: Domain[V], inputs: Iterable[V]) -> list[V]:
-    """What is found out about each place of a program."""
+    """The abstract value of each place of a program."""
     values: list[Any] = [None] * len(program.avals)
     for place, held in program.constants:
         values[place] = domain.constant(held)
@@ -138,7 +139,7 @@ def _scan(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
 
 
 def _while(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
-    """Whether there is another turn depends on all that the condition looks at."""
+    """The number of iterations depends on everything that the condition reads."""
     loop = While.of(eqn)
     asked, fixed = operands[: loop.asked], operands[loop.asked :][: loop.constants]
 
@@ -167,8 +168,8 @@ def _branches(eqn: Any, operands: list[V], domain: Domain[V]) -> list[V]:
 
 
 def _fixpoint(step: Any, carry: list[V], domain: Domain[V], eqn: Any) -> list[V]:
-    """The values of a carry before every step: the least ones that hold of the first step and, if
-    of one, also of the next."""
+    """The values of a carry at the start of any step: the least fixed point above the initial
+    values."""
     turn = 0
     while True:
         after = [domain.join(before, value, eqn)

@@ -1,8 +1,9 @@
-"""On which cell of an array does each element of a result depend?
+"""The cell of an input array on which each element of a result depends.
 
-The cells of an input, all its elements numbered, are followed through a traced program
-(provenance.py); a short loop is followed step by step. So what is said to depend on one cell does,
-and what is said to depend on several may depend on one.
+The elements ("cells") of an input are numbered and tracked through a traced program
+(provenance.py); short loops are unrolled. The analysis is conservative: an element reported to
+depend on one cell does so, while an element reported to depend on several may in truth depend on
+one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,28 +17,28 @@ from probml.jaxpr.program import Scan
 from probml.jaxpr.provenance import ENDS, LARGEST, NONE, sources
 from probml.jaxpr.whole_numbers import as_integers, folded
 
-SEVERAL = -2  # in the place of a cell
-LONGEST = 1024  # steps of a loop that is followed step by step
-_Marks = tuple[np.ndarray, ...]  # least and greatest cell of every element
+SEVERAL = -2  # stands for "depends on more than one cell"
+LONGEST = 1024  # steps of a loop that is unrolled
+_Marks = tuple[np.ndarray, ...]  # smallest and largest cell of every element
 
 
 class _Value(NamedTuple):
     marks: Mapping[str, _Marks]
-    known: np.ndarray | None = None  # whole numbers that depend on nothing; NaN for one that does
+    known: np.ndarray | None = None  # integers that depend on no input; NaN: unknown
 
 
 def cells(closed: ClosedJaxpr, tracked: Mapping[int, str],
           numbers: Mapping[str, np.ndarray] | None = None,
           known: Mapping[int, np.ndarray] | None = None) -> list[dict[str, np.ndarray]]:
-    """For each output and tracked input on which it depends, the cell on which every element does:
-    an array of its shape (not to be written to), NONE for no cell, SEVERAL for more than one.
-    Of an input of more than 10^7 elements it is SEVERAL.
+    """For each output a dict: name of a tracked input on which it depends → the cell on which each
+    element depends, a read-only array of the output's shape; NONE for no cell, SEVERAL for more
+    than one, and for every input of more than 10^7 elements.
 
     Args:
         tracked: index of an input → its name.
-        numbers: the number of the cell that each element of a tracked input is; each its own where
-            nothing is said.
-        known: index of another input → the whole numbers that it is.
+        numbers: name of a tracked input → the cell number of each of its elements; by default every
+            element is a cell of its own.
+        known: index of another input → the integers that it holds.
 
     Cost: one pass over the equations in NumPy; nothing is compiled.
     """
@@ -64,7 +65,7 @@ def _cell(low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 class _Cells(Domain[_Value]):
-    """Least and greatest cells, by the name of the input."""
+    """The smallest and the largest cell of every element, by the name of the input."""
 
     unrolled = LONGEST
 

@@ -1,5 +1,5 @@
-"""Which whole numbers a program reads as amounts: it makes a float of them, or asks which are below
-another, where an index, a test of equality and a branch take any numbering alike."""
+"""Which integer codes a program uses as quantities: it converts them to floats, or compares their
+order. Indexing, tests of equality and branches work with any numbering of the codes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -10,25 +10,25 @@ from jax.extend.core import ClosedJaxpr
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, table_entry
 
-# comparison → whether it tells 0 … n − 1 apart, by the number they are compared with
+# comparison with a constant c → whether it separates the codes 0 … n − 1
 _APART = {"lt": lambda c, n: 0 < c < n, "ge": lambda c, n: 0 < c < n,
           "le": lambda c, n: 0 <= c < n - 1, "gt": lambda c, n: 0 <= c < n - 1}
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
 class _Array(NamedTuple):
-    """The operands of the program whose codes an array holds, and its value, if it is one known
-    number."""
+    """The operands of the program whose codes an array holds, and its value if it is a known
+    scalar."""
 
     codes: frozenset[int] = frozenset()
     number: float | None = None
 
 
 def find_amounts(closed: ClosedJaxpr, states: Sequence[int | None]) -> frozenset[int]:
-    """The operands, by position, whose codes 0 … states − 1 are read as amounts.
+    """The positions of the operands whose codes 0 … states − 1 are used as quantities.
 
     Args:
-        states: how many codes each operand has; None: it holds none.
+        states: the number of codes of each operand; None: it holds no codes.
 
     Cost: one pass over the program, no array computation.
     """
@@ -43,7 +43,7 @@ def _joined(arrays: Iterable[_Array]) -> frozenset[int]:
 
 
 class _Codes(Domain[_Array]):
-    """Which arrays hold codes; `found` are the operands whose codes are read as amounts."""
+    """Which arrays hold codes; `found` collects operands whose codes are used as quantities."""
 
     idle = True
 
@@ -62,7 +62,7 @@ class _Codes(Domain[_Array]):
             return [_Array()] * len(eqn.outvars)
         if name in _APART:
             self._compared(name, *operands)
-        if entry.kind is Kind.MOVE or name == "select_n":  # the others only say where
+        if entry.kind is Kind.MOVE or name == "select_n":  # the other operands are indices
             kept = _joined(operands[1:] if name == "select_n" else operands[:1])
         kinds = [getattr(getattr(out.aval, "dtype", None), "kind", "") for out in eqn.outvars]
         if "f" in kinds:

@@ -1,5 +1,5 @@
-"""Do rows look at each other? The rows of all arrays are followed (rows.py) through a program that
-is traced with a number of rows that no other axis has."""
+"""Whether rows depend on each other. The program is traced with a number of rows that is the length
+of no other axis, and the axis of rows is tracked through it (rows.py)."""
 
 import itertools
 import math
@@ -20,17 +20,16 @@ def looks(
     single: core.ClosedJaxpr, many: Callable[[int], core.ClosedJaxpr], axes: Sequence[int | None],
     numbers: Collection[int] = ()
 ) -> list[str]:
-    """For each output of a function of rows, how one row comes to depend on others: see mixes.
+    """For each output of a function of rows, how a row depends on other rows; see `mixes`.
 
     Args:
         single: the function traced for a single row.
-        many: traces it for so many rows.
-        axes: for each input, which axis of it is that of the rows; None where it is the same for
-            all.
-        numbers: the inputs that are the numbers of the rows, 0 … rows - 1.
+        many: traces it for a given number of rows.
+        axes: for each input its axis of rows; None if it is the same for all rows.
+        numbers: the inputs that hold the row index, 0 … rows - 1.
 
-    Cost: one more trace; two if the program for many rows holds a number that the one for a single
-        row does not.
+    Cost: one more trace; two if the program for many rows has a constant that the one for a single
+        row has not.
     """
     rows, more = itertools.islice(_unlike(single), 2)
     closed = many(rows)
@@ -44,13 +43,13 @@ def mixes(
     closed: core.ClosedJaxpr, axes: Sequence[int | None], rows: int, numbers: Collection[int] = (),
     counted: Collection[tuple] = ()
 ) -> list[str]:
-    """For each output, the primitive through which one row comes to depend on another, NUMBER for
-    its own number, COUNT, or ''.
+    """For each output the primitive that makes a row depend on another; NUMBER if it depends on the
+    row index, COUNT if on the number of rows; '' if on neither.
 
     Args:
         closed: traced with `rows` rows.
-        rows: a size, a prime, of which no other axis is a multiple.
-        counted: numbers held by the program that come from the number of rows.
+        rows: a prime of which the length of no other axis is a multiple.
+        counted: keys of constants that were computed from the number of rows.
     """
     number = Rows(0, number=True, known=np.arange(rows, dtype=float))
     inputs = [number if i in numbers else SHARED if axis is None else Rows(axis, data=True)
@@ -60,8 +59,8 @@ def mixes(
 
 
 def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
-    """Numbers of rows for a trace: primes of which no axis in the program of a single row is a
-    multiple, and which it does not hold."""
+    """Numbers of rows for a trace: primes that divide the length of no axis in the program of a
+    single row, and that are no constant of it."""
     shapes = {np.shape(value) for value in single.consts}
     shapes.update(aval.shape for aval in (*single.in_avals, *single.out_avals))
     sizes = set()
@@ -70,7 +69,7 @@ def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
         sizes.add(eqn.params.get("length", 0) or 0)
     sizes.update(itertools.chain(*shapes))
     held, largest = _constant_keys(single), max(map(math.prod, shapes), default=0)
-    # of rows that are large fewer, so that their elements can be followed one by one
+    # fewer rows if a row is large, so that elements can be tracked one by one
     primes = (n for n in itertools.count(61 if 61 * 4 * largest < LARGEST else 5, 2)
               if all(n % p for p in range(3, math.isqrt(n) + 1, 2)))
     return (n for n in primes if key_of(n) not in held
@@ -78,7 +77,7 @@ def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
 
 
 def _constant_keys(closed: core.ClosedJaxpr) -> set[tuple]:
-    """The numbers in a program, in equations and as constants, also inside calls and loops."""
+    """The keys of all constants of a program, also inside calls and loops."""
     values = [atom.val for atom in closed.jaxpr.outvars if isinstance(atom, core.Literal)] + list(
         closed.consts
     )

@@ -13,7 +13,7 @@ from jax.extend.core import Literal as Literal
 
 from probml.jaxpr.compat import as_written_at, equation_settings, is_outside_of_traces
 from probml.jaxpr.memo import memo
-from probml.jaxpr.primitives import Kind, named, table_entry
+from probml.jaxpr.primitives import FACTORISING, Kind, name_of, named, table_entry
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 RULES = frozenset({"custom_jvp_call", "custom_vjp_call"})  # calls with derivatives of their own
@@ -322,6 +322,12 @@ def equations(closed: ClosedJaxpr) -> Iterator[Any]:
         yield eqn
         for body in bodies(eqn):
             yield from equations(body)
+
+
+def largest_matrix(closed: ClosedJaxpr) -> int:
+    """Columns of the largest matrix that a program factorises or solves with; 0: none."""
+    return max((eqn.invars[0].aval.shape[-1] for eqn in equations(closed)
+                if name_of(eqn) in FACTORISING), default=0)
 
 
 def one_way(closed: ClosedJaxpr) -> bool:

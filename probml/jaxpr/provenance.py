@@ -1,13 +1,14 @@
-"""From which cells of the operands does each element of a result come?
+"""Dependence of the elements of a result on the cells of its operands.
 
-Cells are numbered, and of every array the least and the greatest cell is followed on which an
-element depends: it depends on one cell alone exactly if the two are the same. A primitive that only
-moves elements is run on these numbers themselves; one that combines elements joins them along the
-axes that it combines (primitives.py); one that is not known joins all. So what is said to depend on
-one cell does, and what is said to depend on several may depend on one.
+Cells are numbered. For every element we track the smallest and the largest number of a cell on
+which it depends; it depends on a single cell exactly if the two are equal. A primitive that only
+moves elements is run on these numbers; one that combines elements takes their minimum and maximum
+along the axes that it combines (primitives.py); an unknown primitive takes them over everything.
+The analysis is conservative: an element reported to depend on one cell does so, while an element
+reported to depend on several may in truth depend on one.
 
-The numbers of an array may have an axis of length 1 where the array's is longer: they are the same
-all along it.
+An array of cell numbers may have length 1 along an axis where the array itself is longer: the
+number is then the same along the whole axis.
 """
 
 import math
@@ -18,31 +19,31 @@ import numpy as np
 
 from probml.jaxpr.primitives import TABLE, Kind, computed, name_of
 
-NONE = -1  # in the place of a cell
-LARGEST = 10**7  # elements that are moved one by one; of more, each depends on all
-_BEYOND = 2**31 - 1  # the least of no cells; the greatest is NONE
+NONE = -1  # stands for "depends on no cell"
+LARGEST = 10**7  # elements tracked one by one; in larger arrays each element depends on all
+_BEYOND = 2**31 - 1  # the minimum over no cells; the maximum over no cells is NONE
 _WHOLE = np.dtype(np.int64)
 
 
 class End(NamedTuple):
-    """One of the two bounds that are followed: how bounds join, and that of no cells."""
+    """One of the two bounds that are tracked: how two bounds combine, and the bound of no cells."""
 
     join: np.ufunc
     blank: int
 
 
 ENDS = (End(np.minimum, _BEYOND), End(np.maximum, NONE))
-Marks = Sequence[Any]  # a bound of every operand's elements, an array; None: of no cells
-Numbers = Sequence[Any]  # the whole numbers that operands are, NaN: unknown; None: all are
+Marks = Sequence[Any]  # for each operand an array of bounds; None: it depends on no cell
+Numbers = Sequence[Any]  # the integers that operands hold (NaN: unknown); None: all unknown
 
 
 def sources(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
-    """One bound of the elements of every result, from that of the operands'."""
+    """One bound of the elements of every result, computed from the same bound of the operands."""
     name = name_of(eqn)
     rule = _RULES.get(name) or (_KINDS.get(TABLE[name].kind) if name in TABLE else None)
     if rule in _MOVING and sum(math.prod(_shape(atom))
                                for atom in (*eqn.invars, *eqn.outvars)) > LARGEST:
-        rule = None  # what is not moved one by one costs no more than its axes
+        rule = None  # above this size elements are not tracked one by one
     found = None if rule is None else rule(eqn, marks, end, numbers)
     if found is None:
         found = _everything(marks, end)
@@ -55,7 +56,7 @@ def _shape(atom: Any) -> tuple[int, ...]:
 
 
 def _ranked(marks: np.ndarray, rank: int) -> np.ndarray:
-    """One number for all elements of an array of so many axes."""
+    """The bounds with `rank` axes; a single bound holds for all elements."""
     return marks if marks.ndim == rank else marks.reshape((1,) * rank)
 
 
@@ -65,7 +66,7 @@ def _everything(marks: Marks, end: End) -> np.ndarray:
 
 
 def _joined(marks: Marks, end: End) -> np.ndarray:
-    """Elements at the same place, or numbers that stand for all."""
+    """The bounds of an elementwise function of several operands, with broadcasting."""
     out, *others = [m for m in marks if m is not None]
     for m in others:
         if out.size * m.size > LARGEST and math.prod(shape := np.broadcast_shapes(
@@ -76,7 +77,7 @@ def _joined(marks: Marks, end: End) -> np.ndarray:
 
 
 def _spread(marks: np.ndarray | None, shape: tuple[int, ...], end: End) -> np.ndarray:
-    """The number of every single element."""
+    """The bounds broadcast to every element."""
     return np.full(shape, end.blank) if marks is None else np.broadcast_to(marks, shape)
 
 
@@ -89,7 +90,7 @@ def _elementwise(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
 
 
 def _combined(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    """Along the axes of a parameter."""
+    """A reduction along the axes that a parameter of the equation names."""
     entry = TABLE[name_of(eqn)]
     axes = eqn.params.get(entry.axes, -1)
     joined = _ranked(_joined(marks, end), len(_shape(eqn.invars[0])))
@@ -98,7 +99,7 @@ def _combined(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
 
 
 def _running(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    """Each element, and those before it along the axis."""
+    """A cumulative reduction: each element depends on those before it along the axis."""
     axis, m = eqn.params["axis"], marks[0]
     if eqn.params["reverse"]:
         return np.flip(end.join.accumulate(np.flip(m, axis), axis), axis)
@@ -106,7 +107,7 @@ def _running(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
 
 
 def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    """Neighbours, axis after axis; what lies outside is left out."""
+    """A reduction over a sliding window, axis by axis; padding depends on nothing."""
     params, shapes = eqn.params, (_shape(eqn.invars[0]), _shape(eqn.outvars[0]))
     m = _ranked(_joined(marks, end), len(shapes[0]))
     for axis, (count, places) in enumerate(zip(*shapes, strict=True)):
@@ -127,7 +128,7 @@ def _window(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
 
 
 def _opaque(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | list | None:
-    """Anything at all of trailing axes."""
+    """An arbitrary function of the trailing axes, batched over the leading ones."""
     own = TABLE[name_of(eqn)].own or (len(eqn.params["fft_lengths"]),)
     leads, batch = [], set()
     for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
@@ -145,7 +146,7 @@ def _opaque(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | 
 
 
 def _triangular_solve(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    """The right sides of one matrix are solved for on their own."""
+    """Each right-hand side is solved independently of the others."""
     matrix, sides = marks
     axis = -2 if eqn.params["left_side"] else -1
     return _joined([None if matrix is None
@@ -155,7 +156,7 @@ def _triangular_solve(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.
 
 
 def _leading(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray]:
-    """Axes that are appended behind, or taken from the end."""
+    """Axes are appended after, or removed from, the trailing ones."""
     out = []
     for rank in (len(_shape(var)) for var in eqn.outvars):
         parts = [m.reshape(m.shape + (1,) * (rank - m.ndim)) if m.ndim < rank else end.join.reduce(
@@ -168,7 +169,7 @@ def _leading(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndar
 
 
 def _moved_elements(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[np.ndarray] | None:
-    """A primitive that only moves elements, applied to their numbers."""
+    """A primitive that only moves elements, evaluated on their bounds."""
     every, values = TABLE[name_of(eqn)].kind is Kind.JOIN, []
     for i, (m, atom) in enumerate(zip(marks, eqn.invars, strict=True)):
         if every or i == 0:
@@ -181,7 +182,7 @@ def _moved_elements(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> list[
 
 
 def _run(eqn: Any, values: list[np.ndarray], end: End, **changed: Any) -> list[np.ndarray] | None:
-    if "fill_value" in eqn.params:  # what an index out of bounds has filled depends on nothing
+    if "fill_value" in eqn.params:  # a fill value depends on nothing
         changed["fill_value"] = end.blank
     return computed(eqn, values, _WHOLE, **changed)
 
@@ -198,7 +199,7 @@ def _transpose(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray
 
 
 def _select(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
-    """Where it is known which is taken, that one alone."""
+    """A select: where the predicate is known, only the chosen case counts."""
     shape = _shape(eqn.outvars[0])
     if not _exact(numbers[0]) or math.prod(shape) > LARGEST:
         return _joined(marks, end)
@@ -209,7 +210,7 @@ def _select(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
 
 def _starts(eqn: Any, marks: Marks, first: int, numbers: Numbers, sizes: Sequence[int],
             ) -> tuple[list[np.ndarray], list[int]]:
-    """Where a window begins, and along which axes it may begin anywhere."""
+    """Where a slice starts, and the axes along which its start is unknown."""
     starts, anywhere = [], []
     for axis, (size, whole) in enumerate(zip(sizes, _shape(eqn.invars[0]), strict=True)):
         number = numbers[first + axis]
@@ -219,7 +220,7 @@ def _starts(eqn: Any, marks: Marks, first: int, numbers: Numbers, sizes: Sequenc
 
 
 def _dynamic_slice(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
-    """The starts say which elements are taken; where one is not known, any along its axis."""
+    """A dynamic slice; along an axis whose start is unknown any element may be taken."""
     starts, anywhere = _starts(eqn, marks, 1, numbers, eqn.params["slice_sizes"])
     parts = [_ranked(m, len(starts)) for m in marks[1:] if m is not None]
     if marks[0] is not None:
@@ -243,7 +244,7 @@ def _dynamic_update(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.nd
 
 def _index(number: np.ndarray | None, shape: tuple[int, ...], columns: Sequence[int],
            ) -> tuple[np.ndarray, list[int]]:
-    """The indices of a gather or scatter, and the axes along which they may lead anywhere."""
+    """The indices of a gather or scatter, and the axes along which they are unknown."""
     index = np.full(shape, np.nan) if number is None else np.array(number)
     unknown = np.isnan(index).any(tuple(range(index.ndim - 1)))
     index[..., unknown] = 0
@@ -251,14 +252,14 @@ def _index(number: np.ndarray | None, shape: tuple[int, ...], columns: Sequence[
 
 
 def _of_indices(marks: np.ndarray, rank: int, windows: Sequence[int], end: End) -> np.ndarray:
-    """A bound of every index, along the axes of what it takes or writes."""
+    """The bound of every index, broadcast over the window that it reads or writes."""
     own = end.join.reduce(marks, marks.ndim - 1, initial=end.blank)
     sizes = iter(own.shape)
     return own.reshape([1 if axis in windows else next(sizes) for axis in range(rank)])
 
 
 def _gather(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
-    """Elements of the first operand where the second says."""
+    """Elements of the first operand at the indices of the second."""
     dims, (operand, indices) = eqn.params["dimension_numbers"], marks
     parts = [] if indices is None else [
         _of_indices(indices, len(_shape(eqn.outvars[0])), dims.offset_dims, end)]
@@ -273,7 +274,7 @@ def _gather(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | 
 
 
 def _scatter(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
-    """What stands there, and what is written; along an axis whose index is not known anywhere."""
+    """The old elements and those written; along an axis whose index is unknown, anywhere."""
     dims, shapes = eqn.params["dimension_numbers"], list(map(_shape, eqn.invars))
     index, anywhere = _index(numbers[1], shapes[1], dims.scatter_dims_to_operand_dims)
     away = (*dims.inserted_window_dims, *dims.operand_batching_dims)
@@ -312,7 +313,7 @@ def _dot_general(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
 
 
 def _convolution(eqn: Any, marks: Marks, end: End, numbers: Numbers) -> np.ndarray | None:
-    """All of space, and of the channels of a group."""
+    """A convolution depends on all spatial positions and on the channels of its group."""
     if eqn.params["batch_group_count"] != 1:
         return None
     spec, groups, parts = eqn.params["dimension_numbers"], eqn.params["feature_group_count"], []

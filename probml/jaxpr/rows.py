@@ -1,13 +1,13 @@
-"""Where the rows of an array are: which slice of it is a function of one row of the data, of what
-all rows share, and of nothing else.
+"""Along which axis of an array the rows of the data lie: a slice along this axis is a function of
+one row and of what all rows share, and of nothing else.
 
-Rows are cells that are numbered alike: an array with rows along an axis has the number of its row
-in every element. A primitive is read by what it does to these numbers (provenance.py), and the rows
-of the result are found in them again; where an element has several, or they are in another order,
-it mixes rows, as does all that is not known. An array without rows is the same for all of them.
+Every element of an array with an axis of rows is labelled with the number of its row. A primitive
+is evaluated on these labels (provenance.py), and the axis of rows of the result is found from them.
+An element with several labels, or labels in another order, means that the primitive mixes rows;
+unknown primitives are assumed to. An array without an axis of rows is the same for all rows.
 
-A row's own number is followed too: arange over rows, a random number for each, a constant with an
-axis of rows.
+Dependence on the index of the row is tracked as well: an arange over rows, a random number for each
+row, a constant with an axis of rows.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,8 +21,8 @@ from probml.jaxpr.program import Scan
 from probml.jaxpr.provenance import ENDS, NONE, sources
 from probml.jaxpr.whole_numbers import LARGEST_READ, as_integers, folded
 
-NUMBER = "iota"  # stands for a dependence on a row's number
-COUNT = "shape"  # stands for a dependence on how many rows there are
+NUMBER = "iota"  # stands for dependence on the index of the row
+COUNT = "shape"  # stands for dependence on the number of rows
 
 
 class Rows(NamedTuple):
@@ -32,14 +32,14 @@ class Rows(NamedTuple):
     row i standing at every place p with (p // inner) % rows == i.
     """
 
-    # None: the same for all rows, and along every axis of their number; EACH: one row's own, in a
-    # loop over rows
+    # None: the same for all rows, and constant along every axis of that length; EACH: the value of
+    # a single row, in a loop over rows
     axis: int | None = None
     inner: int = 1
-    data: bool = False  # depends on data of its row
-    number: bool = False  # depends on its row's number
-    mixed: str = ""  # the primitive through which a row came to depend on others
-    # whole numbers that depend on no data; NaN stands for one that does. Last: not compared
+    data: bool = False  # depends on the data of its row
+    number: bool = False  # depends on the index of its row
+    mixed: str = ""  # the primitive that made a row depend on other rows
+    # integers that depend on no data (NaN: unknown). Last field: `same` leaves it out
     known: np.ndarray | None = None
 
 
@@ -49,15 +49,15 @@ _ALIKE = frozenset({Kind.ELEMENTWISE, Kind.COPY})
 _SPREADING = frozenset("""
         broadcast broadcast_in_dim dynamic_slice expand_dims gather reduce_precision rev slice split
         squeeze transpose unstack""".split())
-"""Moves that leave constant along rows what is constant along rows, wherever they read."""
+"""Primitives that keep an array constant along rows if it was, whatever their indices are."""
 
 
 class Mixed(Exception):
-    """A primitive combines rows, or nobody says that it does not."""
+    """A primitive combines rows, or is not known not to."""
 
 
 def key_of(value: Any) -> tuple | None:
-    """What two numbers, or small arrays of them, share that are equal."""
+    """A hashable key of a number or small numeric array; None for anything else."""
     if np.size(value) > LARGEST_READ:
         return None
     try:
@@ -68,17 +68,17 @@ def key_of(value: Any) -> tuple | None:
 
 
 class Rowwise(Domain[Rows]):
-    """The rows of arrays in a program with so many of them.
+    """The analysis for a program with `rows` rows.
 
     Args:
-        counted: numbers held by the program that come from the number of rows.
+        counted: keys (`key_of`) of constants that were computed from the number of rows.
     """
 
     def __init__(self, rows: int, counted: Collection[tuple] = ()):
         self.rows, self.counted = rows, counted
 
     def constant(self, value: Any) -> Rows:
-        """It depends on the row's number if it has an axis of rows and differs along it."""
+        """A constant depends on the row index if it has an axis of rows and varies along it."""
         shape = np.shape(value)
         found = self._row_sized(shape)
         if not found and not shape and not self.counted:
@@ -95,7 +95,7 @@ class Rowwise(Domain[Rows]):
     def equation(self, eqn: Any, operands: list[Rows]) -> list[Rows]:
         entry, name, results = table_entry(eqn), name_of(eqn), len(eqn.outvars)
         which = operands[0].known if name == "select_n" else None
-        # an index that is known counts from the end, or not
+        # the sign of a known index decides whether it counts from the end
         if which is not None and len(np.unique(which)) == 1:
             return [operands[1 + int(which.flat[0])]]
         flags = _flags(operands)
@@ -104,7 +104,7 @@ class Rowwise(Domain[Rows]):
                 Kind.ELEMENTWISE, Kind.MOVE)
             return [flags._replace(mixed=name if worst == NUMBER and flags.data and combines
                                    else worst)] * results
-        # one row at a time: whatever is done, is done to that row alone
+        # inside a loop over rows: every operation acts on the current row alone
         if any(v.axis == EACH for v in operands):
             alone = all(v.axis in (EACH, None) for v in operands)
             return [flags._replace(axis=EACH) if alone else flags._replace(mixed=name)] * results
@@ -114,7 +114,7 @@ class Rowwise(Domain[Rows]):
             return [flags._replace(mixed=name if flags.data or not flags.number
                                    else NUMBER)] * results
         if results == 1 and not any(v.known is None and v.number for v in operands):
-            # so is known which index is the row's own number
+            # constant folding: tells which indices equal the row index
             return [out[0]._replace(known=folded(eqn, [v.known for v in operands]))]
         return out
 
@@ -132,8 +132,7 @@ class Rowwise(Domain[Rows]):
         return one[:-1] == other[:-1]
 
     def entering(self, value: Rows, turn: int | None, scan: Scan) -> Rows:
-        """A loop over an axis that is not rows, which stand beside it; or over rows, one at a
-        time."""
+        """The slice of a scanned array: a loop over rows, or over another axis."""
         value = _without_numbers(value)
         if value.mixed or value.axis in (None, EACH):
             return value
@@ -143,8 +142,8 @@ class Rowwise(Domain[Rows]):
         return value._replace(axis=value.axis - 1)
 
     def loop_carry(self, value: Rows, scan: Scan | None, first: bool) -> Rows:
-        """In a loop over rows a carry goes from row to row: at each it depends on the row's number
-        at least."""
+        """In a loop over rows the carry passes from row to row, so it depends at least on the
+        row index."""
         value = _without_numbers(value)
         if scan is None or not scan.length or scan.length % self.rows:
             return value
@@ -160,7 +159,7 @@ class Rowwise(Domain[Rows]):
 
     def _placed(self, eqn: Any, entry: Known | None, values: Sequence[Rows],
                 flags: Rows) -> list[Rows]:
-        """The results of an equation on arrays of which none is mixed.
+        """The results of an equation whose operands do not mix rows.
 
         Raises:
             Mixed: it combines rows.
@@ -185,7 +184,7 @@ class Rowwise(Domain[Rows]):
                 for (axis, inner), shape in zip(self._followed(eqn, values), shapes, strict=True)]
 
     def _followed(self, eqn: Any, values: Sequence[Rows]) -> list[tuple[int, int]]:
-        """Axis and inner of every result, from the numbers of rows that its elements come from."""
+        """Axis and `inner` of every result, found from the row labels of its elements."""
         marks = [self._marks(value, _shape(atom))
                  for value, atom in zip(values, eqn.invars, strict=True)]
         numbers = [value.known for value in values]
@@ -200,13 +199,13 @@ class Rowwise(Domain[Rows]):
         return (np.arange(shape[value.axis]) // value.inner % self.rows).reshape(wide)
 
     def _found(self, low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The axis along which elements are told by their rows, of which none is left out."""
+        """The axis along which the row labels run through all rows in order."""
         several = (low != high) & (high != NONE)
         axes = [axis for axis in self._row_sized(shape) if high.shape[axis] == shape[axis]]
         if several.any():
             raise Mixed
         if axes and not high.size:
-            return axes[0], 1  # of no elements anything is true
+            return axes[0], 1  # an empty array
         for axis in axes:
             lines = np.moveaxis(high, axis, -1).reshape(-1, shape[axis])
             lines = lines[(lines != NONE).any(-1)]
@@ -217,18 +216,18 @@ class Rowwise(Domain[Rows]):
 
     def _created(self, eqn: Any, entry: Known | None, values: Sequence[Rows],
                  shape: tuple[int, ...]) -> Rows:
-        """The result of an equation on arrays that are the same for all rows: so is it, or it
-        depends on rows' numbers or on how many."""
+        """The result of an equation whose operands are the same for all rows: it is the same for
+        all rows, too, or depends on the row index or the number of rows."""
         if entry is not None and entry.kind in _ALIKE:
             return SHARED
         new, name = self._row_sized(shape), name_of(eqn)
         if entry is None and any(hasattr(atom.aval, "inner_aval") for atom in eqn.invars):
-            raise Mixed  # a reference: another equation may have put data there
+            raise Mixed  # a mutable reference, into which another equation may have written data
         taken = [self._row_sized(_shape(atom)) for atom in eqn.invars]
         if name in _SPREADING or not new and not any(taken):
             return SHARED
-        # as if their axes of rows were of data: whatever does not combine those leaves constant
-        # what is constant; what merges them with others keeps their place
+        # treat axes as long as the rows as if they held data: an operation that does not combine
+        # them keeps constants constant
         if any(taken):
             supposed = [self._supposed(value, _shape(atom))
                         for value, atom in zip(values, eqn.invars, strict=True)]
@@ -246,7 +245,7 @@ class Rowwise(Domain[Rows]):
         return [axis for axis, size in enumerate(shape) if size and size % self.rows == 0]
 
     def _numbered(self, shape: tuple[int, ...], axes: list[int]) -> Rows:
-        """An array that depends on no data and differs along these axes of rows."""
+        """An array that depends on no data and varies along these axes of rows."""
         if not axes:
             return SHARED
         if len(axes) == 1 and shape[axes[0]] == self.rows:
@@ -254,8 +253,8 @@ class Rowwise(Domain[Rows]):
         return Rows(number=True, mixed=NUMBER)
 
     def _supposed(self, value: Rows, shape: tuple[int, ...]) -> Rows:
-        """The same, told where its axis of rows is, along which it may be constant: combining it,
-        say in a sum, would count the rows."""
+        """The same with its axis of rows, along which it may be constant: a sum along it would
+        count the rows."""
         axes = [axis for axis in self._row_sized(shape) if axis != value.axis]
         if not axes:
             return value
@@ -264,9 +263,8 @@ class Rowwise(Domain[Rows]):
         return value._replace(axis=axes[0])
 
     def _leads_to_itself(self, eqn: Any, values: Sequence[Rows]) -> bool:
-        """Whether indices depend on the row's number only where that leads to the row itself, or to
-        what is the same for all of them: what varies with it is known, and along the axis of rows
-        of what is read or written."""
+        """Whether the indices depend on the row index only along the axis of rows of the array that
+        is read or written, so that each row reads itself (or what is the same for all rows)."""
         dims = eqn.params.get("dimension_numbers")
         columns: Sequence[int] = getattr(dims, "start_index_map", ()) or getattr(
             dims, "scatter_dims_to_operand_dims", ())
@@ -288,16 +286,16 @@ def _shape(atom: Any) -> tuple[int, ...]:
 
 
 def _without_numbers(value: Rows) -> Rows:
-    """The value without its numbers: in the next step they are others."""
+    """The value without its known integers, which change from step to step of a loop."""
     return value._replace(known=None) if value.known is not None else value
 
 
 def _flags(values: Sequence[Rows]) -> Rows:
-    """What depends on data, or numbers, of rows where one of these does."""
+    """Depends on data, or on the row index, if one of the values does."""
     return Rows(data=any(v.data for v in values), number=any(v.number for v in values))
 
 
 def _worst(values: Sequence[Rows]) -> str:
-    """The primitive that mixes rows; their number, or a row's own, only where there is none."""
+    """The primitive that mixes rows; NUMBER or COUNT only if there is none."""
     found = [value.mixed for value in values if value.mixed]
     return min(found, key=(NUMBER, COUNT).__contains__)

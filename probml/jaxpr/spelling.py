@@ -1,8 +1,9 @@
-"""A traced program as text and numbers that another process can hold its own against.
+"""A fingerprint of a traced program that can be compared between processes.
 
-The text has every equation in its order, the numbers stand apart from it: libraries round constants
-differently from machine to machine, and a model is none the less the same. JAX's own print is no
-such text: what it shares, and the addresses in it, change from process to process.
+It has a digest of the equations in order, and separately the constants: libraries round constants
+differently from machine to machine, which does not make it another model. The printed form of JAX
+is no fingerprint, because shared subprograms and memory addresses in it change from process to
+process.
 """
 
 import hashlib
@@ -14,19 +15,19 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-MOST = 32  # numbers of an array that are told one by one; of a longer one three sums
+MOST = 32  # constants kept one by one; a longer array is summarised by three sums
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Spelled(NamedTuple):
-    """What a program does: the digest of its text, and the numbers it holds."""
+    """The digest of the equations of a program, and its constants."""
 
     text: str
     numbers: tuple[float, ...]
 
 
 def spelled(closed: ClosedJaxpr) -> Spelled:
-    """A program spelled out. Cost: about 10 µs an equation."""
+    """The fingerprint of a program. Cost: about 10 µs for each equation."""
     words: list[str] = []
     numbers: list[float] = []
     _program(closed.jaxpr, closed.consts, words, numbers)
@@ -74,7 +75,7 @@ def _value(value: Any, words: list, numbers: list) -> None:
         words.append(f"{len(value)}:")
         for item in value:
             _value(item, words, numbers)
-    elif callable(value):  # a rule of derivatives, say: of the libraries
+    elif callable(value):  # for example the rule of a custom derivative
         words.append(getattr(value, "__name__", type(value).__name__))
     else:
         words.append(_ADDRESS.sub("", repr(value)))
@@ -95,7 +96,7 @@ def _array(value: Any, words: list, numbers: list) -> None:
     words += [f"{i} {flat[i]}" for i in np.flatnonzero(odd)[:MOST]]
     words.append(str(int(odd.sum())))
     flat = np.where(odd, 0.0, flat)
-    if len(flat) > MOST:  # of another order they are another
+    if len(flat) > MOST:  # the third sum depends on the order
         flat = np.array([flat.mean(), np.sqrt((flat**2).mean()),
                          flat @ np.cos(np.arange(len(flat))) / np.sqrt(len(flat))])
     numbers += flat.tolist()

@@ -1,10 +1,10 @@
-"""Switches: comparisons of a row with the state of a discrete site, `year < tau`, where they are
-all that a program has of the state.
+"""Switches: comparisons of a row with the state of a discrete site, such as `year < tau`, through
+which alone a program depends on the state.
 
-A change point has a state a year, but a row's arguments take two values: those before it and those
-after. So a row's log density is evaluated for every setting of the switches (2 to the power of
-their number) and looked up for every state; what is left for each row and state is a comparison. A
-program that uses the state itself (`tau * slope`, `table[tau]`) has no switches.
+A change point has one state for each year, but the arguments of a row take only two values: before
+and after it. So the log density of a row is evaluated for every combination of switch values (2 to
+the power of the number of switches) and looked up for every state. A program that uses the state
+itself (`tau * slope`, `table[tau]`) has no switches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,20 +19,20 @@ from probml.jaxpr.analysis import values_of
 from probml.jaxpr.levels import Dependence
 from probml.jaxpr.program import Program, flatten
 
-# the key under which a site's environment holds its program with the switches set
+# the key of a site's environment that holds its program with the switches fixed
 SETTING = object()
 MOST = 4  # switches: 16 settings
-GAIN = 2  # how many times fewer the settings must be than the states
+GAIN = 2  # the least ratio of the number of states to the number of settings
 
 
 class Order(NamedTuple):
-    """A switch that compares a number of the row's with one of the state's: with the rows in order,
-    it is on for the first or the last."""
+    """A switch that compares a number of the row with a number of the state: with the rows sorted
+    by this number it is on for the first rows, or for the last."""
 
-    row: int  # its place in the program
+    row: int  # place of the number of the row in the program
     state: int
-    first: bool  # on for the rows of small numbers
-    side: str  # of a state's number among the rows' where they are equal, as searchsorted has it
+    first: bool  # on for the rows with small numbers
+    side: str  # of ties, as in searchsorted
 
 
 # row, comparison, state
@@ -41,12 +41,12 @@ TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 class Switches:
-    """The switches of a site's program.
+    """The switches of the program of a site.
 
     Attributes:
-        parents: the discrete parents that are seen through the switches alone.
-        looks: of each switch those, and others, that it compares.
-        order: of the one switch that there is.
+        parents: the discrete parents on which it depends through the switches alone.
+        looks: for each switch the discrete parents that it compares.
+        order: of the switch, if there is a single one that compares two numbers.
     """
 
     def __init__(self, read: "_Read", parents: Sequence[str], places: Sequence[int]):
@@ -57,16 +57,16 @@ class Switches:
         self.order: Order | None = read.order(places[0]) if alone else None
 
     def setting(self, env: Mapping[str, jax.Array], which: int) -> jax.Array:
-        """Whether a switch is on, for one row and one state of the parents it looks at."""
+        """Whether a switch is on, for one row and one state of the parents that it compares."""
         return self.at(self._places[which], env)
 
     def at(self, place: int, env: Mapping[str, jax.Array]) -> jax.Array:
-        """A number of the order's, for one row or one state."""
+        """The value at a place of `order`, for one row or one state."""
         return self._read.values([place], env, {})[0].reshape(())
 
     def outputs(self, env: Mapping[str, jax.Array], on: Iterable[jax.Array]) -> list[jax.Array]:
-        """What the program gives where the switches are on or off, whatever the states of
-        `parents`."""
+        """The outputs of the program for given values of the switches; they do not depend on the
+        states of `parents` otherwise."""
         shapes = (self._read.avals[place].shape for place in self._places)
         held = {place: jnp.broadcast_to(value, shape)
                 for place, value, shape in zip(self._places, on, shapes, strict=True)}
@@ -74,7 +74,7 @@ class Switches:
 
 
 class _Read:
-    """A site's program in flat form: which line makes each place, and the inputs it depends on.
+    """The program of a site in flat form: the line that computes each place, and its inputs.
 
     Args:
         takes: the names of its inputs. parents, shared: see find.
@@ -90,14 +90,14 @@ class _Read:
 
     def values(self, wanted: Sequence[int], env: Mapping[str, jax.Array],
                held: Mapping[int, jax.Array]) -> list[jax.Array]:
-        """The values of places for inputs, where those of others are held."""
+        """The values of places, given inputs and the values of other places."""
         own = {place: jnp.asarray(env[name], self.avals[place].dtype)
                for name, place in self.inputs.items() if name in env}
         return list(map(jnp.asarray, self.program.at(wanted, own | dict(held))))
 
     def cut(self, places: Iterable[int], parent: str) -> list[int]:
-        """The comparisons nearest to places through which all that depends on a parent goes; none
-        where something goes past them."""
+        """The last comparisons on the paths from a parent to the places; empty if a path has no
+        comparison."""
         found, seen, stack = [], set[int](), list(places)
         while stack:
             place = stack.pop()
@@ -114,7 +114,7 @@ class _Read:
         return found
 
     def order(self, place: int) -> Order | None:
-        """The two sides of a comparison, if one is the row's and the other the state's alone."""
+        """The two sides of a comparison, if one depends on the row and the other on the state."""
         eqn, operands, _ = self.made[place]
         name, states = eqn.primitive.name, frozenset(self.parents)
         if name not in SIDES:
@@ -129,20 +129,19 @@ class _Read:
 
 def find(closed: ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, int],
          shared: Iterable[str]) -> Switches | None:
-    """The switches of a program, or None where there are none, or too many of them to gain
-    anything.
+    """The switches of a program; None if it has none, or too many to be of use.
 
     Args:
         takes: the names of its inputs.
-        parents: discrete inputs whose states are enumerated → how many states.
-        shared: inputs that all rows share (parameters): a comparison with these is no switch, its
-            value is not known beforehand.
+        parents: discrete inputs whose states are enumerated → the number of states.
+        shared: inputs that all rows share (parameters). A comparison with these is no switch,
+            because its value changes while parameters are estimated.
     """
     read = _Read(closed, takes, parents, shared)
     cuts = {parent: read.cut(read.program.results, parent) for parent in parents}
     through = [parent for parent, places in cuts.items() if places]
     found = dict.fromkeys(place for parent in through for place in cuts[parent])
-    # what follows from other switches is none: an index from a comparison, below 0 or not
+    # a comparison that follows from other switches is none, such as the test of a negative index
     for place in list(found):
         below = [read.cut(read.made[place].operands, parent) for parent in through
                  if parent in read.needs[place]]

@@ -1,5 +1,5 @@
-"""Whole numbers that a traced program computes from constants alone, such as `arange(n)` made fit
-for an index. Nothing is compiled."""
+"""Constant folding of integers in traced programs, such as `arange(n)` used as an index. Nothing is
+compiled."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ LARGEST_READ = 100_000
 
 
 def as_integers(value: Any) -> np.ndarray | None:
-    """The integers in an array of a program, as floats; None where it is something else."""
+    """The integers that an array holds, as floats; None if it holds anything else."""
     if isinstance(value, bool | int):
         return np.asarray(value, float)
     kind = getattr(getattr(value, "dtype", None), "kind", "V")
@@ -25,11 +25,11 @@ def as_integers(value: Any) -> np.ndarray | None:
 
 
 def folded(eqn: Any, numbers: Sequence[Any]) -> np.ndarray | None:
-    """The whole numbers that the one result of an equation is; NaN where they depend on data; None
-    where nothing is known.
+    """The integers that the single result of an equation holds; NaN where they depend on data; None
+    if nothing is known.
 
     Args:
-        numbers: the same of its operands. Where nothing is known of one, it depends on data.
+        numbers: the same for its operands; None: the operand depends on data.
     """
     out, entry = eqn.outvars[0].aval, table_entry(eqn)
     # random keys and tokens have no such kind

@@ -12,7 +12,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.chain import Chain
-from probml.language.given import flag, traceable
+from probml.language.given import traceable
 from probml.numerics.semidefinite import log_det, rank, root, standardised
 
 ROUNDING = 1e-5  # relative to the largest eigenvalue, by which one may be below 0
@@ -61,7 +61,6 @@ class GaussianChain(Chain):
     def __init__(self, initial_mean: Any, initial_covariance: Any, transition: Any,
                  covariance: Any, steps: int | None = None, offset: Any = None, *,
                  validate_args: bool | None = None):
-        flag(validate_args, "GaussianChain(validate_args)", unsaid=True)
         self._last(steps)
         mean, *matrices = (traceable(value, f"GaussianChain({name})") for name, value in {
             "initial_mean": initial_mean, "initial_covariance": initial_covariance,

@@ -48,18 +48,14 @@ def numbers(value: Any, where: str) -> np.ndarray:
                      f"got a {type(value).__name__}, {reprlib.repr(value)}")
 
 
-def flag(value: Any, where: str, unsaid: bool = False) -> None:
-    """Refuse what is neither True nor False.
-
-    Args:
-        unsaid: None is allowed too.
-
-    Raises:
-        ModelError: it is neither.
+def flag(value: Any, where: str) -> None:
     """
-    if not (isinstance(value, bool | np.bool_) or unsaid and value is None):
-        raise ModelError(f"{where}: expected True or False{' or None' * unsaid}, got a "
-                         f"{type(value).__name__}, {reprlib.repr(value)}")
+    Raises:
+        ModelError: it is neither True nor False.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ModelError(f"{where}: expected True or False, got a {type(value).__name__}, "
+                         f"{reprlib.repr(value)}")
 
 
 def labels(value: Any, where: str) -> list:

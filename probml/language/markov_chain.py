@@ -48,7 +48,6 @@ class MarkovChain(Chain):
     def __init__(self, initial, transition, steps: int | None = None, *,
                  inhomogeneous: bool = False, validate_args: bool | None = None):
         flag(inhomogeneous, "MarkovChain(inhomogeneous)")
-        flag(validate_args, "MarkovChain(validate_args)", unsaid=True)
         self.initial = traceable(initial, "MarkovChain(initial)")
         self.transition = traceable(transition, "MarkovChain(transition)")
         self.inhomogeneous = inhomogeneous

@@ -12,7 +12,6 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import promote_shapes
 
 from probml.errors import ModelError
-from probml.language.given import flag
 
 MOST = 1_000_000  # states at which a process is cut
 
@@ -43,7 +42,6 @@ class StickBreaking(dist.Distribution):
     reparametrized_params = ["concentration1", "concentration0"]
 
     def __init__(self, concentration1: Any, concentration0: Any, *, validate_args=None):
-        flag(validate_args, "StickBreaking(validate_args)", unsaid=True)
         one, other = (_numbers("concentration1", concentration1),
                       _numbers("concentration0", concentration0))
         try:

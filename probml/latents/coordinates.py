@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import biject_to
 
 from probml.latents import hidden_cells
-from probml.latents.latent import Group, Seen, over
+from probml.latents.latent import Group, Seen, over, placed, places
 from probml.structure.densities import log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
@@ -100,50 +100,41 @@ def _affine_transform(site: Site, distribution: dist.Distribution,
 def joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
     """u (coordinates of the group behind one another) → log p(latents, what is seen) + log |∂z/∂u|,
     and the latents' cells behind one another."""
-    parts, summed = shapes(structure, group), hidden_cells.sites_with_hidden_cells(structure, group)
-
-    def seen_as(here: Mapping, site: Site, x: jax.Array, mask: jax.Array | None) -> jax.Array:
-        return over(here, lambda at: log_density(structure, site, at, x, mask))
+    log, own = log_joint(structure, group, env, seen), shapes(structure, group)
 
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array]:
         here, total, values, start = dict(env), jnp.zeros(()), [], 0
-        for name in group.sites:
-            site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-            if name in parts:
-                count = math.prod(parts[name])
-                own = u[start : start + count].reshape(parts[name])
-                start += count
-                value, volume = enter(structure, name, here, own, x, mask)
-                x = site.collect(value, 1)[0]
-                total += volume + seen_as(here, site, x, None)
-                here[name] = value
-                values.append(x.reshape(-1))
-            elif x is not None and name not in summed:
-                total += seen_as(here, site, x.reshape(site.cells),
-                                 None if mask is None else mask.reshape(site.cells))
-        return (total + hidden_cells.log_sum(structure, group, here, seen),
-                jnp.concatenate(values))
+        for name, shape in own.items():
+            stop = start + math.prod(shape)
+            here[name], volume = enter(structure, name, here, u[start:stop].reshape(shape),
+                                       *seen.get(name, (None, None)))
+            start, total = stop, total + volume
+            values.append(structure.sites[name].collect(here[name], 1).reshape(-1))
+        flat = jnp.concatenate(values)
+        return total + log(flat), flat
 
     return at
 
 
 def log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Callable:
-    """Cells of the latents behind one another, (p,) → log p(latents, what is seen)."""
+    """Cells of the latents behind one another, (p,) → log p(latents, what is seen), averaged over
+    the settings of parameters that `env` has."""
     summed = hidden_cells.sites_with_hidden_cells(structure, group)
+    where = places(structure, group.names)
 
     def at(values: jax.Array) -> jax.Array:
-        here, total, start = dict(env), jnp.zeros(()), 0
-        for name in (name for name in group.sites if name not in summed):
-            site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-            if name in group.names:
-                count = math.prod(site.cells)
-                x, mask = values[start : start + count].reshape(site.cells), None
-                start += count
-            if x is not None:
-                total += log_density(structure, site, here, x.reshape(site.cells),
-                                     None if mask is None else mask.reshape(site.cells))
-            if name in group.names:
-                here[name] = site.place(x)
-        return total + hidden_cells.log_sum(structure, group, here, seen)
+        def logs(at: Mapping) -> jax.Array:
+            total = jnp.zeros(())
+            for name in (name for name in group.sites if name not in summed):
+                site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
+                if name in where:
+                    x, mask = values[where[name]], None
+                if x is not None:
+                    total += log_density(structure, site, at, x.reshape(site.cells),
+                                         None if mask is None else mask.reshape(site.cells))
+            return total
+
+        here = {**env, **placed(structure, group, values)}
+        return over(here, logs) + hidden_cells.log_sum(structure, group, here, seen)
 
     return at

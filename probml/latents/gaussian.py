@@ -16,6 +16,7 @@ nor a hole differs from row to row, B and K are the same for all rows and are fa
 Cost: O(q (m + q) q) a row, q numbers unseen and m seen.
 """
 
+import functools
 from collections.abc import Mapping
 
 import jax
@@ -25,7 +26,7 @@ from jax.scipy.linalg import solve_triangular
 
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
-from probml.latents.latent import SETTINGS, Group, Moments, Seen
+from probml.latents.latent import SETTINGS, Group, Moments, Seen, placed, places
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
 from probml.latents.residuals import (
     CLOSE,
@@ -54,23 +55,9 @@ class Gaussian:
     breadth, finer, tolerance = 1, None, 0.0
 
     def claims(self, structure: Structure, group: Group) -> str | None:
-        for name in group.sites:
-            site = structure.sites[name]
-            if site.kind not in KINDS:
-                return (f"'{name}' is {site.kind}" if name in group.names
-                        else f"'{name}', which depends on '{group.name}', is {site.kind}")
-            if site.time is not None:
-                return f"'{name}' is part of a chain"
-            for argument, uses in structure.row_uses(name).items():
-                for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
-                    if argument != "loc":
-                        return f"'{latent}' enters the {argument} of '{name}'"
-                    bent = any(step not in PLAIN for step, _ in use.coordinate)
-                    if use.level > Level.AFFINE or bent or not is_location_affine(structure,
-                                                                                  group.names,
-                                                                                      name):
-                        return f"'{latent}' enters the location of '{name}' not affinely"
-        return None
+        timed = next((n for n in group.sites if structure.sites[n].time is not None), None)
+        why = not_affine(structure, group, dict.fromkeys(KINDS, ("loc",)))
+        return why if why or timed is None else f"'{timed}' is part of a chain"
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return _posterior(structure, group, env, seen).log
@@ -91,27 +78,24 @@ class Gaussian:
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Moments) -> jax.Array:
+        where = places(structure, group.names)
+
         def residuals(values: jax.Array):
-            at, out, log, start = dict(env), [], jnp.zeros(()), 0
+            at, out, log = {**env, **placed(structure, group, values)}, [], jnp.zeros(())
             for name in group.sites:
                 site = structure.sites[name]
                 x, mask = seen.get(name, (None, None))
                 if name in group.names:
-                    size = int(np.prod(site.cells, dtype=int))
-                    value, mask = values[start : start + size], None
-                    start, x = start + size, value.reshape(layout(site))
+                    x, mask = values[where[name]].reshape(layout(site)), None
                 own = standardised(site, structure.cells(name, at), x, mask,
                                    prior=name in group.names)
                 out.append(own[0].reshape(-1))
                 log += own[1]
-                if name in group.names:
-                    at[name] = site.place(value)
             return jnp.concatenate(out), log
 
         residual, push, log = jax.linearize(residuals, moments.mean, has_aux=True)
         spread = jax.vmap(push)(moments.root)
         return log - 0.5 * jnp.sum(residual**2) - 0.5 * jnp.sum(spread**2)
-
 
     def middle(self, structure: Structure, group: Group, env: Mapping) -> dict[str, jax.Array]:
         at, out = dict(env), {}
@@ -125,13 +109,12 @@ class Gaussian:
     def statistics(self, structure: Structure, group: Group, middle: Mapping, weight: jax.Array,
                    seen: Seen, moments: Moments) -> dict[str, Second]:
         flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
-        mean, out, start = moments.mean - flat, {}, 0
+        mean, out, where = moments.mean - flat, {}, places(structure, group.names)
         for name in group.sites:
             site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
-            cells, at = layout(site)[0], slice(0)
-            if name in group.names:
-                x, mask, at = None, None, slice(start, start + middle[name].size)
-                start = at.stop
+            cells, at = layout(site)[0], where.get(name, slice(0))
+            if name in where:
+                x, mask = None, None
             else:
                 x = columns(site, x) - middle[name]
                 mask = None if mask is None else columns(site, mask)
@@ -142,13 +125,7 @@ class Gaussian:
     def pooled(self, structure: Structure, group: Group, middle: Mapping, env: Mapping,
                statistics: Mapping[str, Second]) -> jax.Array:
         flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
-        sizes = np.cumsum([middle[name].size for name in group.names])[:-1]
-
-        def place(values):
-            return {name: structure.sites[name].place(part) for name, part in zip(
-                group.names, jnp.split(values, sizes), strict=True)}
-
-        total = jnp.zeros(())
+        place, total = functools.partial(placed, structure, group), jnp.zeros(())
         for name in group.sites:
             site = structure.sites[name]
             loc, slope, arguments = locations(structure, name, env, flat, place)
@@ -162,17 +139,16 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
     alike = not any(name in seen for name in group.names) and _has_common_program(structure, group)
     if env.get(SETTINGS):
         return averaged(structure, group, env, seen, alike)
-    sizes = {name: int(np.prod(structure.sites[name].cells, dtype=int)) for name in group.names}
+    where = places(structure, group.names)
     parted = partially_observed(structure, group, seen)
 
     def forward(noise: jax.Array):
-        at, residuals, values, log, masks, start = dict(env), [], [], jnp.zeros(()), [], 0
+        at, residuals, values, log, masks = dict(env), [], [], jnp.zeros(()), []
         for name in group.sites:
             site, (x, mask) = structure.sites[name], seen.get(name, (None, None))
             arguments, own, value = structure.cells(name, at), None, None
-            if name in group.names:
-                own = noise[start : start + sizes[name]].reshape(layout(site))
-                start += sizes[name]
+            if name in where:
+                own = noise[where[name]].reshape(layout(site))
             if name in parted:
                 residual, more = every(site, arguments, x, mask)
             else:
@@ -186,7 +162,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
                 at[name] = site.place(value)
         return (jnp.concatenate(residuals), jnp.concatenate(values)), (log, jnp.concatenate(masks))
 
-    start = jnp.zeros(sum(sizes.values()), jnp.result_type(float))
+    start = jnp.zeros(where[group.names[-1]].stop, jnp.result_type(float))
     (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
     slope, moves = jax.vmap(push)(jnp.eye(len(start), dtype=start.dtype))
     return Whitened(residual, values, slope, moves, log, mask if parted else None, alike, 1.0)
@@ -219,6 +195,29 @@ def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
         square, log = left[..., 0, 0] / root**2, jnp.log(root)
     log += 0.5 * LOG_TWO_PI * left.shape[-1]
     return -jnp.where(count > 0, 0.5 * square + count * log, 0.0).sum()
+
+
+def not_affine(structure: Structure, group: Group,
+               moved: Mapping[str, tuple[str, ...]]) -> str | None:
+    """Why the sites of a group do not depend on its latents affinely, in words; None: they do.
+
+    Args:
+        moved: kind of a site → the arguments through which they may.
+    """
+    for name in group.sites:
+        site = structure.sites[name]
+        if site.kind not in moved:
+            return (f"'{name}' is {site.kind}" if name in group.names
+                    else f"'{name}', which depends on '{group.name}', is {site.kind}")
+        for argument, uses in structure.row_uses(name).items():
+            for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
+                if argument not in moved[site.kind]:
+                    return f"'{latent}' enters the {argument} of '{name}'"
+                bent = any(step not in PLAIN for step, _ in use.coordinate)
+                if use.level > Level.AFFINE or bent or not is_location_affine(
+                        structure, group.names, name, argument):
+                    return f"'{latent}' enters the {argument} of '{name}' not affinely"
+    return None
 
 
 @memo(1024)

@@ -28,7 +28,7 @@ from probml.errors import quoted
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
-from probml.latents.latent import WEIGHTS, Group, Seen, over
+from probml.latents.latent import WEIGHTS, Group, Seen, over, over_grid
 from probml.numerics.logs import log_of
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example, log_densities, log_masses
@@ -222,15 +222,10 @@ def _over_states(structure: Structure, env: Mapping, looks: Mapping[str, np.ndar
                  function: Callable) -> Part:
     """function(env), flat, over the states of the hidden cells at which its elements look, all
     cells of a site in one state at a time."""
-    def at(*states: jax.Array) -> jax.Array:
-        return function({**env, **dict(zip(looks, states, strict=True))}).reshape(-1)
-
-    for i in reversed(range(len(looks))):
-        at = jax.vmap(at, in_axes=tuple(0 if i == j else None for j in range(len(looks))))
-    every = [structure.sites[z] for z in looks]
-    return Part(at(*(jnp.broadcast_to(
+    every = {name: structure.sites[name] for name in looks}
+    return Part(over_grid(lambda at: function(at).reshape(-1), env, {name: jnp.broadcast_to(
         jnp.arange(site.finite).reshape(-1, *(1,) * len(site.shape)), (site.finite, *site.shape))
-        for site in every)), dict(looks))
+        for name, site in every.items()}), dict(looks))
 
 
 def _kind(site: Site) -> np.dtype:

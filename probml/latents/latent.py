@@ -6,7 +6,9 @@ group; factors/integrated.py takes them over rows and states. So a message is a 
 discrete neighbours like any other, and engines know nothing of it.
 """
 
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -146,6 +148,33 @@ class Pooling(Latent, Protocol):
     def pooled(self, structure: Structure, group: Group, middle: Any, env: Mapping,
                statistics: Any) -> jax.Array:
         """Σ over rows of weight × `expected`, from their statistics."""
+
+
+def places(structure: Structure, names: Sequence[str]) -> dict[str, slice]:
+    """Where the cells of each latent are, of several behind one another."""
+    ends = list(itertools.accumulate((math.prod(structure.sites[name].cells) for name in names),
+                                     initial=0))
+    return {name: slice(*pair) for name, pair in zip(names, itertools.pairwise(ends), strict=True)}
+
+
+def placed(structure: Structure, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
+    """The latents' cells behind one another, (p,) → each latent in the layout that programs
+    take."""
+    return {name: structure.sites[name].place(flat[part])
+            for name, part in places(structure, group.names).items()}
+
+
+def over_grid(function: Callable[..., Any], env: Mapping, values: Mapping[str, jax.Array],
+              *along: Any, axis: int = 0) -> Any:
+    """function(env with each name at each of its values, *along): one leading axis per name;
+    `along` have such axes, from `axis` on."""
+
+    def at(states: tuple[jax.Array, ...], along: tuple) -> Any:
+        return function({**env, **dict(zip(values, states, strict=True))}, *along)
+
+    for i in reversed(range(len(values))):
+        at = jax.vmap(at, (tuple(0 if j == i else None for j in range(len(values))), axis))
+    return at(tuple(values.values()), along)
 
 
 def over(env: Mapping, function: Callable[[Mapping], Any]) -> Any:

@@ -34,11 +34,9 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
-from probml.latents import hidden_cells
-from probml.latents.coordinates import known_beforehand
-from probml.latents.latent import Group, Latent, Seen, over
+from probml.latents.coordinates import known_beforehand, log_joint
+from probml.latents.latent import Group, Latent, Seen
 from probml.numerics.optimum import Newton, maximize
-from probml.structure.densities import log_density
 from probml.structure.structure import Structure
 
 NODES, REACH = 61, 6.0
@@ -115,15 +113,12 @@ class Quadrature:
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, seen, self.nodes)
-        logs = jax.vmap(lambda u: joint(*_transform_node(structure, group, env, u)))(place) + share
+        _, logs = _weighed(structure, group, env, seen, self.nodes)
         return where_seen(own, lambda x: joint(x, 0.0), jax.nn.logsumexp(logs))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
-        joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, seen, self.nodes)
-        values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
-        weights = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
+        values, logs = _weighed(structure, group, env, seen, self.nodes)
+        weights, own = jax.nn.softmax(logs), seen.get(group.name, (None, None))
         values = where_seen(own, lambda x: jnp.broadcast_to(x, values.shape), values)
         return Nodes((weights @ values)[None], values[:, None], weights)
 
@@ -133,13 +128,11 @@ class Quadrature:
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
         """By inversion, the density linear between nodes ten times as dense."""
-        joint, own = joint_density(structure, group, env, seen)
-        place, share = _nodes(structure, group, env, seen, 10 * self.nodes)
-        values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
-        mass = jax.nn.softmax(jax.vmap(joint)(values, volumes) + share)
+        values, logs = _weighed(structure, group, env, seen, 10 * self.nodes)
+        mass = jax.nn.softmax(logs)
         total = jnp.cumsum(mass) - 0.5 * mass
         drawn = jnp.interp(jax.random.uniform(key, dtype=values.dtype), total, values)
-        return where_seen(own, lambda x: x, drawn)[None]
+        return where_seen(seen.get(group.name, (None, None)), lambda x: x, drawn)[None]
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Nodes) -> jax.Array:
@@ -149,26 +142,21 @@ class Quadrature:
         return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
 
 
+def _weighed(structure: Structure, group: Group, env: Mapping, seen: Seen,
+             count: int) -> tuple[jax.Array, jax.Array]:
+    """The number at so many nodes, and the logarithms of what each adds to the integral."""
+    joint, _ = joint_density(structure, group, env, seen)
+    place, share = _nodes(structure, group, env, seen, count)
+    values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
+    return values, jax.vmap(joint)(values, volumes) + share
+
+
 def joint_density(structure: Structure, group: Group, env: Mapping,
                   seen: Seen) -> tuple[Callable, tuple]:
     """(z, log volume) → log p(z, what is seen below) + volume; and what is seen of z itself."""
-    site, summed = structure.sites[group.name], hidden_cells.sites_with_hidden_cells(structure,
-                                                                                     group)
-
-    def at(value: jax.Array, volume: jax.Array) -> jax.Array:
-        def logs(env: Mapping) -> jax.Array:
-            here = {**env, group.name: site.place(value)}
-            total = log_density(structure, site, env, jnp.reshape(value, site.cells), None)
-            for name in (name for name in group.sites if name in seen and name != group.name
-                         and name not in summed):
-                child, (x, mask) = structure.sites[name], seen[name]
-                total += log_density(structure, child, here, x.reshape(child.cells),
-                                     None if mask is None else mask.reshape(child.cells))
-            return total + hidden_cells.log_sum(structure, group, here, seen)
-
-        return volume + over(env, logs)
-
-    return at, seen.get(group.name, (None, None))
+    log = log_joint(structure, group, env, seen)
+    return (lambda value, volume: volume + log(jnp.reshape(value, -1)),
+            seen.get(group.name, (None, None)))
 
 
 def where_seen(own: tuple, function: Callable, otherwise: jax.Array) -> jax.Array:

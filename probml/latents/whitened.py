@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.latents.latent import SETTINGS, Group, Seen
+from probml.latents.latent import SETTINGS, Group, Seen, places
 from probml.latents.residuals import LOG_TWO_PI, layout, root_of, standardised
 from probml.numerics import small
 from probml.structure.site import Site
@@ -80,18 +80,16 @@ def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
              alike: bool) -> Whitened:
     """Latents given a row at log densities averaged over the settings of `env`."""
     settings, parted = env[SETTINGS], partially_observed(structure, group, seen)
-    count = len(next(iter(settings.values())))
+    count, where = len(next(iter(settings.values()))), places(structure, group.names)
 
     def made(noise: jax.Array) -> dict[str, jax.Array]:
         """The latents at the one point, as their family has them."""
-        at, out, start = dict(env), {}, 0
-        for name in group.names:
+        at, out = dict(env), {}
+        for name, part in where.items():
             site = structure.sites[name]
-            stop = start + int(np.prod(site.cells, dtype=int))
-            own = noise[start:stop].reshape(layout(site))
-            out[name] = standardised(site, structure.cells(name, at),
-                                     *seen.get(name, (None, None)), own)[2]
-            at[name], start = site.place(out[name]), stop
+            out[name] = standardised(site, structure.cells(name, at), *seen.get(
+                name, (None, None)), noise[part].reshape(layout(site)))[2]
+            at[name] = site.place(out[name])
         return out
 
     def left(setting: Mapping, latents: Mapping) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -120,7 +118,7 @@ def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
         flat = jnp.concatenate([value.reshape(-1) for value in latents.values()])
         return (residual.reshape(-1) / np.sqrt(count), flat), (log.mean(), masks.reshape(-1))
 
-    size = sum(int(np.prod(structure.sites[name].cells, dtype=int)) for name in group.names)
+    size = where[group.names[-1]].stop
     start = jnp.zeros(size, jnp.result_type(float))
     (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
     slope, moves = jax.vmap(push)(jnp.eye(size, dtype=start.dtype))

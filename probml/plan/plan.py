@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from probml.jaxpr.program import largest_matrix
 from probml.jaxpr.switches import Switches, find
 from probml.latents.latent import Group
 from probml.numerics.bundles import Bundle
@@ -350,17 +351,14 @@ class Plan:
                     or self.groupings)
 
     @functools.cached_property
-    def matrix(self) -> int:
-        """Columns of the largest matrix of a site; 0: none has one."""
-        sites = [self.structure.sites[name] for name in (*self.pooled, *self.rowwise,
-                                                         *self.structure.parameters)]
-        return max((site.event[-1] for site in sites if _factorised(site)), default=0)
-
-    @functools.cached_property
-    def eliminated(self) -> int:
-        """Columns of the matrix by which effects of groups are eliminated together, or 0."""
-        first, *others = self.groupings or (None,)
-        return 0 if first is None else max(first.cells, sum(each.size for each in others))
+    def largest_matrix(self) -> int:
+        """Columns of the largest matrix that an evaluation factorises: of a site, or of effects of
+        groups that are eliminated together; 0: none."""
+        sites, first = self.structure.sites, self.groupings[0] if self.groupings else None
+        return max(
+            0, *(largest_matrix(program) for program, _ in self.structure.programs.values()),
+            *(site.event[-1] for site in sites.values() if _factorised(site)),
+            *([] if first is None else [first.cells, sum(g.size for g in self.groupings[1:])]))
 
     @functools.cached_property
     def factorising(self) -> int:

@@ -3,7 +3,6 @@ integrated out, else draws."""
 
 import functools
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -21,26 +20,20 @@ from probml.plan.plan import Plan
 from probml.posteriors import predictive
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Conjugate
-from probml.posteriors.posterior import Averaged, register
+from probml.posteriors.posterior import Averaged, Posterior, register
 
 MOST = 2**11  # numbers of a block whose covariance is told
 
 
 @register
-class Closed(Conjugate):
+class Closed(Conjugate, Posterior):
     """A posterior in closed form: independent blocks, the gaussian ones given the scales they
     share."""
 
     varies = exact = True
-    partly = ()
-    table = tables = chains = None
-    stats = worth = MappingProxyType({})
 
     def draw(self, plan, known, n, seed):
         return draw_params(plan, n, self, known, random_key(seed))
-
-    def rows(self, n, seed):
-        return {}
 
     def marginal(self, plan, known, name):
         found = _marginal(plan, name, self, known)
@@ -51,9 +44,6 @@ class Closed(Conjugate):
         """Of locations; none of more numbers than MOST in a block."""
         found = _roots(plan, tuple(sorted(names)), self, known)
         return {name: np.asarray(way, float) for name, way in found.items()}
-
-    def spread(self, plan, known, n):
-        return self.draw(plan, known, n, 0), None
 
     def averaged(self, params, fitted, plan, known, n):
         found = predictives(fitted, plan, self, known)

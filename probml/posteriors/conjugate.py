@@ -146,18 +146,20 @@ class Marginals:
         return ManyDegreesOfVectors(df, loc,
                                          jnp.linalg.cholesky(covariance * widen[..., None, None]))
 
-    def ways(self, block: Block) -> dict[str, jax.Array]:
-        """Columns of a root of a gaussian block's covariance, its scale integrated out: name → (k,
-        *shape)."""
+    def root_columns(self, block: Block) -> jax.Array:
+        """Columns of a root of a gaussian block's covariance at the reference scales, (k, *shape of
+        the block)."""
         loc = self.natural[block.names]["loc"]
         if block.event == 0:
-            covariance = self.covariance(block)
-            ways = jnp.diag(jnp.sqrt(covariance).reshape(-1)).reshape(-1, *loc.shape)
-        else:  # blocks along the axes before the last are independent
-            root = self.root(block)
-            each = root.reshape(-1, *root.shape[-2:])
-            ways = jax.scipy.linalg.block_diag(*each).T.reshape(-1, *loc.shape)
-        sites, out = self.plan.structure.sites, {}
+            return jnp.diag(jnp.sqrt(self.covariance(block)).reshape(-1)).reshape(-1, *loc.shape)
+        root = self.root(block)  # blocks along the axes before the last are independent
+        each = root.reshape(-1, *root.shape[-2:])
+        blocks = jnp.eye(len(each), dtype=loc.dtype)
+        return jnp.einsum("ab,bij->ajbi", blocks, each).reshape(-1, *loc.shape)
+
+    def ways(self, block: Block) -> dict[str, jax.Array]:
+        """The same, the scale of the block integrated out: name → (k, *shape)."""
+        ways, sites, out = self.root_columns(block), self.plan.structure.sites, {}
         parts = self.slices(block) if block.stacked else {block.names[0]: Ellipsis}
         for name, part in parts.items():
             own = ways[..., part].reshape(len(ways), *sites[name].shape)

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -17,15 +16,12 @@ from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.plan import Plan
-from probml.posteriors.posterior import Averaged, part, register
+from probml.posteriors.posterior import Posterior, part, register
 
 LARGE = 2**24  # entries of a root of a covariance at the most
 
 
-@register
-class Draws(NamedTuple):
-    """Joint draws, chain by chain."""
-
+class _Draws(NamedTuple):
     values: dict[str, Any]  # site outside rows → (chains, draws, ...)
     # log p(discrete sites outside rows | data, parameters) of every draw, (chains, draws, *states);
     # None without such
@@ -38,7 +34,12 @@ class Draws(NamedTuple):
     # are worth ("ess") and Pareto's k of the weights ("k_hat"); of others: none
     worth: dict[str, Any] = {}
 
-    varies, exact, partly = True, False, ()
+
+@register
+class Draws(_Draws, Posterior):
+    """Joint draws, chain by chain."""
+
+    varies = True
 
     @property
     def chains(self) -> Mapping[str, Any]:
@@ -90,19 +91,12 @@ class Draws(NamedTuple):
             np.unique(np.linspace(0, self.size - 1, min(n, self.size)).round().astype(int))
         )
 
-    def marginal(self, plan: Plan, known: Known, name: str) -> None:
-        """None: draws have no closed form."""
-
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
         """The draws about their mean."""
         flat = {name: np.reshape(self.values[name], (-1, *np.shape(self.values[name])[2:]))
                 for name in names if name in self.values}
         return {name: (value - value.mean(0, dtype=float)) / np.sqrt(self.size)
                 for name, value in flat.items()}
-
-    def averaged(self, params, fitted, plan, known, n):
-        values, tables = self.spread(fitted, known, n)
-        return Averaged({name: values[name] for name in params}, tables, {}, True)
 
     def saved(self):
         arrays = {f"values/{name}": value for name, value in self.values.items()}
@@ -131,30 +125,20 @@ class Draws(NamedTuple):
         return found
 
 
-@register
-class Normal(NamedTuple):
-    """u = loc + scale ε + factor η in unbounded coordinates, ε and η standard normal."""
-
+class _Normal(NamedTuple):
     loc: Any  # (d,)
     scale: Any  # (d,)
     factor: Any  # (d, m)
 
-    varies, exact, partly = True, False, ()
-    table = tables = chains = None
-    stats = worth = MappingProxyType({})
 
-    def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
-        return {}
+@register
+class Normal(_Normal, Posterior):
+    """u = loc + scale ε + factor η in unbounded coordinates, ε and η standard normal."""
+
+    varies = True
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         return _draw(plan, self, known, n, random_key(seed))
-
-    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], None]:
-        return self.draw(plan, known, n, 0), None
-
-    def averaged(self, params, fitted, plan, known, n):
-        values = self.draw(fitted, known, n, 0)
-        return Averaged({name: values[name] for name in params}, None, {}, True)
 
     def saved(self):
         return ({"posterior": "Normal"},

@@ -8,7 +8,6 @@ quadrature a member has the nodes and their probabilities (factors/effects/at_no
 
 import functools
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +29,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.posteriors.posterior import Averaged, part, register
+from probml.posteriors.posterior import Posterior, part, register
 
 
 class Given(NamedTuple):
@@ -53,8 +52,15 @@ def _effects_at(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
     return effects.point_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
 
 
+class _Effects(NamedTuple):
+    names: tuple[str, ...]
+    point: dict[str, Any]
+    moments: eliminated_effects.Moments
+    at: Given
+
+
 @register
-class Effects(NamedTuple):
+class Effects(_Effects, Posterior):
     """Parameters at one point, and the effects of groups given them and the rows.
 
     Args:
@@ -62,14 +68,7 @@ class Effects(NamedTuple):
         at: what they are drawn by.
     """
 
-    names: tuple[str, ...]
-    point: dict[str, Any]
-    moments: eliminated_effects.Moments
-    at: Given
-
-    varies, exact = True, False
-    table = tables = chains = None
-    stats = worth = MappingProxyType({})
+    varies = True
 
     @property
     def partly(self) -> tuple[str, ...]:
@@ -81,9 +80,6 @@ class Effects(NamedTuple):
 
     def draw(self, plan, known, n, seed):
         return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
-
-    def rows(self, n, seed):
-        return {}
 
     def spread(self, plan, known, n):
         """In pairs about the mean, so that the average of what is affine is what it is there; of
@@ -123,10 +119,6 @@ class Effects(NamedTuple):
         """Of effects of one member, as coefficients that are integrated out too; those of several
         members lie in no sum with others."""
         return eliminated_effects.ways(self._plan(plan), self.moments, names)
-
-    def averaged(self, params, fitted, plan, known, n):
-        values, _ = self.spread(fitted, known, n)
-        return Averaged({name: values[name] for name in params}, None, {}, True)
 
     def saved(self):
         leaves = jax.tree.leaves(self[1:])

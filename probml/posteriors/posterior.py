@@ -36,40 +36,49 @@ class Averaged(NamedTuple):
 
 
 class Posterior(Protocol):
-    """What is known of the sites outside rows. `plan` and `known` are of the fit that found it."""
+    """What is known of the sites outside rows. `plan` and `known` are of the fit that found it.
+    A kind that derives from this says what is not as of a point in draws alone."""
 
     @property
     def varies(self) -> bool:
         """Whether parameters differ from draw to draw; False of a point."""
+        return False
 
     @property
     def partly(self) -> tuple[str, ...]:
         """What varies, where all else is at one point; () where all does, or nothing."""
+        return ()
 
     @property
     def exact(self) -> bool:
         """Whether every marginal is known in closed form."""
+        return False
 
     @property
     def table(self) -> Any:
         """log p(discrete sites outside rows | data), an axis each, averaged over draws; None."""
+        return None
 
     @property
     def tables(self) -> Any:
         """The same of every draw, (chains, draws, *states); None where there are no such."""
+        return None
 
     @property
     def chains(self) -> Mapping[str, Any] | None:
         """Draws as they were made, site → (chains, draws, ...), discrete ones as codes."""
+        return None
 
     @property
     def stats(self) -> Mapping[str, Any]:
         """What a sampler says of each draw: log_density, diverging, steps, accept."""
+        return MappingProxyType({})
 
     @property
     def worth(self) -> Mapping[str, Any]:
         """Of weighted draws, how many independent ones they are worth and Pareto's k; of others
         nothing."""
+        return MappingProxyType({})
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         """n joint draws, site → (n, ...)."""
@@ -77,16 +86,20 @@ class Posterior(Protocol):
     def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
         """Unseen numbers inside rows in the same draws as `draw`'s, where they were sampled with
         the parameters: site → (n, rows, *cells)."""
+        return {}
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution | None:
         """The marginal of a parameter; None: not in closed form."""
+        return None
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
         """Columns of a root of the joint covariance of some parameters, name → (k, *shape), as
         posteriors/units.py tells it; none of those whose covariance is in no closed form."""
+        return {}
 
     def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], Any]:
         """At most n draws to average over, the same at every call, and their tables."""
+        return self.draw(plan, known, n, 0), None
 
     def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
                  n: int) -> Averaged:
@@ -95,6 +108,8 @@ class Posterior(Protocol):
         Args:
             params: the point that stands for the posterior.
         """
+        values, tables = self.spread(fitted, known, n)
+        return Averaged({name: values[name] for name in params}, tables, {}, True)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a file says of it, and its arrays by name; `posterior`: its kind."""
@@ -128,8 +143,12 @@ def part(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
 
 
+class _Point(NamedTuple):
+    table: Any = None
+
+
 @register
-class Point(NamedTuple):
+class Point(_Point, Posterior):
     """Parameters at one point, which the fit holds, and nothing known of how far they may be off.
 
     Args:
@@ -137,27 +156,8 @@ class Point(NamedTuple):
             such.
     """
 
-    table: Any = None
-
-    varies = exact = False
-    partly = ()
-    tables = chains = None
-    stats = worth = MappingProxyType({})
-
     def draw(self, plan, known, n, seed):
         return _drawn(plan, n, self.table, random_key(seed))
-
-    def rows(self, n, seed):
-        return {}
-
-    def marginal(self, plan, known, name):
-        return None
-
-    def root(self, plan, known, names):
-        return {}
-
-    def spread(self, plan, known, n):
-        return self.draw(plan, known, n, 0), None
 
     def averaged(self, params, fitted, plan, known, n):
         return Averaged(params, self.table, {}, False)

@@ -157,20 +157,11 @@ def columns(marginals: Marginals, block: Block) -> dict[str, jax.Array] | None:
     """How far the parameters of a gaussian block move along each column of the root of its
     covariance: (columns, ...), at reference scales. Beside a mean of many of them such a step has
     no digits left."""
-    loc, covariance = marginals.natural[block.names]["loc"], marginals.covariance(block)
+    loc = marginals.natural[block.names]["loc"]
     if loc.size > COLUMNS:
         return None
-    if block.event == 0:
-        steps = jnp.diag(jnp.sqrt(covariance).reshape(-1)).reshape(loc.size, *loc.shape)
-    else:
-        roots = marginals.root(block).reshape(-1, *covariance.shape[-2:])  # (plates, d, d)
-        plates = jnp.eye(len(roots), dtype=loc.dtype)
-        steps = jnp.einsum("ab,bij->ajbi", plates, roots).reshape(loc.size, *loc.shape)
-
-    def directional_derivative(step):
-        return jax.jvp(lambda c: unpack(marginals.posterior.params, block, c), (loc,), (step,))[1]
-
-    return jax.vmap(directional_derivative)(steps)
+    return jax.vmap(lambda step: jax.jvp(lambda c: unpack(marginals.posterior.params, block, c),
+                                         (loc,), (step,))[1])(marginals.root_columns(block))
 
 
 def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] | None:

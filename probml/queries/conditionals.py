@@ -117,11 +117,4 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
     if not averaged:
         return jax.tree.map(lambda leaf: leaf[None],
                             every.map(lambda rows: chunk(rows, belief)))
-    each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
-
-    def at(draw):
-        params, table = draw if each_table else (draw, belief.table)
-        own = belief._replace(params=params, table=table)
-        return every.map(lambda rows: chunk(rows, own))
-
-    return jax.lax.map(at, (belief.params, belief.table) if each_table else belief.params)
+    return belief.map_draws(plan, lambda own: every.map(lambda rows: chunk(rows, own)))

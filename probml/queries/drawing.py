@@ -21,41 +21,30 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
     """As `draw`, row groups each with parameters of their own.
 
     Args:
-        belief: its parameters lead with the axis of the groups (and its table, if it is one of
-            draws).
+        belief: its parameters lead with the axis of the groups.
         index: (groups, rows a group) numbers of rows, chunks behind one another.
 
     Returns:
         log p(row), (groups, rows a group), and name → joint states of the same shape.
     """
-    each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
 
-    def group(parts):
-        params, table, index, key = parts
-        own = belief._replace(params=params, table=table if each_table else belief.table)
+    def group(own, index, key):
         return jax.tree.map(lambda leaf: leaf[0],
                             drawn_once(plan, own, known, rows.taken(index), key))
 
-    tables = belief.table if each_table else jnp.zeros(len(index))
-    return jax.lax.map(group, (belief.params, tables, index, jax.random.split(key, len(index))))
-
-
-@functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
-def draw(plan: Plan, belief: Belief, known: Known, rows: Rows, key):
-    """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
-    joint states."""
-    return drawn_once(plan, belief, known, rows, key)
+    return belief.map_draws(plan, group, index, jax.random.split(key, len(index)))
 
 
 def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
-    """As `draw`, to be traced."""
+    """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
+    joint states."""
 
     def chunk(rows, key):
         parts, size, steps = parts_of(plan, belief, known, rows), len(rows.weights), rows.steps
         if plan.chains:
             chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
             key, other, last = jax.random.split(key, 3)
-            value, paths = chain_paths.draw(chain, other, steps.blocks, steps.parallel, steps.wide)
+            value, paths = chain_paths.draw(chain, other, sequences.way_of(steps))
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
             factors = parts.factor_graph()
@@ -78,3 +67,6 @@ def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key):
         return jnp.broadcast_to(log, (size,)), states
 
     return every.map(chunk, jax.random.split(key, every.chunks))
+
+
+draw = jit(drawn_once, static_argnums=0, seldom=ASKED)

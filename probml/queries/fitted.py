@@ -1,7 +1,7 @@
 """What questions, reports and files ask of a fit: its protocol, which `interface.fit.Fit` meets, so
 that no room below names the one above."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,41 +12,53 @@ from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
 from probml.language.language import Bound
 from probml.plan.plan import Plan
-from probml.posteriors.posterior import Posterior
+from probml.posteriors.posterior import Point, Posterior
 from probml.posteriors.units import Unit
 from probml.structure.structure import Structure
 
 
+@dataclass(frozen=True, eq=False)
 class Fitted(Protocol):
-    """A model, a point, and what is believed beyond it; `interface.record.Record` says what each
-    attribute is. Underscored members are the library's own, not the user's."""
+    """A model, a point, and what is believed beyond it; see Fit for the attributes. Underscored
+    members are the library's own, not the user's."""
 
     model: Bound
-    point: Mapping[str, Any]
-    shapes: Mapping[str, tuple]
-    engine: str
-    history: Any
-    outcome: Status
-    iterations: int
-    log_evidence: float | None
-    evidence_error: float | None
-    findings: tuple[Finding, ...]
-    names: Mapping[str, tuple]
-    given: Mapping[str, Any]
-    pattern: tuple
-    belief: Posterior
-    learnt: Bound | None
-    kept: Any
-    data: Data | None
-    held_out: Any
-    double: bool
-    bound: float | None
-    by: Engine | None
-    columns: Mapping[str, tuple]
-    seed: int | None
-    units: Mapping[str, Unit]
-    errors: Mapping[str, Any]
-    again: Any
+    point: dict[str, Any]
+    shapes: dict[str, tuple] = field(repr=False)
+    engine: str = "known"
+    history: Any = None
+    outcome: Status = Status.KNOWN
+    iterations: int = 0
+    log_evidence: float | None = None
+    findings: tuple[Finding, ...] = ()
+    names: dict[str, tuple] = field(default_factory=dict, repr=False)
+    given: dict[str, Any] = field(default_factory=dict, repr=False)
+    pattern: tuple = field(default=(), repr=False)
+    # what is known of the sites outside rows beyond the point
+    belief: Posterior = field(default=Point(), repr=False)
+    # the model that was fitted, where do() has changed it since
+    learnt: Bound | None = field(default=None, repr=False)
+    # the statistics of complete data, which merge() adds
+    kept: Any = field(default=None, repr=False)
+    # what was seen, where there are draws to judge it by
+    data: Data | None = field(default=None, repr=False)
+    held_out: Any = field(default=None, repr=False)
+    # found in double, since float32 has too few digits for it, and asked in double
+    double: bool = field(default=False, repr=False)
+    # a lower bound of log p(data), where an engine maximises one
+    bound: float | None = field(default=None, repr=False)
+    # the engine itself; a Fit from a file has its name alone
+    by: Engine | None = field(default=None, repr=False, compare=False)
+    # input or site → the names of its columns, where it came as a table
+    columns: dict[str, tuple] = field(default_factory=dict, repr=False)
+    seed: int | None = field(default=None, repr=False)
+    # parameter → how summaries tell it, where the fit is of columns in other units than the user's
+    units: dict[str, Unit] = field(default_factory=dict, repr=False)
+    # standard errors in the units of summaries, parameter → array, where they are known already
+    errors: dict[str, Any] = field(default_factory=dict, repr=False)
+    # the rows of a point, of whose curvature its summary asks; in no file and no pickle
+    again: Any = field(default=None, repr=False, compare=False)
+    evidence_error: float | None = None  # standard error of log_evidence; None: it is exact
 
     @property
     def params(self) -> dict[str, Any]: ...

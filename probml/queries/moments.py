@@ -52,11 +52,8 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
                  rows.seen[name])
 
     def mean_given_states(varying, parts):
-        def at(*states):
-            env = {**fixed, **varying, **dict(zip(parents, states, strict=True))}
-            return _mean(plan, name, env, what, parts)
-
-        return over_states(plan, at, parents)
+        return over_states(plan, lambda env: _mean(plan, name, env, what, parts),
+                           {**fixed, **varying}, parents)
 
     return jax.vmap(mean_given_states, axis_size=size)(row_environment(plan, known, rows, name),
                                                        parts)

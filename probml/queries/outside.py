@@ -39,9 +39,9 @@ def point(fit: Fitted) -> dict[str, Any]:
     structure = fit.structure
     if not structure.derived:
         return {}
-    fixed = _arrays({**fit.point, **fit.given})
+    known = jax.tree.map(jnp.asarray, {**fit.point, **fit.given})
     if fit.certain:
-        return _host(at(structure, fixed))
+        return _host(at(structure, known))
     if not fit.belief.varies:
         table, draws = fit.belief.table, {}
         weights = jax.nn.softmax(jnp.ravel(table))
@@ -53,14 +53,14 @@ def point(fit: Fitted) -> dict[str, Any]:
                 -1, *structure.sites[name].shape
             )
         return _host({name: jnp.tensordot(weights, value, 1)
-                      for name, value in at_each(structure, draws, fixed).items()})
+                      for name, value in at_each(structure, draws, known).items()})
     values = fit.belief.chains
     draws = fit.belief.spread(fit._plan, fit._known(), KEPT)[0] if values is None else {
         n: jnp.asarray(v).reshape(-1, *np.shape(v)[2:]) for n, v in values.items()
     }
-    out = {name: value.mean(0) for name, value in at_each(structure, draws, fixed).items()}
+    out = {name: value.mean(0) for name, value in at_each(structure, draws, known).items()}
     if fit.belief.exact:
-        tilt = _tilt(structure, draws, fixed, {name: fixed[name] for name in draws})
+        tilt = _tilt(structure, draws, known, {name: known[name] for name in draws})
         out = {name: value + jnp.where(jnp.isfinite(tilt[name]), tilt[name], 0.0)
                for name, value in out.items()}
     return _host(out)
@@ -70,7 +70,8 @@ def drawn(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The deterministics outside rows at draws of the sites there, (n, ...) each."""
     if not fit.structure.derived:
         return {}
-    return _host(at_each(fit.structure, _arrays(draws), _arrays({**fit.point, **fit.given})))
+    return _host(at_each(fit.structure, *jax.tree.map(jnp.asarray, (dict(draws), {
+        **fit.point, **fit.given}))))
 
 
 def chains(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -84,16 +85,14 @@ def chains(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
             for name, value in drawn(fit, flat).items()}
 
 
-def _arrays(values: Mapping[str, Any]) -> dict[str, jax.Array]:
-    return {name: jnp.asarray(value) for name, value in values.items()}
+def fixed(value: Any) -> np.ndarray:
+    """A copy on the host that nobody can write to."""
+    out = np.array(value)
+    out.flags.writeable = False
+    return out
 
 
 def _host(values: Mapping[str, jax.Array]) -> dict[str, Any]:
     """On the host, and not to be written to; under a trace as they are."""
-    out = {}
-    for name, value in values.items():
-        if not isinstance(value, jax.core.Tracer):
-            value = np.array(value)
-            value.flags.writeable = False
-        out[name] = value
-    return out
+    return {name: value if isinstance(value, jax.core.Tracer) else fixed(value)
+            for name, value in values.items()}

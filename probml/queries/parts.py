@@ -1,7 +1,7 @@
 """What a question asks: a belief about the parameters, and the factor graph of a chunk of rows."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -28,6 +28,19 @@ class Belief(NamedTuple):
     table: jax.Array | None
     # pooled continuous site → arguments of its predictive (posterior.Marginals)
     predictive: dict[str, Any]
+
+    @classmethod
+    def at_draw(cls, plan: Plan, known: Known, draw: Mapping) -> tuple["Belief", Known]:
+        """One draw of the parameters, and of sites outside rows that the plan takes for given."""
+        given = {name: draw.get(name, value) for name, value in known.given.items()}
+        return cls({name: draw[name] for name in plan.free}, None, {}), known._replace(given=given)
+
+    def map_draws(self, plan: Plan, ask: Callable, *more: jax.Array) -> Any:
+        """ask(the belief at a draw, *that entry of `more`) for every draw, led by their axis."""
+        several = self.table is not None and self.table.ndim > len(plan.globals)
+        return jax.lax.map(lambda parts: ask(self._replace(
+            params=parts[0], table=parts[1] if several else self.table), *parts[2:]),
+            (self.params, self.table if several else None, *more))
 
 
 class Parts:

@@ -160,7 +160,7 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
     log = jnp.broadcast_to(log, (size, *outer)).reshape(size, -1)
     if plan.chains:
         chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
-        predicted, _, before = chain_paths.filtered(chain, steps.blocks, steps.parallel, steps.wide)
+        predicted, _, before = chain_paths.filtered(chain, sequences.way_of(steps))
         prior = jnp.repeat(log.T, steps.blocks, 1)[None] + before
         prior = jnp.exp(prior - finite(prior.max(1, keepdims=True)))[:, :, None] * predicted
         prior = jnp.moveaxis(
@@ -232,14 +232,7 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     def chunk(rows):
         if not averaged:
             return _answer(plan, ask, belief, known, rows, view)
-        each_table = belief.table is not None and belief.table.ndim > len(plan.globals)
-
-        def at(draw):
-            params, table = draw if each_table else (draw, belief.table)
-            return _answer(plan, ask, belief._replace(params=params, table=table), known, rows,
-                           view)
-
-        log, out = jax.lax.map(at, (belief.params, belief.table) if each_table else belief.params)
+        log, out = belief.map_draws(plan, lambda own: _answer(plan, ask, own, known, rows, view))
         weight = jax.nn.softmax(log, 0)
         out = {k: (weight.reshape(*weight.shape, *(1,) * (v.ndim - 2)) * v).sum(0)
                for k, v in out.items()}
@@ -254,10 +247,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
     parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
 
     def logs_at_draw(draw):
-        at = known._replace(
-            given={name: draw.get(name, value) for name, value in known.given.items()}
-        )
-        params = {name: draw[name] for name in plan.free}
+        (params, *_), at = Belief.at_draw(plan, known, draw)
         natural = naturals(plan, params, at)
         return every.map(lambda rows: jnp.broadcast_to(
             row_evidence(plan, params, at, natural, rows), rows.weights.shape
@@ -274,10 +264,7 @@ def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
     ask = tuple(("mean", name) for name in names)
 
     def values_at_draw(draw):
-        at = known._replace(
-            given={name: draw.get(name, value) for name, value in known.given.items()}
-        )
-        belief = Belief({name: draw[name] for name in plan.free}, None, {})
+        belief, at = Belief.at_draw(plan, known, draw)
         return every.map(lambda rows: {
             name: value for (_, name), value in _answer(plan, ask, belief, at, rows, ALL)[1].items()
         })

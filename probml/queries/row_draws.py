@@ -108,8 +108,7 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Resident, keys) -> di
 
     def draw_rows(pair):
         draw, key = pair
-        at = known._replace(given={n: draw.get(n, value) for n, value in known.given.items()})
-        belief = Belief({name: draw[name] for name in plan.free}, None, {})
+        belief, at = Belief.at_draw(plan, known, draw)
         return drawing.drawn_once(plan, belief, at, row_coordinates.placed(plan, rows, draw),
                                   key)[1]
 

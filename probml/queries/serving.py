@@ -1,6 +1,7 @@
 """One row after another, fast: a question compiled once for what a row shows, asked of rows of the
 same shape; and a hidden chain that is filtered step after step."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset import dataset
+from probml.dataset import dataset, tables
 from probml.dataset.coding.indices import bounds, together
 from probml.device.rows import Chunk, Resident
 from probml.errors import DataError, ModelError, Refusal
@@ -30,25 +31,36 @@ class Compiled:
         names: what a row may show.
     """
 
-    def __init__(self, fit: Fitted, held: dataset.Data, question: str, site: str | None,
-                 plug_in: bool):
+    ASKS = ("predict_proba", "predict", "log_prob")
+
+    def __init__(self, fit: Fitted, held: dataset.Data, ask: str, site: str | None, plug_in: bool):
+        finite = site is not None and fit._site(site).finite is not None
+        if ask == "predict_proba" and not finite:
+            raise ModelError(f"compiled('predict_proba'): '{site}' has no finite list of states: "
+                             f"use 'predict'")
         if held.steps is not None or fit.model.whole:
             raise Refusal(f"compiled: a row of model '{fit.model.name}' is a sequence, or all of "
                           f"the data: use filter() for one step at a time")
-        ask = () if site is None else ((question, site),)
-        found = asking.prepare(fit, held, [] if site is None else [site], plug_in, least=1)
+        wanted = () if site is None else (("probability" if finite else "mean", site),)
+        found = asking.prepare(fit, held, [name for _, name in wanted], plug_in, least=1)
+        self._ask, self._labels = ask, None if site is None else fit.names.get(site)
+        self._most = ask == "predict" and finite
         self._form = _Form(fit, held, found)
         self.names = tuple(self._form.writers)
-        self._site = site
         self._program = _compiled(
-            lambda stacked: queries.answer(found.plan, ask, found.averaged, found.belief,
+            lambda stacked: queries.answer(found.plan, wanted, found.averaged, found.belief,
                                            found.known, Resident(stacked)), self._form.stacked)
 
-    def __call__(self, row: Mapping[str, Any]) -> tuple[float, Any]:
-        """log p(row), and the answer of the question, (*cells, ...)."""
+    def __call__(self, row: Mapping[str, Any]) -> Any:
+        """The answer, without an axis of rows."""
         log, out = self._program(self._form.of(row))
-        answer = next(iter(out.values()), None)
-        return float(np.asarray(log)[0, 0]), None if answer is None else np.asarray(answer)[0, 0]
+        if self._ask == "log_prob":
+            return float(np.asarray(log)[0, 0])
+        found = np.asarray(next(iter(out.values())))[0, 0]
+        if not self._most:
+            return found
+        best = tables.to_labels(np.atleast_1d(found.argmax(-1)), self._labels)
+        return best if found.ndim > 1 else best[0]
 
 
 class Filter:
@@ -161,41 +173,40 @@ class _Form:
 
     Attributes:
         stacked: the example as it is on the device, on the host.
-        writers: name → how its value is written.
+        writers: name → whether it belongs to a step, and how its value is written.
     """
 
     def __init__(self, fit: Fitted, held: dataset.Data, question: Question):
         rows, plan = question.rows, question.plan
         if held.table.rows != 1:
             raise DataError(f"expected an example of one row, got {held.table.rows} rows")
-        if not isinstance(rows, Resident) or rows.stacked.unseen or any(
-            part is not None and part.unseen for part in (_steps(rows.stacked),)
-        ):
+        if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
+                rows.stacked, _steps(rows.stacked))):
             raise Refusal(f"model '{fit.model.name}': the example has a partially observed vector, "
                           f"for which no program can be compiled: use the Fit itself")
         self.stacked = jax.tree.map(np.array, rows.stacked)
         self.model, self.fit, self.plan = fit.model.name, fit, plan
         self.centre = {name: np.asarray(value, float) for name, value in
                        question.known.centre.items()}
-        self.writers: dict[str, Callable] = {}
+        self.writers: dict[str, tuple[bool, Callable]] = {}
         self.given = held
         for level in (self.stacked, _steps(self.stacked)):
             if level is not None:
                 self._learn(level, level is not self.stacked)
 
     def _learn(self, level: Chunk, inner: bool) -> None:
-        sites = self.plan.structure.sites
-        for names in self.plan.partly.values():
-            for place, name in enumerate(names):
-                if (sites[name].time is not None) == inner and level.codes:
-                    key = next(k for k, own in self.plan.partly.items() if name in own)
-                    self.writers[name] = self._coded(name, key, place, inner)
-        for name in level.values:
-            self.writers[name] = self._valued(name, inner, name in level.seen)
-        for name in level.likelihood:
-            self.writers[name] = _likelihood_writer("likelihood", name, inner)
-        for name in level.inputs:
-            self.writers[name] = self._indexed(name, inner)
+        found: dict[str, Callable] = {}
+        for key, names in self.plan.partly.items() if level.codes else ():
+            found |= {name: functools.partial(self._write_code, name, key, place)
+                      for place, name in enumerate(names)
+                      if (self.plan.structure.sites[name].time is not None) == inner}
+        found |= {name: functools.partial(self._write_values, name, name in level.seen)
+                  for name in level.values}
+        found |= {name: functools.partial(self._write_likelihood, name)
+                  for name in level.likelihood}
+        found |= {name: functools.partial(self._write_input, name, self._codes_of(name))
+                  for name in level.inputs}
+        self.writers |= {name: (inner, write) for name, write in found.items()}
 
     def of(self, row: Mapping[str, Any]) -> Chunk:
         """A row as the program takes it.
@@ -213,8 +224,8 @@ class _Form:
             raise DataError(f"model '{self.model}': '{unknown}' was not in the example, which had "
                             f"{list(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
-        for name, write in self.writers.items():
-            write(out, row.get(name))
+        for name, (inner, write) in self.writers.items():
+            write(_steps(out) if inner else out, row.get(name))
         return out
 
     def _code(self, name: str, value: Any) -> int:
@@ -229,95 +240,70 @@ class _Form:
             raise DataError(f"'{name}' must be an integer code of its states, got {value!r}")
         return int(code)
 
-    def _coded(self, name: str, key: int, place: int, inner: bool) -> Callable:
-        def write(chunk: Chunk, value: Any) -> None:
-            at = _steps(chunk) if inner else chunk
-            at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name,
-                                                                              _to_scalar(value))
+    def _write_code(self, name: str, key: int, place: int, at: Chunk, value: Any) -> None:
+        at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name, _to_scalar(value))
 
-        return write
+    def _write_values(self, name: str, partly: bool, at: Chunk, value: Any) -> None:
+        site, target = self.plan.structure.sites[name], at.values[name][0, 0]
+        value = np.full(target.shape, np.nan) if value is None else value
+        if site.discrete and (self.fit.names.get(name) or site.states):
+            value = [np.nan if _hidden(cell) else self._code(name, cell)
+                     for cell in np.ravel(np.asarray(value, object))]
+        numbers = _cells(name, "cells", value, target)
+        seen = ~np.isnan(numbers)
+        if not partly and not seen.all():
+            raise DataError(f"'{name}' is missing here but was observed completely in the "
+                            f"example: give an example in which it is missing")
+        if np.isinf(numbers).any():
+            raise DataError(f"'{name}' must be finite, got {value!r}")
+        if name in self.centre:
+            numbers = numbers - self.centre[name].reshape(target.shape)
+        at.values[name][0, 0] = np.where(seen, numbers, 0)
+        if partly:
+            at.seen[name][0, 0] = seen
 
-    def _valued(self, name: str, inner: bool, partly: bool) -> Callable:
-        site = self.plan.structure.sites[name]
-        centre = self.centre.get(name)
-
-        def write(chunk: Chunk, value: Any) -> None:
-            at = _steps(chunk) if inner else chunk
-            target = at.values[name][0, 0]
-            if value is None:
-                value = np.full(target.shape, np.nan)
-            if site.discrete and (self.fit.names.get(name) or site.states):
-                flat = np.ravel(np.asarray(value, object))
-                numbers = np.array([np.nan if _hidden(v) else self._code(name, v) for v in flat])
-            else:
-                numbers = np.ravel(_numbers(name, value))
-            if numbers.size != target.size:
-                raise DataError(f"'{name}' has {target.size} cells in a row, got {numbers.size}")
-            numbers = numbers.reshape(target.shape)
-            seen = ~np.isnan(numbers)
-            if not partly and not seen.all():
-                raise DataError(f"'{name}' is missing here but was observed completely in the "
-                                f"example: give an example in which it is missing")
-            if np.isinf(numbers).any():
-                raise DataError(f"'{name}' must be finite, got {value!r}")
-            if centre is not None:
-                numbers = numbers - centre.reshape(target.shape)
-            at.values[name][0, 0] = np.where(seen, numbers, 0)
-            if partly:
-                at.seen[name][0, 0] = seen
-
-        return write
-
-    def _indexed(self, name: str, inner: bool) -> Callable:
-        structure, labels = self.plan.structure, self.fit.names.get(name)
-        lookup = None
-        if labels is not None and name in structure.indexed:
-            whole = {n: index for n, index in structure.indexed.items() if not index.cells}
-            group = next(names for names in together(whole) if name in names)
-            base, _ = bounds(whole[other] for other in group)
-            lookup = {label: base + i for i, label in enumerate(labels)}
-
-        def write(chunk: Chunk, value: Any) -> None:
-            if value is None:
-                raise DataError(f"the input '{name}' is missing")
-            if lookup is not None and _to_scalar(value) not in lookup:
-                raise DataError(f"'{name}' must be one of {list(lookup)}, got {value!r}")
-            code = value if lookup is None else lookup[_to_scalar(value)]
-            at = _steps(chunk) if inner else chunk
-            target = at.inputs[name][0, 0]
-            numbers = _numbers(name, code)
-            if numbers.size != np.size(target) or not np.isfinite(numbers).all():
-                raise DataError(f"the input '{name}' must be {np.size(target)} finite numbers, got "
-                                f"{value!r}")
-            index = structure.indexed.get(name)
-            if index is not None and lookup is None:
-                self._within(name, index, numbers)
-            at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
-
-        return write
-
-    def _within(self, name: str, index: Any, numbers: np.ndarray) -> None:
-        low, high = index.low, index.high
-        if (low is not None and (numbers < low).any()) or (
-            high is not None and (numbers > high).any()
-        ):
-            raise DataError(f"'{name}' must lie in {low} … {high}, got {numbers.tolist()}")
-
-
-def _likelihood_writer(kind: str, name: str, inner: bool) -> Callable:
-    """A function that writes label probabilities of a site into a chunk of one row."""
-    def write(chunk: Chunk, value: Any) -> None:
-        at = _steps(chunk) if inner else chunk
-        target = getattr(at, kind)[name]
+    def _write_likelihood(self, name: str, at: Chunk, value: Any) -> None:
         if value is None:
             raise DataError(f"'{name}' is missing: the example had label probabilities for it")
-        shares = _numbers(name, value)
-        if shares.size != target[0, 0].size:
-            raise DataError(f"'{name}' has {target[0, 0].size} label probabilities in a row, got "
-                            f"{shares.size}")
-        target[0, 0] = shares.reshape(target[0, 0].shape)
+        target = at.likelihood[name]
+        target[0, 0] = _cells(name, "label probabilities", value, target[0, 0])
 
-    return write
+    def _codes_of(self, name: str) -> dict[Any, int] | None:
+        """Label → code of an input that is an index; None of one without labels."""
+        structure, labels = self.plan.structure, self.fit.names.get(name)
+        if labels is None or name not in structure.indexed:
+            return None
+        whole = {n: index for n, index in structure.indexed.items() if not index.cells}
+        group = next(names for names in together(whole) if name in names)
+        base, _ = bounds(whole[other] for other in group)
+        return {label: base + i for i, label in enumerate(labels)}
+
+    def _write_input(self, name: str, codes: Mapping[Any, int] | None, at: Chunk,
+                     value: Any) -> None:
+        if value is None:
+            raise DataError(f"the input '{name}' is missing")
+        if codes is not None and _to_scalar(value) not in codes:
+            raise DataError(f"'{name}' must be one of {list(codes)}, got {value!r}")
+        target = at.inputs[name][0, 0]
+        numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
+        if numbers.size != np.size(target) or not np.isfinite(numbers).all():
+            raise DataError(f"the input '{name}' must be {np.size(target)} finite numbers, got "
+                            f"{value!r}")
+        index = self.plan.structure.indexed.get(name)
+        if index is not None and codes is None and (
+                index.low is not None and (numbers < index.low).any()
+                or index.high is not None and (numbers > index.high).any()):
+            raise DataError(f"'{name}' must lie in {index.low} … {index.high}, got "
+                            f"{numbers.tolist()}")
+        at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
+
+
+def _cells(name: str, what: str, value: Any, target: np.ndarray) -> np.ndarray:
+    """Numbers in the shape of their place in a row."""
+    numbers = _numbers(name, value)
+    if numbers.size != np.size(target):
+        raise DataError(f"'{name}' has {np.size(target)} {what} in a row, got {numbers.size}")
+    return numbers.reshape(np.shape(target))
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:

@@ -175,10 +175,11 @@ def _run_function(structure, held, inputs, key, n, steps):
 @functools.partial(jit, static_argnums=(0, 1, 6, 7, 8), seldom=ASKED)
 def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=None):
     """n rows of the function itself for each of `count` draws of what lies outside rows: site in
-    `names` → (count, n, *cells).
+    `names` → (count, n, *cells), or (count, ...) outside rows.
 
     Args:
-        draws: site outside rows → (count, ...). given: the same, of one value for all.
+        draws: site outside rows → (count, ...); those that are left out are drawn from the prior.
+        given: the same, of one value for all.
     """
     sites = structure.unfolded(steps)
 
@@ -190,21 +191,3 @@ def simulate_draws(structure, names, draws, given, inputs, key, n, count, steps=
         return {name: sites[name].collect(values[name], n) for name in names}
 
     return jax.lax.map(simulate_at_draw, (draws, jax.random.split(key, count)))
-
-
-@functools.partial(jit, static_argnums=(0, 1, 5, 6, 7), seldom=ASKED)
-def simulate_sets(structure, names, given, inputs, key, count, n, steps=None):
-    """`count` data sets of n rows, each with its own draw from the prior: site in `names` → (count,
-    ...), or (count, n, *cells) in rows.
-
-    Args:
-        given: values of sites outside rows that are not drawn.
-    """
-    sites = structure.unfolded(steps)
-    held = {name: sites[name].place(jnp.asarray(value)) for name, value in given.items()}
-
-    def simulate_set(key):
-        values = _run_function(structure, held, inputs, key, n, steps)
-        return {name: sites[name].collect(values[name], n) for name in names}
-
-    return jax.vmap(simulate_set)(jax.random.split(key, count))

@@ -5,8 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.engines import MAP, NUTS, Exact
-from probml.errors import Refusal
+from probml.engines import NUTS, Exact
 from probml.testing.case import ABSENT, PART, SOFT, Case
 from probml.testing.comparing import (
     CLOSE,
@@ -33,26 +32,6 @@ APART = 6.0  # standard errors that means of two engines may lie apart
 FEWEST = 40  # effective draws of which a mean has a standard error
 SIMULATED = 60  # data sets of a certificate
 SURE = 1e-6  # a probability below which ranks are not uniform by chance
-
-
-def counted_twice(case: Case) -> None:
-    """A row of weight 2 is that row twice, and one of weight 0 is none, to every engine that climbs
-    or is exact."""
-    if not case.learnt or not case.data:
-        return
-    weights = np.arange(case.rows) % 3.0
-    twice = np.repeat(np.arange(case.rows), np.arange(case.rows) % 3)
-    more = {name: np.asarray(value)[twice] for name, value in case.data.items()}
-    for engine, start in ((Exact(), None), (MAP(), starting_point(case))):
-        try:
-            one = fitted(case, engine, case.data, start, weights)
-            other = fitted(case, engine, more, start)
-        except Refusal:
-            continue
-        if isinstance(engine, Exact):
-            same(one.log_evidence, other.log_evidence, "Exact's evidence of weights", 1e-7)
-        elif one.converged and other.converged:
-            same(one.history[-1], other.history[-1], "MAP's end of weights", 1e-5)
 
 
 def calibrated(case: Case) -> None:

@@ -217,9 +217,9 @@ CLAIMS: tuple[Callable[[Case], None], ...] = (
     invariants.data_frames, invariants.spelled,
     learning, invariants.order, invariants.weight, invariants.modes, invariants.saving,
     invariants.parts, invariants.names, exactly, bounds, invariants.labelled, likely, outside,
-    drawn, invariants.merged, invariants.unaided, invariants.sampled, agreements.counted_twice,
-    agreements.calibrated, agreements.singly, agreements.asked, agreements.array_types,
-    agreements.computed, agreements.sampled_alike)
+    drawn, invariants.merged, invariants.unaided, invariants.sampled, agreements.calibrated,
+    agreements.singly, agreements.asked, agreements.array_types, agreements.computed,
+    agreements.sampled_alike)
 
 
 def check(case: Case, claims: tuple[Callable[[Case], None], ...] = CLAIMS) -> int:

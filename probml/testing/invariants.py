@@ -56,11 +56,21 @@ def _unseen(case: Case, name: str, rows: int) -> bool:
 
 def weight(case: Case) -> None:
     """A row of weight 2 is that row twice; a row of weight 0, or of nothing seen, is none."""
-    if (fit := short_fit(case, weights=np.arange(case.rows) % 3.0)) is None:
+    counts = np.arange(case.rows) % 3
+    if (fit := short_fit(case, weights=counts.astype(float))) is None:
         return
-    twice = np.repeat(np.arange(case.rows), np.arange(case.rows) % 3)
-    doubled = {n: np.asarray(v)[twice] for n, v in case.data.items()}
+    doubled = {n: np.repeat(np.asarray(v), counts, 0) for n, v in case.data.items()}
     assert_same_fit(fit, short_fit(case, doubled), "weight 2")
+    for engine, start in ((Exact(), None), (MAP(), starting_point(case))):
+        try:
+            one = fitted(case, engine, case.data, start, counts.astype(float))
+            other = fitted(case, engine, doubled, start)
+        except Refusal:
+            continue
+        if isinstance(engine, Exact):
+            same(one.log_evidence, other.log_evidence, "Exact's evidence of weights", 1e-7)
+        elif one.converged and other.converged:
+            same(one.history[-1], other.history[-1], "MAP's end of weights", 1e-5)
     if not case.inputs and not case.nested and SOFT not in case.hidden.values():
         more = {n: np.concatenate([np.asarray(v, float), np.full_like(v[:1], np.nan, float)])
                 for n, v in case.data.items()}

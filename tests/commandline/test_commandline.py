@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import types
 from importlib.resources import files as shipped
 
 import numpy as np
@@ -18,7 +17,7 @@ from click.testing import CliRunner  # noqa: E402
 import probml  # noqa: E402
 from probml.engines import Engine  # noqa: E402
 from probml.models import GeneralizedLinearModel, MetaAnalysis  # noqa: E402
-from probml.models.commandline import catalogue, coloured, engines, files, learning  # noqa: E402
+from probml.models.commandline import catalogue, engines, files, learning  # noqa: E402
 from probml.models.commandline.main import main  # noqa: E402
 
 ROWS = pd.DataFrame({"size": [1.0, 1.1, 0.9, 5.0, 5.1, 4.9, np.nan, 1.05],
@@ -266,18 +265,6 @@ def test_numbers_have_no_digits_that_single_precision_did_not_know():
     single = np.array([0.1, 0.3], np.float32)
     assert files.to_json(single) == [0.1, 0.3] and files.to_json(single[1]) == 0.3
     assert files.to_json(pd.DataFrame({"a": single})) == [{"a": 0.1}, {"a": 0.3}]
-
-
-def test_a_terminal_has_colours_where_there_is_rich(monkeypatch, capsys):
-    shown = []
-    monkeypatch.setitem(sys.modules, "rich", types.SimpleNamespace(print=shown.append))
-    coloured.show("plain")
-    assert (shown, capsys.readouterr().out) == ([], "plain\n")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    coloured.show("rich")
-    monkeypatch.setitem(sys.modules, "rich", None)
-    coloured.show("none")
-    assert (shown, capsys.readouterr().out) == (["rich"], "none\n")
 
 
 def test_help_comes_at_once():

@@ -420,7 +420,7 @@ def test_an_index_along_the_steps_of_a_chain_is_checked_and_padding_is_not():
     x = [np.zeros(3), np.zeros(2)]
     read = reading.read(known.model, {"x": x, "group": [["day", "night", "day"], ["night", "day"]]},
                         known.names)
-    assert read.table.inputs["group"].tolist() == [[1, 2, 1], [2, 1, 1]]
+    assert read.table.inputs["group"].tolist() == [[1, 2, 1], [2, 1, 2]]
     with pytest.raises(DataError,
                        match="'group' has 3 in row 1, cell 1; its axis has 2 entries, 1 … 2"):
         reading.read(known.model, {"x": x, "group": [[1, 2, 1], [2, 3]]})

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from probml.elimination.chains import best as chain_best
-from probml.elimination.chains import chain_sums as chains
-from probml.elimination.chains import long_chains as chain_pieces
-from probml.elimination.chains.arithmetic import Chain
+from probml.elimination.chains import sums as chains
+from probml.elimination.chains.arithmetic import Chain, Way
 from probml.elimination.chains.walk import Pieces, Tables
 
 ROWS, STEPS, OUTER, STATES, SIZE = 3, 96, 2, 3, 6
@@ -55,14 +54,13 @@ def blank_of(own):
 
 
 def whole(blocks, initial, transition, shared, own, alive, told):
-    return chains.evidence(Chain(initial, transition, own + shared * told, alive), blocks)
+    return chains.evidence(Chain(initial, transition, own + shared * told, alive), Way(blocks))
 
 
 def apart(blocks, initial, transition, shared, own, alive, told):
     count = len(own) // SIZE
     cut = own.reshape(count, SIZE, *own.shape[1:])
-    alive = None if alive is None else alive.reshape(count, SIZE, -1)
-    return chain_pieces.evidence(emit, blocks, Tables(initial, transition[0], alive), Pieces(
+    return chains.in_pieces(emit, Way(blocks), Tables(initial, transition, alive), Pieces(
         shared, told, cut, jnp.zeros((count, SIZE, 1, 1, 1), own.dtype), blank_of(own)))
 
 
@@ -99,12 +97,11 @@ def paths_of(blocks, held):
     """The best paths in pieces, and those of the whole."""
     count, own = STEPS // blocks // SIZE, held.emission
     cut = own.reshape(count, SIZE, *own.shape[1:])
-    alive = None if held.alive is None else held.alive.reshape(count, SIZE, -1)
     nothing = jnp.zeros((count, SIZE, 1, 1, 1), own.dtype)
     return chain_best.in_pieces(
-        emit, blocks, Tables(held.initial, held.transition[0], alive),
+        emit, Way(blocks), Tables(held.initial, held.transition, held.alive),
         Pieces(nothing[0, 0], nothing[0, 0], cut, nothing, blank_of(own)),
-    ), chain_best.maximise(held, blocks)
+    ), chain_best.maximise(held, Way(blocks))
 
 
 @pytest.mark.parametrize("precision", [np.float64, np.float32])

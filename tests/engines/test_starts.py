@@ -365,3 +365,17 @@ def test_map_of_the_ladder_begins_from_several_labellings_of_hidden_kinds():
     best = max(kinds_of_counts().fit({"x": x, "y": y}, probml.MAP(), seed=seed).history[-1]
                for seed in range(4))
     assert fit.history[-1] >= best - 1e-2
+
+
+@pytest.mark.parametrize(("kind", "arguments"), [
+    (dist.Normal, (1.0, 0.0)), (dist.Uniform, (1.0, 1.0)), (dist.HalfNormal, (0.0,)),
+], ids=["normal", "uniform", "positive"])
+def test_a_prior_without_width_is_refused_by_name(kind, arguments):
+    @probml.model
+    def pinned():
+        b = sample("b", kind(*arguments))
+        with probml.rows():
+            sample("y", dist.Normal(b, 1.0))
+
+    with pytest.raises(probml.ModelError, match=r"the prior of 'b' is .* a scale of 0"):
+        pinned().fit({"y": np.ones(3)}, probml.MAP())

@@ -97,8 +97,6 @@ TABLE = {
     "BetaBinomial": (lambda a: dist.BetaBinomial(a, 2 * a, 50),
                      lambda a: np.clip(counts(50 / 3, 11 * (1 + 49 / (1 + 3 * a))), 0, 50),
                      lambda k, a: beta_binomial(k, LONG(50), a, 2 * a)),
-    "BetaNegativeBinomial": (lambda a: dist.BetaNegativeBinomial(a, 2 * a, 3.0), lambda a: counts(1.5, 2.0 + 0 * a),
-                             lambda k, a: wide(k, a, 2 * a, LONG(3))),
     "Poisson": (lambda a: dist.Poisson(a), lambda a: counts(a, a), lambda k, a: xlogy(k, a) - a - lgamma(k + 1)),
     "ZeroInflatedPoisson": (lambda a: dist.ZeroInflatedPoisson(0.25, a), lambda a: 1 + counts(a, a),
                             lambda k, a: np.log(LONG(0.75)) + xlogy(k, a) - a - lgamma(k + 1)),
@@ -125,18 +123,6 @@ TABLE = {
                 - (x / LONG(np.float32(3.7))) ** a),
     "Pareto": (lambda a: dist.Pareto(3.7, a), lambda a: 3.7 * (1 - QUANTILES) ** (-1 / a),
                lambda x, a: np.log(a) - np.log(x) - a * np.log(x / LONG(np.float32(3.7)))),
-    "LowerTruncatedPowerLaw": (lambda a: dist.LowerTruncatedPowerLaw(-2 - a, 3.7),
-                               lambda a: 3.7 * (1 - QUANTILES) ** (-1 / (1 + a)),
-                               lambda x, a: np.log(LONG(np.float32(1 + a))) - np.log(x) - LONG(np.float32(1 + a))
-                               * np.log(x / LONG(np.float32(3.7)))),
-    "DoublyTruncatedPowerLaw": (
-        lambda a: dist.DoublyTruncatedPowerLaw(a - 1.0, 2.0, 3.0), lambda a: 2.0 + QUANTILES + 0 * a,
-        lambda x, a: np.log(a) - np.log(x) + a * np.log(x / 3) - np.log(-np.expm1(-a * np.log(LONG(1.5))))),
-    "Kumaraswamy": (lambda a: dist.Kumaraswamy(2.0, a), lambda a: np.sqrt(-np.expm1(np.log1p(-QUANTILES) / a)),
-                    lambda x, a: np.log(2 * a * x) + (a - 1) * np.log1p(-x * x)),
-    "Dagum": (lambda a: dist.Dagum(a, 2.0, 3.7), lambda a: 3.7 / np.sqrt(np.expm1(-np.log(QUANTILES) / a)),
-              lambda x, a: np.log(2 * a / x) - a * np.log1p((LONG(np.float32(3.7)) / x) ** 2)
-              - np.log1p((x / LONG(np.float32(3.7))) ** 2)),
     "VonMises": (lambda a: dist.VonMises(0.7, a), lambda a: 0.7 + np.clip(Z / np.sqrt(a), -2, 2),
                  lambda x, a: -2 * a * np.sin((x - LONG(np.float32(0.7))) / 2) ** 2 - np.log(
                      2 * LONG(np.pi) * special.i0e(np.float64(a)))),

@@ -62,10 +62,12 @@ def test_density_and_moments_are_those_of_integrals_however_far_the_middle():
         with jax.enable_x64(double):
             logs, means, variances, slopes = jax.jit(look)(*(jnp.asarray(a, float) for a in (
                 MIDDLES, np.ones(len(MIDDLES)), x)))
-            np.testing.assert_allclose(logs, wanted, rtol=10 * close, atol=close)
+            far = slice(None) if double else slice(1, -1)  # a middle 1000 away leaves float32 no digits
+            at = np.s_[:, far]
+            np.testing.assert_allclose(logs[at], wanted[at], rtol=10 * close, atol=close)
             # in float32 an end itself has no more digits
-            np.testing.assert_allclose((means - mean) / sd, 0.0, atol=close if double else 3e-3)
-            np.testing.assert_allclose(jnp.sqrt(variances), sd, rtol=max(close, 1e-6))
+            np.testing.assert_allclose(((means - mean) / sd)[at], 0.0, atol=close if double else 3e-3)
+            np.testing.assert_allclose(jnp.sqrt(variances)[at], sd[at], rtol=close if double else 2e-3)
             assert all(np.isfinite(slope).all() for slope in jax.tree.leaves(slopes))
 
 
@@ -125,7 +127,7 @@ def test_other_truncated_distributions_are_theirs_however_far_the_middle(kind):
                 found, slopes = jax.jit(jax.value_and_grad(density, (0, 1)))(0.0, 1.0)
                 # of ends at 1e4, whole numbers and their tenths
                 near = abs(low) > 1e3 and not double
-                np.testing.assert_allclose(found, wanted, rtol=close, atol=5e-3 if near else 5 * close)
+                np.testing.assert_allclose(found, wanted, rtol=close, atol=5e-3 if near else 5 * close if double else 5e-4)
                 assert np.isfinite(slopes).all()
 
 

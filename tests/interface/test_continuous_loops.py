@@ -167,7 +167,17 @@ def filled(y):
     sample("y", dist.Normal(x[::2], 0.5), obs=y)
 
 
-LINEAR = [(seen_at_once, {"q": 0.5, "b": 0.3}, Y), (filled, {"q": 0.5}, Y), (lagged, {"a": np.array([0.6, 0.3]), "s": 0.5}, Y),
+def differences(y):
+    """Each number of one site depends on two steps of its own, the last on none."""
+    q, x, states = sample("q", dist.HalfNormal(1.0)), 0.0, []
+    for t in range(10):
+        x = sample(f"x_{t}", dist.Normal(0.9 * x, q))
+        states.append(x)
+    loc = jnp.concatenate([jnp.diff(jnp.stack(states)), jnp.array([0.4])])
+    sample("y", dist.Normal(loc, 0.5), obs=y)
+
+
+LINEAR = [(differences, {"q": 0.5}, Y), (seen_at_once, {"q": 0.5, "b": 0.3}, Y), (filled, {"q": 0.5}, Y), (lagged, {"a": np.array([0.6, 0.3]), "s": 0.5}, Y),
           pytest.param(many, {"s": 0.5}, RNG.normal(size=(8, 10)), marks=pytest.mark.slow),
           (level, {"a": 0.8, "s": 0.5}, Y), (trend, {"s": 0.4, "begin": 1.0}, Y),
           pytest.param(turning, {"s": np.array([0.5, 0.3])}, RNG.normal(size=(9, 2)),

@@ -2,8 +2,13 @@
 
 import threading
 
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
 import pytest
+from numpyro import sample
 
+import probml
 from probml.numerics.process import threads
 
 
@@ -27,15 +32,27 @@ def test_small_matrices_have_one_thread_and_large_ones_all(several):
             pass
         assert counts() == {1}
     assert counts() == several
-    with threads.one_thread(threads.SMALL + 1):
+    with threads.one_thread(threads.LARGE + 1):
         assert counts() == several
 
 
-def test_what_is_small_is_for_the_caller_to_say(several):
-    with threads.one_thread(200, small=512):
-        assert counts() == {1}
-    with threads.one_thread(513, small=512):
-        assert counts() == several
+@pytest.mark.parametrize("engine", [probml.MAP(), probml.Laplace()])
+def test_a_fit_runs_with_one_thread_unless_it_factorises_large_matrices(several, engine, monkeypatch):
+    """Whatever the engine: here a joint density of 40 numbers, whose covariance the user makes."""
+    seen, own = [], type(engine).run
+    monkeypatch.setattr(type(engine), "run", lambda self, problem: (
+        seen.append((problem.plan.largest_matrix, counts())), own(self, problem))[1])
+
+    @probml.model
+    def process(x):
+        length = sample("length", dist.LogNormal(0.0, 1.0))
+        gap = (x[:, None] - x) / length
+        sample("y", dist.MultivariateNormal(0.0, jnp.exp(-gap**2) + jnp.eye(len(x))))
+
+    x = np.linspace(0, 5, 40)
+    data = {"x": x, "y": np.sin(x)}
+    process().fit(data, engine)
+    assert seen[0] == (40, {1}) and counts() == several
 
 
 def test_after_an_error_there_are_as_many_as_before(several):

@@ -49,8 +49,8 @@ class Joint:
         states = {name: states_of(sites[name]["fn"]) for name in sites if holes[name].any()}
         self.counted = [name for name, count in states.items() if count]
         self.moved = [name for name, count in states.items() if not count
-                      and (name in read or _is_multivariate(sites[name]["fn"]))]
-        self.states, a = _joint_states({name: (states[name], *shown[name].shape[1:])
+                      and (name in read or _base(sites[name]["fn"]).event_shape)]
+        self.states, a = joint_states({name: (states[name], *shown[name].shape[1:])
                                         for name in self.counted}, most)
         self.n, self.a = n, a
 
@@ -81,7 +81,7 @@ class Joint:
             shown: (n · a, *cells), NaN where missing. soft: (n, states) likelihoods.
         """
         codes = np.tile(self.states[name], (self.n,) + (1,) * (self.states[name].ndim - 1))
-        self.values[name] = guess = _values(self.sites[name]["fn"])[codes]
+        self.values[name] = guess = values_of(self.sites[name]["fn"])[codes]
         wrong = ~np.isnan(shown) & (guess != shown)
         self.possible[wrong.reshape(len(wrong), -1).any(1)] = -np.inf
         if soft is not None:
@@ -122,7 +122,7 @@ class Joint:
         return jax.nn.logsumexp(logs, 1).sum() + sum(self.outside(params).values())
 
 
-def _joint_states(shapes: Mapping[str, tuple[int, ...]],
+def joint_states(shapes: Mapping[str, tuple[int, ...]],
                   most: int) -> tuple[dict[str, np.ndarray], int]:
     """Site → its cells in every joint state, (a, *cells), and the number a of joint states.
 
@@ -198,29 +198,29 @@ def user_layout(message: Mapping, value: jax.Array) -> jax.Array:
     return value.reshape(*value.shape[: len(axes)], *value.shape[len(axes) + len(rest) :])
 
 
-def states_of(fn: Any) -> int:
-    """The number of values of a cell, 0 where there is no end."""
+def _base(fn: Any) -> Any:
+    """The distribution of a cell."""
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         fn = fn.base_dist
-    if isinstance(fn, MarkovChain):
-        return fn.states
-    return len(fn.enumerate_support(expand=False)) if fn.has_enumerate_support else 0
+    return fn
 
 
-def _values(fn: Any) -> np.ndarray:
-    """The values of a cell of which there are finitely many."""
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
-        fn = fn.base_dist
+def _support(fn: Any) -> Any:
+    """The values of a cell, a tracer amid a trace; none where there is no end of them."""
+    fn = _base(fn)
     if isinstance(fn, MarkovChain):
         return np.arange(fn.states)
-    return np.ravel(np.asarray(fn.enumerate_support(expand=False)))
+    return fn.enumerate_support(expand=False) if fn.has_enumerate_support else ()
 
 
-def _is_multivariate(fn: Any) -> bool:
-    """Whether a distribution has event axes of its own, so that its cells are not independent."""
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
-        fn = fn.base_dist
-    return bool(fn.event_shape)
+def values_of(fn: Any) -> np.ndarray:
+    """The values of a cell; none where there is no end of them."""
+    return np.ravel(np.asarray(_support(fn)))
+
+
+def states_of(fn: Any) -> int:
+    """The number of values of a cell, 0 where there is no end."""
+    return len(_support(fn))
 
 
 def _log(message: Mapping, value: Any, mask: np.ndarray | None) -> jax.Array:
@@ -254,9 +254,8 @@ def _path(fn: MarkovChain, z: jax.Array) -> jax.Array:
 
 def _place(fn: Any) -> Any:
     """The map from all numbers to where a site lies; None: everywhere."""
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
-        fn = fn.base_dist
-    support = getattr(fn.support, "base_constraint", fn.support)
+    support = _base(fn).support
+    support = getattr(support, "base_constraint", support)
     return None if support is constraints.real else biject_to(support)
 
 

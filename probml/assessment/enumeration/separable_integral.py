@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 STRAIGHT = 1e-8  # by how much a log density may miss the parabola that it is
 STEPS = 60  # of Newton's method
@@ -90,14 +91,5 @@ class SeparableIntegral:
 
 def _parts(linked: np.ndarray) -> list[list[int]]:
     """The numbers in parts that do not depend on one another."""
-    left, out = set(range(len(linked))), []
-    while left:
-        part, stack = [], [left.pop()]
-        while stack:
-            own = stack.pop()
-            part.append(own)
-            near = {j for j in left if linked[own, j]}
-            left -= near
-            stack += near
-        out.append(sorted(part))
-    return out
+    count, part = connected_components(linked)
+    return [np.flatnonzero(part == k).tolist() for k in range(count)]

@@ -1,4 +1,4 @@
-"""Small charts as SVG, without a library: lines, intervals, bars. Axes have names and units,
+"""Small charts as SVG, without a library: lines, intervals, counts. Axes have names and units,
 colours are those of Okabe & Ito (2008), and what a chart shows stands in its text."""
 
 import math
@@ -53,22 +53,6 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], title: str, acros
     return _svg(parts, high, title, said)
 
 
-def bars(rows: Sequence[tuple[str, float]], title: str, across: str) -> str:
-    """(name, a share of 0 … 1), a bar each."""
-    if not rows:
-        return ""
-    left = 20 + 7.2 * max(len(name) for name, _ in rows)
-    high = TOP + 22 * len(rows) + FOOT
-    x = _scale(0.0, 1.0, left, WIDE - RIGHT)
-    parts = _across(x, high - FOOT, TOP, across, left)
-    for i, (name, share) in enumerate(rows):
-        y = TOP + 22 * i
-        parts += [_text(left - 8, y + 15, name, "end"),
-                  f'<rect x="{left:.1f}" y="{y + 3}" width="{max(x(share) - left, 0):.1f}" '
-                  f'height="16" fill="{COLOURS[0]}"/>']
-    return _svg(parts, high, title, "; ".join(f"{name} {share:.1%}" for name, share in rows))
-
-
 def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],
            middle: Sequence[float], high: Sequence[float], title: str, across: str,
            up: str) -> str:
@@ -88,26 +72,6 @@ def counts(edges: Sequence[float], seen: Sequence[float], low: Sequence[float],
     out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
     return _svg(parts, HIGH, title, f"{len(seen)} bins from {edges[0]:.4g} to {edges[-1]:.4g}; the "
                                     f"observed share is outside the band in {out} of them")
-
-
-def reliability(bins: Sequence[tuple[float, float, float]], title: str, across: str,
-                up: str) -> str:
-    """(predicted, observed, rows) of each bin, a dot as large as its rows, beside the diagonal on
-    which the two are equal."""
-    if not bins:
-        return ""
-    x, y = _scale(0.0, 1.0, LEFT, WIDE - RIGHT), _scale(0.0, 1.0, HIGH - FOOT, TOP)
-    parts = _axes(x, y, across, up)
-    parts.append(f'<line x1="{x(0)}" y1="{y(0)}" x2="{x(1)}" y2="{y(1)}" {AXIS} '
-                 f'stroke-dasharray="5 4"/>')
-    path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b, _ in bins)
-    parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[0]}" '
-                 f'stroke-width="1.4"/>')
-    most = max(rows for *_, rows in bins)
-    parts += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{3 + 5 * math.sqrt(rows / most):.1f}" '
-              f'fill="{COLOURS[0]}"/>' for a, b, rows in bins]
-    said = "; ".join(f"predicted {a:.2f}, observed {b:.2f}, {rows:g} rows" for a, b, rows in bins)
-    return _svg(parts, HIGH, title, said)
 
 
 class _Axis:

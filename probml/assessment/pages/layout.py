@@ -1,8 +1,7 @@
 """Places for a directed acyclic graph in layers: arrows point down, are short, cross seldom and
 pass no box.
 
-layers     those of the shortest arrows in all, by linear programming
-           (Gansner, Koutsofios, North & Vo 1993)
+layers     below all parents; a node without parents just above its children
 waypoints  an arrow that skips a layer keeps a narrow place free in it; arrows from one node
            share theirs
 order      in a layer: by the mean place of the neighbours above, then below, and so on;
@@ -58,26 +57,16 @@ def arrange(dag, size: Mapping[str, tuple[float, float]]) -> Layout:
 
 
 def _layers(dag) -> dict:
-    """Node → layer: the shortest arrows in all, none shorter than one; the constraints are totally
-    unimodular, so the optimum is whole."""
-    from scipy.optimize import linprog  # scipy comes with jax
-    from scipy.sparse import coo_array
+    """Node → layer: below all its parents; of one without parents just above its children."""
+    import networkx
 
-    nodes, edges = list(dag), list(dag.edges)
-    if not edges:
-        return dict.fromkeys(nodes, 0)
-    place = {node: i for i, node in enumerate(nodes)}
-    # each node is also drawn to the top, too weakly to stretch an arrow: where nothing else decides
-    cost = np.array([dag.in_degree(node) - dag.out_degree(node) for node in nodes]) + 0.1 / len(
-        nodes
-    )
-    ends = np.array([(place[a], place[b]) for a, b in edges])
-    index = np.arange(len(edges))
-    sign = np.repeat([1.0, -1.0], len(edges))
-    differences = coo_array((sign, (np.tile(index, 2), ends.T.ravel())),
-                            shape=(len(edges), len(nodes)))
-    found = linprog(cost, A_ub=differences.tocsr(), b_ub=-np.ones(len(edges)), method="highs-ds")
-    return dict(zip(nodes, np.rint(found.x).astype(int).tolist(), strict=True))
+    layer: dict = {}
+    for node in (order := list(networkx.topological_sort(dag))):
+        layer[node] = 1 + max((layer[above] for above in dag.predecessors(node)), default=-1)
+    for node in order:
+        if not dag.in_degree(node) and dag.out_degree(node):
+            layer[node] = min(layer[below] for below in dag.successors(node)) - 1
+    return layer
 
 
 def _ordered(layer, above, below) -> list[list]:
@@ -120,6 +109,8 @@ def _crossings(rows, below) -> int:
 def _placed(rows, width, above, below, size) -> dict:
     """Each near the mean of its neighbours, as the order and the widths allow; arrows through
     waypoints are pulled straight."""
+    from scipy.optimize import isotonic_regression  # scipy comes with jax
+
     x = {}
     shift = []  # of every layer: how far each point is from the first at the least
     for row in rows:
@@ -134,20 +125,7 @@ def _placed(rows, width, above, below, size) -> dict:
                 near = [(x[q], 1.0 if p in size and q in size else 4.0)
                         for q in (*above[p], *below[p])]
                 wish.append(sum(v * w for v, w in near) / sum(w for _, w in near) if near else x[p])
-            x.update(zip(rows[level], _rising(np.array(wish) - shift[level]) + shift[level],
+            x.update(zip(rows[level], isotonic_regression(
+                np.array(wish) - shift[level]).x + shift[level],
                          strict=True))
     return {p: float(v) for p, v in x.items()}
-
-
-def _rising(values) -> np.ndarray:
-    """The nearest sequence that never falls: isotonic regression, by pooling neighbours that
-    fall."""
-    means, counts = [], []
-    for value in values:
-        means.append(value)
-        counts.append(1)
-        while len(means) > 1 and means[-2] >= means[-1]:
-            total = counts[-2] + counts[-1]
-            means[-2:] = [(means[-2] * counts[-2] + means[-1] * counts[-1]) / total]
-            counts[-2:] = [total]
-    return np.repeat(means, counts)

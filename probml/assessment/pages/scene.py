@@ -9,6 +9,7 @@ from probml.assessment.pages.layout import arrange
 LETTER, SMALL = 0.088, 0.068  # inches a letter of a name, and of a note
 HEIGHT, LEAST = 0.48, 0.7  # inches: of a box, its least width
 PAD, LABEL, MARGIN = 0.16, 0.24, 0.08  # inches: inside a plate, its name, around all
+ENTRY, LINE = 1.9, 0.28  # inches: of an entry of the legend, and of a line of it
 DETOURS = (0.0, 0.4, 0.8, 1.2, 1.7, 2.3, 3.0, 4.0)  # inches to the side that an arrow may bend
 CLEAR = 0.05  # inches that it keeps from a box
 FEW = 40  # boxes up to which ways around them are looked for
@@ -53,14 +54,31 @@ class Arrow(NamedTuple):
     points: Points
 
 
+class Text(NamedTuple):
+    """A line of text about a point: to its right ("start"), about it ("middle"), or to its left.
+
+    Args:
+        size: in dots, of which 96 are an inch. inside: it stands in a box.
+    """
+
+    text: str
+    x: float
+    y: float
+    size: float
+    anchor: str
+    inside: bool = False
+
+
 class Scene(NamedTuple):
-    """All that is drawn."""
+    """All that is drawn; the legend has a box for each role."""
 
     width: float
     height: float
     boxes: list[Box]
     frames: list[Frame]
     arrows: list[Arrow]
+    legend: list[Box]
+    texts: list[Text]
 
 
 # role → (inside, edge, dashes of the edge, in words): told apart without colours, too
@@ -75,6 +93,7 @@ ROLES: dict[str, tuple[str, str, str, str]] = {
     "input": ("#f7f3e3", "#7f7f7f", "", "input"),
     "factor": ("#ffffff", "#cc79a7", "6 2 1 2", "factor"),
 }
+ANGULAR = ("computed", "input", "factor")  # of which a box has hardly round corners
 
 
 def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
@@ -95,14 +114,28 @@ def scene(nodes: Sequence[Node], edges: Iterable[tuple[str, str]],
     def translate(x: float, y: float) -> tuple[float, float]:
         return x - left + MARGIN, y + MARGIN
 
-    return Scene(
-        right - left + 2 * MARGIN, height + 2 * MARGIN,
-        [box._replace(**dict(zip("xy", translate(box.x, box.y), strict=True))) for box in boxes],
-        [frame._replace(**dict(zip("xy", translate(frame.x, frame.y), strict=True)))
-         for frame in plates],
-        [arrow._replace(points=tuple(translate(*point) for point in arrow.points))
-         for arrow in arrows],
-    )
+    width, height = right - left + 2 * MARGIN, height + 2 * MARGIN
+    boxes = [box._replace(**dict(zip("xy", translate(box.x, box.y), strict=True)))
+             for box in boxes]
+    plates = [frame._replace(**dict(zip("xy", translate(frame.x, frame.y), strict=True)))
+              for frame in plates]
+    arrows = [arrow._replace(points=tuple(translate(*point) for point in arrow.points))
+              for arrow in arrows]
+    used = [role for role in ROLES if any(box.node.role == role for box in boxes)]
+    columns = max(int(width / ENTRY), 1)
+    legend = [Box(Node("", role), ENTRY * (i % columns) + MARGIN,
+                  height + LINE * (i // columns) + 0.04, 0.28, 0.18) for i, role in enumerate(used)]
+    texts = [Text(frame.name, frame.x + frame.width - 0.1, frame.y + frame.height - 0.13, 11, "end")
+             for frame in plates]
+    texts += [Text(ROLES[box.node.role][3], box.x + 0.35, box.y + 0.09, 11, "start")
+              for box in legend]
+    for box in boxes:
+        middle, node = box.x + box.width / 2, box.node
+        texts.append(Text(node.name, middle, box.y + box.height * (0.33 if node.note else 0.5), 13,
+                          "middle", True))
+        texts.append(Text(node.note, middle, box.y + box.height * 0.71, 10.5, "middle", True))
+    return Scene(max(width, ENTRY), height + LINE * -(-len(used) // columns), boxes, plates, arrows,
+                 legend, [text for text in texts if text.text])
 
 
 def _placed(nodes: tuple[Node, ...], edges: list, path: tuple[str, ...],

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from probml.assessment.pages.scene import ROLES, Scene
+from probml.assessment.pages.scene import ANGULAR, ROLES, Box, Scene, Text
 
 DOTS = 96.0  # an inch
 # what stands on the page itself takes its ink, dark or light
@@ -11,32 +11,14 @@ LINE = 'stroke="currentColor" stroke-opacity="0.5"'
 INK = 'fill="currentColor" fill-opacity="0.75"'
 
 
-def svg(scene: Scene, title: str, legend: bool = True) -> str:
+def svg(scene: Scene, title: str) -> str:
     """SVG text of a scene, 96 dots an inch; it shrinks to the width of its page."""
-    used = [role for role in ROLES if any(box.node.role == role for box in scene.boxes)]
-    columns = max(int(scene.width / 1.9), 1)
-    lines = -(-len(used) // columns) if legend else 0
-    width, height = max(scene.width, 1.9), scene.height + 0.28 * lines
-    parts = [_head(width, height, title, _describe_scene(scene))]
-    parts += [f'<rect x="{_d(f.x)}" y="{_d(f.y)}" width="{_d(f.width)}" height="{_d(f.height)}" '
-              f'rx="8" fill="none" {LINE}/>' for f in scene.frames]
-    parts += [_path(arrow.points) for arrow in scene.arrows]
-    for box in scene.boxes:
-        parts += _box(box.x, box.y, box.width, box.height, box.node.role)
-        middle = box.x + box.width / 2
-        at = box.y + box.height * (0.42 if box.node.note else 0.6)
-        parts.append(_text(middle, at, box.node.name, 13, 'font-weight="600"'))
-        if box.node.note:
-            parts.append(_text(middle, box.y + box.height * 0.8, box.node.note, 10.5, ""))
-    parts += [f'<text x="{_d(f.x + f.width - 0.1)}" y="{_d(f.y + f.height - 0.08)}" '
-              f'text-anchor="end" font-size="11" {INK}>{escape(f.name)}</text>'
-              for f in scene.frames]
-    for i, role in enumerate(used if legend else ()):
-        x, y = 1.9 * (i % columns) + 0.08, scene.height + 0.28 * (i // columns)
-        parts += _box(x, y + 0.04, 0.28, 0.18, role)
-        parts.append(f'<text x="{_d(x + 0.35)}" y="{_d(y + 0.17)}" font-size="11" '
-                     f'{INK}>{escape(ROLES[role][3])}</text>')
-    return "".join((*parts, "</svg>"))
+    return "".join([
+        _head(scene.width, scene.height, title, _describe_scene(scene)),
+        *(f'<rect x="{_d(f.x)}" y="{_d(f.y)}" width="{_d(f.width)}" height="{_d(f.height)}" '
+          f'rx="8" fill="none" {LINE}/>' for f in scene.frames),
+        *(_path(arrow.points) for arrow in scene.arrows),
+        *map(_box, (*scene.boxes, *scene.legend)), *map(_text, scene.texts), "</svg>"])
 
 
 def _describe_scene(scene: Scene) -> str:
@@ -58,17 +40,19 @@ def _head(width: float, height: float, title: str, words: str) -> str:
             f'<title>{escape(title)}</title><desc>{escape(words)}</desc>')
 
 
-def _box(x: float, y: float, width: float, height: float, role: str) -> list[str]:
-    inside, edge, dashes, _ = ROLES[role]
+def _box(box: Box) -> str:
+    inside, edge, dashes, _ = ROLES[box.node.role]
     dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
-    radius = 3 if role in ("computed", "input", "factor") else 11
-    return [f'<rect x="{_d(x)}" y="{_d(y)}" width="{_d(width)}" height="{_d(height)}" '
-            f'rx="{radius}" fill="{inside}" stroke="{edge}" stroke-width="1.6"{dashed}/>']
+    return (f'<rect x="{_d(box.x)}" y="{_d(box.y)}" width="{_d(box.width)}" '
+            f'height="{_d(box.height)}" rx="{3 if box.node.role in ANGULAR else 11}" '
+            f'fill="{inside}" stroke="{edge}" stroke-width="1.6"{dashed}/>')
 
 
-def _text(x: float, y: float, text: str, size: float, style: str) -> str:
-    return (f'<text x="{_d(x)}" y="{_d(y)}" text-anchor="middle" font-size="{size}" '
-            f'fill="#1a1a1a" {style}>{escape(text)}</text>')
+def _text(text: Text) -> str:
+    ink = ('fill="#1a1a1a"' + ' font-weight="600"' * (text.size > 12)) if text.inside else INK
+    return (f'<text x="{_d(text.x)}" y="{_d(text.y)}" text-anchor="{text.anchor}" '
+            f'font-size="{text.size:g}" dominant-baseline="central" {ink}>{escape(text.text)}'
+            f'</text>')
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:

@@ -4,7 +4,6 @@ away that tell rows apart."""
 import numpy as np
 
 from probml.dataset.dataset import Data
-from probml.errors import DataError
 from probml.families.domains import UnitInterval
 
 # spreads from 0 at which float32, of 24 bits, leaves a spread 12; and a share beside 1 what is left
@@ -18,7 +17,6 @@ LITTLE = 2.0**-10  # a weight of all rows: beside a prior's, of 1, float32 leave
 # over whose square float32's rounding is a thousandth
 FEW, WIDE, NEAR = 2**11, 64, 2.0**-7
 SMALL, LARGE = 2.0**-24, 2.0**24  # spreads whose fourth powers are held with room to spare
-VAST = 1e150  # whose square double does not hold
 ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its rounding in double
 
 
@@ -52,25 +50,6 @@ def find_precision_loss(data: Data) -> str | None:
         if values.dtype.kind == "f" and (found := _find_collinearity(values)):
             return f"the input '{name}'{found}"
     return None
-
-
-def refuse_vast(data: Data) -> None:
-    """Raise DataError, naming the site, where cells are so large that no engine could square them:
-    what a fit that has failed is to say."""
-    moments = {} if data.survey is None else data.survey.profile.moments
-    for name, column in data.table.columns.items():
-        if data.structure.sites[name].discrete:
-            continue
-        size = np.abs(column.values if column.seen is None else np.where(column.seen, column.values,
-                                                                       0.0))
-        where = f", in row {int(np.argmax(size.reshape(len(size), -1).max(1)))}" * (
-            data.survey is None)
-        most = max(float(size.max(initial=0.0)), float(np.sqrt(np.max(
-            moments[name].square, initial=0.0))) if name in moments else 0.0)
-        if not most < VAST:
-            raise DataError(f"'{name}' has cells as large as {most:.2g}{where}, whose squares "
-                            f"exceed float64 ({VAST:g}): correct these cells, or give '{name}' in "
-                            f"a larger unit")
 
 
 def measured(values: np.ndarray, seen: np.ndarray | None = None,

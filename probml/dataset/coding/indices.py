@@ -7,6 +7,7 @@ is refused, or counted as a new member where that is asked for.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -56,17 +57,19 @@ def read(
     if unknown not in (REFUSE, NEW):
         raise ModelError(f"unknown={unknown!r}: expected '{REFUSE}' or '{NEW}'")
     out = Codes({}, {}, {})
+    raws = {name: raw if name not in beyond else replace(raw, values=np.where(
+        np.expand_dims(beyond[name], tuple(range(2, raw.values.ndim))), raw.values[:, :1],
+        raw.values)) for name, raw in raws.items()}  # steps that pad repeat the first
     _refuse_text(structure, raws)
     present = [index for index in structure.indexed.values() if index.input in raws]
     for index in (index for index in present if index.cells):
-        _cell(index, raws[index.input], 2 if index.input in structure.timed else 1,
-              beyond.get(index.input), out, unknown)
+        _cell(index, raws[index.input], 2 if index.input in structure.timed else 1, out, unknown)
     whole = {index.input: index for index in present if not index.cells}
     for names in together(whole):
-        _plate(structure, {name: whole[name] for name in names}, raws, labels, beyond, unknown,
-               asked, out)
+        _plate(structure, {name: whole[name] for name in names}, raws, labels, unknown, asked,
+               out)
     for formula in structure.formulas:
-        _formula(formula, raws, structure.timed, beyond, out)
+        _formula(formula, raws, structure.timed, out)
     # where the function itself makes them whole
     kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
     for name, raw in raws.items():
@@ -138,14 +141,14 @@ def have_same_coding(indices: Iterable[Index]) -> bool:
 
 
 def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, labels: Mapping,
-           beyond: Mapping, unknown: str, asked: bool, out: Codes) -> None:
+           unknown: str, asked: bool, out: Codes) -> None:
     """Inputs that index one axis: their labels are the same."""
-    seen = {name: _complete(indices[name], raws[name], beyond.get(name)) for name in indices}
+    seen = {name: _complete(indices[name], raws[name]) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
     members: dict[Any, int] = {}
     if known is None and all(raw.labels is None for raw in seen.values()):
         for name, raw in seen.items():
-            _numbers(indices[name], raw.values, beyond.get(name), unknown, members, out)
+            _numbers(indices[name], raw.values, unknown, members, out)
         return
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
@@ -157,7 +160,6 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
                             coded)
     for name, raw in seen.items():
         codes, bad, _, given, values = naming.coded(f"'{name}'", raw, known, base)
-        bad = bad & ~beyond.get(name, np.zeros((), bool))
         if bad.any() and unknown == REFUSE:
             row, cell = _where(bad)
             label = given[values[bad][0]]
@@ -200,13 +202,12 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
     return found
 
 
-def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
+def _complete(index: Index, raw: Raw) -> Raw:
     """An index has no unseen cells. Booleans and categories have labels; numbers beside them are
     whole."""
     values = raw.values
     hidden = (values < 0 if raw.labels is not None else np.isnan(values) if values.dtype.kind == "f"
               else np.zeros(values.shape, bool))
-    hidden = hidden if beyond is None else hidden & ~beyond
     if hidden.any():
         row, cell = _where(hidden)
         raise DataError(
@@ -219,11 +220,10 @@ def _complete(index: Index, raw: Raw, beyond: np.ndarray | None) -> Raw:
     return raw
 
 
-def _whole_numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None) -> np.ndarray:
+def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         broken = (~(np.isfinite(values) & (values == np.floor(values))) if values.dtype.kind == "f"
                   else np.zeros(values.shape, bool))
-    broken = broken if beyond is None else broken & ~beyond
     if broken.any():
         row, cell = _where(broken)
         raise DataError(
@@ -233,23 +233,17 @@ def _whole_numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None) 
     far = (values >= 2**63 if values.dtype.kind == "u" else
            np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
            np.zeros(values.shape, bool))
-    far = far if beyond is None else far & ~beyond
     if far.any():  # as whole numbers of 64 bits some of them would be one
         row, cell = _where(far)
         raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, which does not "
                         f"fit in a 64-bit integer; it is an index of {index.description}: pass "
                         f"such names as text, column.astype(str)")
-    low = index.low or 0
-    return np.where(np.isfinite(values), values,
-                    low).astype(np.int64) if values.dtype.kind == "f" else values.astype(np.int64)
+    return values.astype(np.int64)
 
 
-def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknown: str,
-             members: dict, out: Codes) -> None:
+def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out: Codes) -> None:
     """Codes as they are, in range."""
-    codes = _whole_numbers(index, values, beyond)
-    if beyond is not None:
-        codes = np.where(beyond, index.low or 0, codes)
+    codes = _whole_numbers(index, values)
     bad = _outside(index, codes)
     if unknown == REFUSE:
         within(index, codes)
@@ -258,8 +252,7 @@ def _numbers(index: Index, values: np.ndarray, beyond: np.ndarray | None, unknow
     _keep(index.input, codes, number, index.low or 0, out)
 
 
-def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Codes,
-          unknown: str) -> None:
+def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
     """One cell of a matrix of numbers that is an index; `lead` axes come before the cells."""
     where: tuple[Any, ...] = (*(slice(None),) * lead,
                               *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
@@ -267,9 +260,9 @@ def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Cod
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains labels and is an index, but the other columns of "
                         f"this input are numbers: pass it as a separate input")
-    part = _complete(own, Raw(raw.values[where]), beyond)
-    codes = _whole_numbers(own, part.values, beyond)
-    bad = _outside(own, codes) if beyond is None else _outside(own, codes) & ~beyond
+    part = _complete(own, Raw(raw.values[where]))
+    codes = _whole_numbers(own, part.values)
+    bad = _outside(own, codes)
     if bad.any() and unknown == REFUSE:
         _refuse(own, codes, bad)
     if bad.any():
@@ -281,18 +274,17 @@ def _cell(index: Index, raw: Raw, lead: int, beyond: np.ndarray | None, out: Cod
         values[where] = np.where(bad, own.low or 0, codes)
 
 
-def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...], beyond: Mapping,
+def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
              out: Codes) -> None:
     """Refuse codes that together make an index out of range."""
-    codes, padding = {}, False
+    codes = {}
     for source in formula.sources:
         name, cell = formula.cells[source]
         array = out.values.get(name, raws[name].values)
         steps = array.shape[1] if name in timed else 1
         codes[source] = array.reshape(len(array), steps, -1)[:, :, cell].astype(float)
-        padding |= beyond.get(name, False)
     index, *arrays = np.broadcast_arrays(formula.index(codes), *codes.values())
-    bad = ~((index >= 0) & (index <= formula.last)) & ~np.asarray(padding)
+    bad = ~((index >= 0) & (index <= formula.last))
     if bad.any():
         at = tuple(np.argwhere(bad)[0])
         parts = []

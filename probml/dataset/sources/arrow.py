@@ -179,11 +179,8 @@ def _path(fragment: Any) -> str:
 
 
 def as_table(data: Any) -> Any:
-    """A frame that speaks Arrow's interface, as Polars' do, as a pyarrow Table; all else as it is.
-    """
+    """A frame that speaks Arrow's interface as a pyarrow Table; all else as it is."""
     library = type(data).__module__.partition(".")[0]
-    if library == "polars" and hasattr(data, "collect"):  # a lazy one
-        data = data.collect()
     if library in ("pandas", "pyarrow") or not hasattr(data, "__arrow_c_stream__"):
         return data
     import pyarrow as pa

@@ -6,8 +6,6 @@ from typing import Any
 
 from probml.errors import DataError, quoted
 
-NOTHING, NUMBER, TEXT = "nothing", "number", "text"  # kinds of columns
-
 
 def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
     """A dataset under one schema that holds the values of all its files: pyarrow takes the types of
@@ -21,10 +19,12 @@ def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
     """
     import pyarrow as pa
 
-    schema, loose = dataset.schema, _reads_text(dataset)
+    wide = schema = dataset.schema
+    # of text files any column can be read as such, also one that looks like numbers in some
+    loose = getattr(getattr(dataset, "format", None), "default_extname", "") in ("csv", "json")
     parted = getattr(getattr(dataset, "partitioning", None), "schema", None) or ()
     known = [name for name in schema.names if name not in {field.name for field in parted}]
-    types = {name: [("the dataset", schema.field(name).type)] for name in known}
+    whose = dict.fromkeys(known, "the dataset")
     for file, fragment in files:
         try:
             own = fragment.physical_schema
@@ -32,19 +32,20 @@ def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
             raise DataError(f"part '{file}' cannot be read: {error}") from error
         _compare(file, known, own, schema)
         for name in known:
-            _note(types[name], name, file, own.field(name).type, loose)
-    wide = schema
-    for name, found in types.items():
-        i = schema.get_field_index(name)
-        wide = wide.set(i, wide.field(i).with_type(_common_type([type_ for _, type_ in found])))
+            before, after = wide.field(name).type, own.field(name).type
+            if before == after or _is_text(before) and (loose or _is_text(after)):
+                continue
+            if pa.types.is_null(before):
+                whose[name] = f"'{file}'"
+            try:
+                both = pa.unify_schemas([pa.schema([(name, before)]), pa.schema([(name, after)])],
+                                        promote_options="permissive")
+            except pa.ArrowTypeError:
+                raise DataError(f"part '{file}' has '{name}' as {after}, and {whose[name]} as "
+                                f"{before}: use one type in all files") from None
+            i = wide.get_field_index(name)
+            wide = wide.set(i, wide.field(i).with_type(both.field(0).type))
     return dataset if wide.equals(schema) else dataset.replace_schema(wide)
-
-
-def _reads_text(dataset: Any) -> bool:
-    """Whether files are text, of which any column can be read as such: that of one file may look
-    like numbers where others hold words."""
-    kind = getattr(dataset, "format", None)
-    return getattr(kind, "default_extname", "") in ("csv", "json")
 
 
 def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
@@ -58,47 +59,13 @@ def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
                         f"some columns pass a scanner, dataset.scanner(columns=[...])")
 
 
-def _note(types: list[tuple[str, Any]], name: str, file: str, type_: Any, loose: bool) -> None:
-    """Add a file's type of a column to those before, each with who has it."""
-    before = next((pair for pair in types if kind_of(pair[1]) != NOTHING), None)
-    if before is not None and kind_of(type_) not in (NOTHING, kind_of(before[1])) and not (
-        loose and kind_of(before[1]) == TEXT
-    ):
-        who = before[0] if before[0] == "the dataset" else f"'{before[0]}'"
-        raise DataError(f"part '{file}' has '{name}' as {type_}, and {who} as {before[1]}: use one "
-                        f"type in all files")
-    if all(type_ != held for _, held in types):
-        types.append((file, type_))
-
-
-def _common_type(types: Sequence[Any]) -> Any:
-    """A type that holds values of all of these, the dataset's first."""
-    import pyarrow as pa
-    import pyarrow.types as kinds
-
-    own = [type_ for type_ in types if kind_of(type_) != NOTHING]
-    if len(own) < 2 or {kind_of(type_) for type_ in own} != {NUMBER}:
-        return own[0] if own else types[0]
-    if not all(map(kinds.is_integer, own)):
-        return pa.float64()
-    return pa.uint64() if all(map(kinds.is_unsigned_integer, own)) else pa.int64()
-
-
-def kind_of(type_: Any) -> str:
-    """What values of an Arrow type are to a model."""
+def _is_text(type_: Any) -> bool:
+    """Whether values of an Arrow type are text, in a dictionary too."""
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(type_):
-        return kind_of(type_.value_type)
-    if kinds.is_integer(type_) or kinds.is_floating(type_) or kinds.is_decimal(type_):
-        return NUMBER
-    if kinds.is_null(type_):
-        return NOTHING
-    if kinds.is_string(type_) or kinds.is_large_string(type_) or kinds.is_string_view(type_):
-        return TEXT
-    if kinds.is_list(type_) or kinds.is_large_list(type_) or kinds.is_fixed_size_list(type_):
-        return f"lists of {kind_of(type_.value_type)}"
-    return str(type_)
+        return _is_text(type_.value_type)
+    return kinds.is_string(type_) or kinds.is_large_string(type_) or kinds.is_string_view(type_)
 
 
 def _plural(names: Sequence[str]) -> str:

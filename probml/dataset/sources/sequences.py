@@ -8,7 +8,6 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
-from probml.dataset.tables import Column
 
 
 def measured(data: Data) -> Data:
@@ -57,6 +56,5 @@ def along_steps(data: Data, name: str, weights: np.ndarray | None) -> Moments:
     share = np.broadcast_to(weight[:, None], (n, steps))
     if data.lengths is not None:
         share = share * (np.arange(steps) < data.lengths[:, None])
-    seen = None if column.seen is None else flat(column.seen)
-    return Moments.of(Column(flat(column.values), seen),
+    return Moments.of(column.mapped(flat),
                       None if (share == 1).all() else share.reshape(-1))

@@ -1,17 +1,19 @@
-"""Markov chains as arrays: tables in linear space with scales, steps that are seen,
-normalisation."""
+"""Markov chains as arrays, and what a step of a pass does with its weights: sums in linear space
+with scales, sums in logs, and maxima in logs."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.numerics.logs import finite, log_of
+from probml.numerics.logs import finite, log_of, log_sum
 
 ALIKE = 512  # rounding errors by which rows that are equal may differ
-SWEEP = 32  # steps of a transfer matrix between two looks at whether its rows are equal
 SMALL = 1024  # multiplications of a step up to which they are no matrix product
+# states up to which comparisons are written out: a gather of bytes, or an argmax, is a scalar loop
+UNROLLED = 32
 PRECISE = lax.Precision.HIGHEST
 
 
@@ -26,35 +28,41 @@ class Chain(NamedTuple):
     alive: jax.Array | None  # (L, M) bool: the steps that count, a row's first ones; None = all
 
 
-class Linear(NamedTuple):
-    """The same with moves as weights; emissions stay logs.
+class Way(NamedTuple):
+    """How a pass goes along chains.
 
-    Steps that do not count are steps in which nothing is seen: summed over, they are 1, since what
-    moves out of a state sums to 1.
+    Attributes:
+        blocks: into how many each row's sequence is cut; see sums.py.
+        parallel: blocks are joined by an associative scan, for machines with thousands of lanes.
+        wide: without limit of range, of one block.
     """
 
-    initial: jax.Array
-    transition: jax.Array
-    emission: jax.Array
+    blocks: int = 1
+    parallel: bool = False
+    wide: bool = False
 
 
-def exp(log: jax.Array, top: jax.Array) -> jax.Array:
-    return jnp.exp(log - top)
+UNCUT = Way()
 
 
-def linear_of(chain: Chain) -> Linear:
-    emission = chain.emission
-    if chain.alive is not None:
-        emission = jnp.where(chain.alive[:, None, None], emission, 0.0)
-    return Linear(jnp.exp(chain.initial), jnp.exp(chain.transition), emission)
+class Arithmetic(NamedTuple):
+    """What a step does with weights; a pass is the same for all.
 
+    Attributes:
+        weights: logarithms → in the space of the pass.
+        seen: (weights ahead of a step, its log emissions, axis of states) → the weights behind it,
+            and the log of their scale.
+        move: (moves, weights of a step, whether the next counts) → the weights ahead of the next,
+            and what a pass keeps of the step: its weights, or from where the best ways come.
+        slack: by how much weights that are equal may differ.
+        pointers: whether the latter is kept, and a step that does not count is said to be none.
+    """
 
-def step_at(chain: Chain | Linear, step) -> tuple:
-    """What a step takes: its transition and log emissions."""
-    transition = chain.transition[0] if len(chain.transition) == 1 else lax.dynamic_index_in_dim(
-        chain.transition, step, 0, False
-    )
-    return transition, lax.dynamic_index_in_dim(chain.emission, step, 0, False)
+    weights: Callable
+    seen: Callable
+    move: Callable
+    slack: Callable
+    pointers: bool = False
 
 
 def one_step(transition: jax.Array, alpha: jax.Array) -> jax.Array:
@@ -76,6 +84,39 @@ def is_small(weights: jax.Array) -> bool:
     return weights.size * weights.shape[1] <= SMALL
 
 
+def best_moves(moves: jax.Array, log: jax.Array,
+               alive: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    """The best way into each state of a step, (G, K, M), and from where.
+
+    Args:
+        moves: (G, K, K, M or 1). log: (G, K, M) of the step before. alive: (M,) whether the step
+            counts: from anywhere to anywhere, if it does not.
+    """
+    k, dtype = log.shape[1], kind(log.shape[1])
+    if k > UNROLLED:
+        way = log[:, :, None] + moves
+        if alive is not None:
+            way = jnp.where(alive, way, log[:, :, None])
+        return way.max(1), way.argmax(1).astype(dtype)
+    ways = [log[:, i : i + 1] + moves[:, i] for i in range(k)]
+    if alive is not None:
+        ways = [jnp.where(alive, way, log[:, i : i + 1]) for i, way in enumerate(ways)]
+    best = ways[0]
+    for way in ways[1:]:
+        best = jnp.where(way > best, way, best)
+    # the first that reaches it, and not the last that passed it: XLA makes one array at a time, so
+    # that the comparisons would all be made again for this one
+    where = jnp.zeros(best.shape, dtype)
+    for i in reversed(range(k)):
+        where = jnp.where(ways[i] == best, jnp.asarray(i, dtype), where)
+    return best, where
+
+
+def kind(states: int) -> Any:
+    """The type of a state's number: a byte, where that does."""
+    return jnp.uint8 if states <= 256 else jnp.int32
+
+
 def normalised(u: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     """u / its sum over an axis, and that; 0 stays 0."""
     scale = u.sum(axis)
@@ -94,34 +135,48 @@ def seen_at(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.A
     return new, log_of(scale) + jnp.squeeze(top, axis)
 
 
+def _in_logs(reduce: Callable, move: Callable, pointers: bool) -> Arithmetic:
+    def seen(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array, jax.Array]:
+        log = ahead + emission
+        scale = reduce(log, axis)
+        return log - jnp.expand_dims(finite(scale), axis), scale
+
+    def slack(high: jax.Array) -> jax.Array:  # weights lie below 0
+        return ALIKE * jnp.finfo(high.dtype).eps * (1 - finite(high))
+
+    return Arithmetic(lambda log: log, seen, move, slack, pointers)
+
+
+SUMS = Arithmetic(
+    jnp.exp, seen_at, lambda moves, new, alive: (one_step(moves, new), new),
+    lambda high: ALIKE * jnp.finfo(high.dtype).eps * high + jnp.finfo(high.dtype).tiny * 2**20)
+WIDE = _in_logs(log_sum, lambda moves, new, alive: (log_sum(new[:, :, None] + moves, 1), new),
+                False)
+BEST = _in_logs(jnp.max, best_moves, True)
+
+
 def divide(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
-
-
-def lead(chain: Chain | Linear) -> tuple[int, int, int, int]:
-    """L, G, K, M."""
-    steps, _, states, lanes = chain.emission.shape
-    return (steps, max(chain.initial.shape[0], chain.transition.shape[1], chain.emission.shape[1]),
-            states, lanes)
-
-
-def first_of(initial: jax.Array, lanes: int, blocks: int) -> jax.Array:
-    """The initial weights of every row, in all lanes: (G, K, M)."""
-    wide = jnp.broadcast_to(initial, (*initial.shape[:2], lanes // blocks))
-    return jnp.repeat(wide, blocks, -1) if blocks > 1 else wide
-
-
-def entering_logs(chain: Linear, blocks: int, before: jax.Array | None) -> jax.Array:
-    """The weights of the states at each lane's first step, before its emission: initial, or moved
-    from those `before` the block."""
-    _, g, k, m = lead(chain)
-    start = jnp.broadcast_to(first_of(chain.initial, m, blocks), (g, k, m))
-    if before is None:
-        return start
-    return jnp.where(jnp.arange(m) % blocks == 0, start, one_step(step_at(chain, 0)[0], before))
 
 
 def share_of(log: jax.Array, axis: int) -> jax.Array:
     """Each entry's share of the sum over an axis; 0 where all is impossible."""
     weight = jnp.exp(log - finite(log.max(axis, keepdims=True)))
     return divide(weight, weight.sum(axis, keepdims=True))
+
+
+def followed(alive: jax.Array, blocks: int) -> jax.Array:
+    """Which steps one that counts follows, (L, M)."""
+    inner = jnp.arange(alive.shape[1]) % blocks < blocks - 1
+    return jnp.concatenate([alive[1:], jnp.roll(alive[:1], -1, 1) & inner])
+
+
+def split_blocks(leaf: jax.Array, blocks: int) -> jax.Array:
+    """(..., lanes) → (B, ..., rows)."""
+    return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], -1, blocks), -1, 0)
+
+
+def lanes_of(blocked: jax.Array) -> jax.Array:
+    """(B, ..., rows) → (..., lanes)."""
+    moved = jnp.moveaxis(blocked, 0, -1)
+    return moved.reshape(*moved.shape[:-2], -1)

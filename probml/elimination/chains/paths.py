@@ -9,24 +9,34 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.elimination.chains.arithmetic import (
+    UNCUT,
+    UNROLLED,
     Chain,
-    entering_logs,
-    linear_of,
+    Way,
+    kind,
+    lanes_of,
     normalised,
-    one_step,
     share_of,
-    step_at,
 )
-from probml.elimination.chains.passes import forward, lanes_of, total_of
-from probml.numerics.logs import log_sum
+from probml.elimination.chains.sums import walk_of
+from probml.elimination.chains.walk import Pass, Walk, cut, forward, given
 
-# states up to which comparisons are written out: a gather of bytes, or an argmax, is a scalar loop
-UNROLLED = 32
 AT_ONCE = 64  # steps that are looked up together
 
 
-def filtered(chain: Chain, blocks: int = 1, parallel: bool = False,
-             wide: bool = False) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _passed(chain: Chain, way: Way) -> tuple[Walk, Pass, jax.Array]:
+    """A forward pass, and the filtered weights of all steps, (L, G, K, M)."""
+    walk = walk_of(given, way, *cut(chain, way.blocks), ends=False)
+    found = forward(walk)
+    return walk, found, found.kept.reshape(-1, *walk.whole)
+
+
+def _moves(walk: Walk, tables: jax.Array) -> jax.Array | None:
+    """The moves into each step but the first, as weights; None where they are the same."""
+    return walk.arithmetic.weights(tables[1:]) if walk.timed else None
+
+
+def filtered(chain: Chain, way: Way = UNCUT) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What is known as time goes on: p(state_t | steps before t) and log p(step t | steps before t)
     up to t's own emission.
 
@@ -34,63 +44,43 @@ def filtered(chain: Chain, blocks: int = 1, parallel: bool = False,
         the predicted and the filtered state probabilities, (L, G, K, M), and the log evidence of
         all steps before each, (L, G, M).
     """
-    linear = linear_of(chain)
-    found = forward(chain, blocks, parallel, wide)
-    if wide:
-        ahead = log_sum(found.alphas[:-1, :, :, None] + (
-            chain.transition if len(chain.transition) == 1 else chain.transition[1:]
-        ), 2)
-        first = jnp.broadcast_to(chain.initial, found.alphas.shape[1:])
-        predicted = share_of(jnp.concatenate([first[None], ahead]), 2)
-        return predicted, jnp.exp(found.alphas), jnp.cumsum(found.scales, 0) - found.scales
-    entering = normalised(entering_logs(linear, blocks, found.before), 1)[0]
-    moved = jax.vmap(lambda t, alpha: one_step(t, alpha),
-                     (None if len(linear.transition) == 1 else 0, 0))(
-        linear.transition[0] if len(linear.transition) == 1 else linear.transition[1:],
-        found.alphas[:-1]
-    )
-    moved = normalised(moved, 2)[0]
-    steps, g, m = found.scales.shape
-    whole = found.scales.reshape(steps, g, m // blocks, blocks)
+    walk, found, alphas = _passed(chain, way)
+    arithmetic, moves = walk.arithmetic, _moves(walk, chain.transition)
+    moved = jax.vmap(lambda own, alpha: arithmetic.move(walk.into if own is None else own, alpha,
+                                                        None)[0])(moves, alphas[:-1])
+    ahead = jnp.concatenate([walk.entering(found.before)[None], moved])
+    emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None],
+                                                                    chain.emission, 0.0)
+    scales = arithmetic.seen(ahead, emission, 2)[1]
+    steps, g, m = scales.shape
+    whole = scales.reshape(steps, g, m // way.blocks, way.blocks)
     within = jnp.cumsum(whole, 0) - whole
-    earlier = jnp.cumsum(whole.sum(0), -1) - whole.sum(0)
-    return jnp.concatenate([entering[None], moved]), found.alphas, (within + earlier).reshape(steps,
-                                                                                              g, m)
+    earlier = (jnp.cumsum(whole.sum(0), -1) - whole.sum(0) + within).reshape(steps, g, m)
+    if way.wide:
+        return share_of(ahead, 2), jnp.exp(alphas), earlier
+    return normalised(ahead, 2)[0], alphas, earlier
 
 
-def draw(
-    chain: Chain, key: jax.Array, blocks: int = 1, parallel: bool = False, wide: bool = False
-) -> tuple[jax.Array, jax.Array]:
+def draw(chain: Chain, key: jax.Array, way: Way = UNCUT) -> tuple[jax.Array, jax.Array]:
     """One joint draw of each row's path (forward filtering, backward sampling: Scott 2002): log
     evidence (G, rows), states (L, G, M)."""
-    linear = chain._replace(alive=None) if wide else linear_of(chain)
-    found = forward(chain, blocks, parallel, wide)
-    value = total_of(found, blocks, chain.alive)
-    steps, g, k, m = found.alphas.shape
-    noise = jax.random.uniform(key, (steps + 1, g, m), found.alphas.dtype)
+    walk, found, alphas = _passed(chain, way)
+    steps, g, _, m = alphas.shape
+    noise = jax.random.uniform(key, (steps + 1, g, m), alphas.dtype)
 
-    def chosen(alpha, transition, u):
+    def chosen(alpha: jax.Array, own: jax.Array | None, u: jax.Array) -> jax.Array:
         """For each state of a step, the state before it: (G, K, M)."""
-        weight = share_of(alpha[:, :, None] + transition, 1) if wide else transition * alpha[:, :,
-                                                                                             None]
+        moves = walk.into if own is None else own
+        weight = share_of(alpha[:, :, None] + moves, 1) if way.wide else moves * alpha[:, :, None]
         return _pick(weight, 1, u[:, None, None])
 
-    def table(now):
-        alpha, own, u = now
-        return chosen(alpha, linear.transition[0] if own is None else own, u)
-
-    ends = jnp.exp(found.alphas[-1]) if wide else found.alphas[-1]
-    own = None if len(linear.transition) == 1 else linear.transition[1:]
-    between = None if blocks == 1 else chosen(found.before, step_at(linear, 0)[0], noise[0])
-    states = followed(_pick(ends, 1, noise[-1][:, None]), table,
-                      (found.alphas[:-1], own, noise[1:-1]), between, blocks)
-    possible = jnp.repeat(value > -jnp.inf, blocks, -1)
-    return value, jnp.where(possible, states.astype(jnp.int32), 0)
-
-
-def kind(states: int) -> Any:
-    """The type of a state's number: a byte, where that does."""
-    return jnp.uint8 if states <= 256 else jnp.int32
+    ends = jnp.exp(found.last) if way.wide else found.last
+    between = None if found.before is None else chosen(found.before, None, noise[0])
+    states = backtracked(_pick(ends, 1, noise[-1][:, None]), lambda now: chosen(*now),
+                         (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), between,
+                         way.blocks)
+    possible = jnp.repeat(found.total > -jnp.inf, way.blocks, -1)
+    return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
 
 
 def _pick(weight: jax.Array, axis: int, noise: jax.Array) -> jax.Array:
@@ -102,8 +92,8 @@ def _pick(weight: jax.Array, axis: int, noise: jax.Array) -> jax.Array:
                      weight.argmax(axis)).astype(kind(weight.shape[axis]))
 
 
-def followed(last: jax.Array, table: Callable, along: Any, between: jax.Array | None,
-             blocks: int) -> jax.Array:
+def backtracked(last: jax.Array, table: Callable, along: Any, between: jax.Array | None,
+                blocks: int) -> jax.Array:
     """States backwards from the last step, each given the next: (L, G, M).
 
     Every block is followed from all of its last states at once; which of them it was is then looked

@@ -1,6 +1,15 @@
-"""Chains whose emissions are made a piece of the steps at a time: what they are made of, and passes
-through them; long_chains.py says how and why."""
+"""Passes forward along chains: one walk, for sums, sums in logs and maxima (arithmetic.py), of
+emissions that are there for all steps or made a piece of the steps at a time, and forgotten.
 
+What enters a block is found first: the block's transfer matrix P[s, j], the weight of its steps and
+of being in j at their end after having been in s before it, is swept until its rows are equal up to
+a factor; sums and maxima forget (Le Gland & Mevel 2000; of the best paths the tails are soon
+shared: Šrámek, Brejová & Vinař 2007). From there on one row stands for all, and what is kept of its
+steps is the block's whatever entered it. When the blocks have been joined, the steps before are
+passed again, and as many more, in which what is left of the rows' difference is lost.
+"""
+
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,36 +18,22 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.elimination.chains.arithmetic import (
-    divide,
-    first_of,
-    normalised,
+    SUMS,
+    Arithmetic,
+    Chain,
+    Way,
+    lanes_of,
     one_step,
     one_step_back,
-    seen_at,
-)
-from probml.elimination.chains.backward import Share, pairs
-from probml.elimination.chains.passes import (
-    Transfer,
-    after_of,
-    before_of,
-    entering_rows,
-    has_equal_rows,
-    lanes_of,
-    one_row,
     split_blocks,
-    step_all_rows,
 )
 from probml.numerics.logs import finite, log_of
 
+SWEEP = 32  # steps of a transfer matrix between two looks at whether its rows are equal, about
+
 
 class Tables(NamedTuple):
-    """The moves of chains, alike at every step, and which steps count.
-
-    Attributes:
-        initial: log, (G or 1, K, rows or 1).
-        transition: log, (G or 1, K from, K to, M or 1); the moves out of a state sum to 1.
-        alive: (P, S, M) bool, a row's first steps; None: all.
-    """
+    """The moves of chains, and which steps count; as of a Chain."""
 
     initial: jax.Array
     transition: jax.Array
@@ -64,124 +59,197 @@ class Pieces(NamedTuple):
     blank: Any = ()
 
 
-class Kept(NamedTuple):
-    """A forward pass: log evidence (G, rows); all filtered weights (P, S, G, K, M); what was before
-    every lane, and what follows it, if there are blocks."""
+class Pass(NamedTuple):
+    """A forward pass: log evidence, or that of the best path, (G, rows); what is kept of every step
+    (P, S, G, K, M); the weights of each lane's last; and of chains in blocks the weights before
+    every lane, and, of sums, of what follows it."""
 
     total: jax.Array
-    alphas: jax.Array
-    before: jax.Array | None
-    after: jax.Array | None
+    kept: jax.Array
+    last: jax.Array
+    before: jax.Array | None = None
+    after: jax.Array | None = None
+
+
+class Transfer(NamedTuple):
+    """Blocks as matrices: from the state before a block to the one at its end, (B, G, from, [to,]
+    rows), and the log of the scale of each row."""
+
+    scale: jax.Array
+    end: jax.Array
+
+
+def count_of(steps: int, size: int) -> int:
+    """Into how many pieces of one size, about `size`, so many steps are cut."""
+    return next(count for count in range(max(steps // max(size, 1), 1), steps + 1)
+                if steps % count == 0)
+
+
+def given(shared: Any, told: Any, own: Any, fixed: Any) -> jax.Array:
+    """The emissions of a chain that are there for all steps."""
+    return own[0]
+
+
+def cut(chain: Chain, blocks: int) -> tuple[Tables, Pieces]:
+    """A chain whose emissions are there: of one piece, or, cut into blocks, of several."""
+    steps = len(chain.emission)
+    count = 1 if blocks == 1 else count_of(steps, SWEEP)
+    own = chain.emission.reshape(count, -1, *chain.emission.shape[1:])
+    return Tables(chain.initial, chain.transition, chain.alive), Pieces((), (), own, ())
 
 
 class Walk:
-    """The pieces of a chain and how a pass goes through one."""
+    """The pieces of a chain and how a pass goes through one.
 
-    def __init__(self, emit: Callable, blocks: int, tables: Tables, pieces: Pieces):
-        self.emit, self.blocks, self.tables, self.pieces = emit, blocks, tables, pieces
+    Args:
+        emit: (shared, told, (own, blank), fixed) of a piece → the log emissions of its steps, (S, G
+            or 1, K, M); it knows no array but these.
+        ends: nobody asks what follows a row's last step that counts: blocks behind it need forget
+            nothing, which with nothing seen takes long.
+        keeps: what is kept of steps is asked for; else nothing is.
+    """
+
+    def __init__(self, emit: Callable, way: Way, tables: Tables, pieces: Pieces,
+                 arithmetic: Arithmetic, ends: bool = True, keeps: bool = True):
+        self.emit, self.way, self.pieces, self.ends, self.keeps = emit, way, pieces, ends, keeps
+        self.arithmetic, self.blocks = arithmetic, way.blocks
+        self.initial, moves = map(arithmetic.weights, tables[:2])
         self.count = len(jax.tree.leaves((pieces.own, pieces.fixed))[0])
-        self.transition, self.initial = jnp.exp(tables.transition), jnp.exp(tables.initial)
+        self.alive = None if tables.alive is None else self.cut(tables.alive)
         shape = jax.eval_shape(self.emission, jnp.zeros((), int)).shape
         self.steps, g, self.states, self.lanes = shape
-        self.outer = max(g, len(tables.initial), len(tables.transition))
+        self.outer = max(g, len(self.initial), moves.shape[1])
         self.whole = (self.outer, self.states, self.lanes)
+        self.into, self.timed = moves[0], len(moves) > 1  # moves into the first steps, or all
+        # out of each step, where they differ; and whether the step after each counts
+        self.leaving = self.cut(jnp.roll(moves, -1, 0)) if self.timed else None
+        self.later = None if self.alive is None else self.cut(jnp.roll(tables.alive, -1, 0))
+        self.first_blocks = jnp.arange(self.lanes) % self.blocks == 0
 
-    def at(self, piece: jax.Array, tree: Any) -> Any:
+    def cut(self, leaf: jax.Array) -> jax.Array:
+        return leaf.reshape(self.count, -1, *leaf.shape[1:])
+
+    def at(self, piece: Any, tree: Any) -> Any:
         return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, piece, 0, False), tree)
 
-    def own(self, piece: jax.Array) -> tuple[Any, Any]:
+    def over(self, function: Callable, carry: Any, reverse: bool = False) -> tuple[Any, Any]:
+        """A scan over the pieces."""
+        if self.count > 1:
+            return lax.scan(function, carry, jnp.arange(self.count), reverse=reverse)
+        carry, out = function(carry, 0)
+        return carry, jax.tree.map(lambda leaf: leaf[None], out)
+
+    def own(self, piece: Any) -> tuple[Any, Any]:
         """What a piece has by itself, and what is 0."""
         return self.at(piece, self.pieces.own), jax.tree.map(
             lambda leaf: jnp.zeros((leaf.shape[0] * leaf.shape[1] // self.count, *leaf.shape[2:]),
                                    leaf.dtype), self.pieces.blank)
 
-    def write_piece(self, whole: jax.Array, part: jax.Array, piece: jax.Array) -> jax.Array:
+    def write_piece(self, whole: jax.Array, part: jax.Array, piece: Any) -> jax.Array:
         """The steps of a piece, (S M, ...), written into those of all, (M, P S, ...): transposed
         while they are in cache."""
         part = jnp.moveaxis(part.reshape(self.steps, self.lanes, *part.shape[1:]), 1, 0)
         return lax.dynamic_update_slice_in_dim(whole, part, piece * self.steps, 1)
 
-    def emission(self, piece: jax.Array) -> jax.Array:
-        """(S, G or 1, K, M); 0 in steps that do not count, in which nothing is seen."""
+    def emission(self, piece: Any) -> jax.Array:
+        """(S, G or 1, K, M); 0 in steps that do not count, in which nothing is seen: summed over,
+        they are 1, since what moves out of a state sums to 1."""
         log = self.emit(self.pieces.shared, self.pieces.told, self.own(piece),
                         self.at(piece, self.pieces.fixed))
-        alive = self.tables.alive
-        if alive is None:
+        if self.alive is None:
             return log
-        return jnp.where(self.at(piece, alive)[:, None, None], log, 0.0)
+        return jnp.where(self.at(piece, self.alive)[:, None, None], log, 0.0)
 
-    def filtered(self, ahead: jax.Array, piece: jax.Array) -> tuple[jax.Array, tuple]:
-        """From the weights ahead of a piece to those ahead of the next, filtered weights, and the
-        log of their scales (G, M).
+    def _along(self, piece: Any) -> tuple:
+        """What each step of a piece takes: its emissions, the moves out of it, None where they are
+        the same, and whether the next counts, where a move asks it."""
+        later = self.at(piece, self.later) if self.arithmetic.pointers else None
+        return self.emission(piece), self.at(piece, self.leaving), later
 
-        The best emission of all states is taken out, for all steps at once; where those that can be
-        reached are so far below it that range is lost, the best of these, step by step.
-        """
-        log = self.emission(piece)
+    def filtered(self, ahead: jax.Array, piece: Any) -> tuple[jax.Array, tuple]:
+        """From the weights ahead of a piece to those ahead of the next; what is kept of its steps,
+        the log of their scales (G, M), and the weights of its last step."""
+        seen, move, pointers = (self.arithmetic.seen, self.arithmetic.move,
+                                self.arithmetic.pointers)
+        log, leaving, later = self._along(piece)
+
+        def step(carry: tuple, now: tuple) -> tuple:
+            emission, moves, alive = now
+            new, scale = seen(carry[0], emission, 1)
+            moved, kept = move(self.into if moves is None else moves, new, alive)
+            return (moved, new) if pointers else (moved,), (kept, scale)
+
+        def careful() -> tuple:
+            (moved, *last), (kept, scales) = lax.scan(
+                step, (ahead, ahead) if pointers else (ahead,), (log, leaving, later))
+            ends = last[0] if pointers else kept[-1]
+            return moved, (kept if self.keeps else kept[:0], scales.sum(0), ends)
+
+        if self.emit is given or self.count == 1 or self.arithmetic is not SUMS:
+            return careful()
+        # the best emission of all states is taken out, for all steps at once; where those that can
+        # be reached are so far below it that range is lost, the best of these, step by step
         top = finite(log.max(2))
-        info = jnp.finfo(log.dtype)
 
-        def quick(ahead, weight):
+        def quick(ahead: jax.Array, now: tuple) -> tuple:
+            weight, moves = now
             new = ahead * weight
             scale = new.sum(1)
             new = new * (1 / jnp.where(scale > 0, scale, 1))[:, None]
-            return one_step(self.transition, new), (new, scale)
+            return one_step(self.into if moves is None else moves, new), (new, scale)
 
-        found, (alphas, scales) = lax.scan(quick, ahead, jnp.exp(log - top[:, :, None]))
-        far = (scales < info.tiny**0.5) & (ahead.sum(1) > 0)
-        easy = found, (alphas, (log_of(scales) + top).sum(0))
-
-        def step(ahead, emission):
-            new, scale = seen_at(ahead, emission)
-            return one_step(self.transition, new), (new, scale)
-
-        def careful():
-            found, (alphas, scales) = lax.scan(step, ahead, log)
-            return found, (alphas, scales.sum(0))
-
+        found, (alphas, scales) = lax.scan(quick, ahead, (jnp.exp(log - top[:, :, None]), leaving))
+        far = (scales < jnp.finfo(log.dtype).tiny**0.5) & (ahead.sum(1) > 0)
+        easy = found, (alphas if self.keeps else alphas[:0], (log_of(scales) + top).sum(0),
+                       alphas[-1])
         return lax.cond(jnp.any(far), careful, lambda: easy)
 
-    def smoothed(self, share: Share, gamma: jax.Array, count: jax.Array, alphas: jax.Array,
-                 here: jax.Array, inner: jax.Array) -> tuple[tuple, jax.Array]:
-        """From the marginals of the step after a piece to those of its first step, with the pairs
-        counted, and the marginals of all its steps, (S, G, K, M).
-
-        Args:
-            here: (S, M or 1), 1 where the step after counts. inner: (S,), whether there is one: the
-                last of all has the marginals that come in.
-        """
-        def step(carry, now):
-            gamma, count = carry
-            alpha, here, inner = now
-            ratio = divide(gamma, one_step(self.transition, alpha))
-            new = jnp.where(inner, alpha * one_step_back(self.transition, ratio), gamma)
-            return (new, count + pairs(share, alpha, ratio, here, self.transition)), new
-
-        (gamma, count), gammas = lax.scan(step, (gamma, count), (alphas, here, inner), reverse=True)
-        return (normalised(gamma, 1)[0], count), gammas
+    def _rows(self, moves: jax.Array, p: jax.Array, alive: jax.Array | None) -> jax.Array:
+        """(G, from, to, M): one move of every row of the matrices."""
+        g, k, _, m = p.shape
+        if self.arithmetic is SUMS and moves.shape[-1] == 1:
+            flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
+            return jnp.swapaxes(one_step(moves, flat).reshape(g, k, k, m), 1, 2)
+        return jax.vmap(lambda row: self.arithmetic.move(moves, row, alive)[0], 1, 1)(p)
 
     def swept(self, carry: tuple) -> tuple:
-        """The same of transfer matrices: (piece, what is ahead of it (G, from, to, M), the filtered
-        weights of the step before it, the log of their scale) → of the next."""
+        """The same of transfer matrices: (piece, what is ahead of it (G, from, to, M), the weights
+        of the step before it, the log of their scale) → of the next."""
         piece, p, _, scale = carry
 
-        def step(carry, emission):
+        def step(carry: tuple, now: tuple) -> tuple:
             p, _, scale = carry
-            new, factor = seen_at(p, emission[:, None], 2)
-            return (step_all_rows(self.transition, new), new, scale + factor), None
+            emission, moves, alive = now
+            new, factor = self.arithmetic.seen(p, emission[:, None], 2)
+            return (self._rows(self.into if moves is None else moves, new, alive), new,
+                    scale + factor), None
 
-        carry, _ = lax.scan(step, (p, jnp.zeros_like(p), scale), self.emission(piece))
+        carry, _ = lax.scan(step, (p, jnp.zeros_like(p), scale), self._along(piece))
         return piece + 1, *carry
-
-    def following(self, at: jax.Array) -> jax.Array:
-        """Whether the step after each of a piece counts, (S, M)."""
-        own = self.at(at, self.tables.alive)
-        after = self.at(jnp.minimum(at + 1, self.count - 1), self.tables.alive)
-        return jnp.concatenate([own[1:], after[:1]])
 
     def first(self) -> jax.Array:
         """The weights ahead of every row's first step, in all lanes."""
-        return jnp.broadcast_to(first_of(self.initial, self.lanes, self.blocks), self.whole)
+        wide = jnp.broadcast_to(self.initial, (*self.initial.shape[:2], self.lanes // self.blocks))
+        return jnp.broadcast_to(jnp.repeat(wide, self.blocks, -1) if self.blocks > 1 else wide,
+                                self.whole)
+
+    def entering(self, before: jax.Array | None) -> jax.Array:
+        """The weights ahead of each lane's first step: initial, or moved from those `before` the
+        block."""
+        if before is None:
+            return self.first()
+        return jnp.where(self.first_blocks, self.first(), self.move_into(before)[0])
+
+    def move_into(self, before: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The first move of each lane, as Arithmetic.move has it."""
+        return self.arithmetic.move(self.into, before, None if self.alive is None
+                                    else self.alive[0, 0])
+
+    def total(self, log: jax.Array) -> jax.Array:
+        """(G, M) → (G, rows)."""
+        log = log.reshape(len(log), -1, self.blocks).sum(-1)
+        # a sequence of no steps
+        return log if self.alive is None else jnp.where(self.alive[0, 0, :: self.blocks], log, 0.0)
 
 
 def one_by_one(function: Callable) -> Callable:
@@ -208,62 +276,111 @@ def one_by_one(function: Callable) -> Callable:
     return alone
 
 
-def passed(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept:
-    return one_by_one(lambda tables, pieces: (_filter_blocks if blocks > 1 else _filter_uncut)(
-        emit, blocks, tables, pieces))(tables, pieces)
+def forward(walk: Walk) -> Pass:
+    """The pass through all steps.
+
+    Cost: O(T K²) a row; with blocks, O(K³) more for each step in which a chain has not yet
+        forgotten its past.
+    """
+    if walk.blocks > 1:
+        return _forward_in_blocks(walk)
+
+    def step(carry: tuple, piece: Any) -> tuple:
+        ahead, (kept, scale, last) = walk.filtered(carry[0], piece)
+        return (ahead, last), (kept, scale)
+
+    (_, last), (kept, scales) = walk.over(step, (walk.first(), jnp.zeros_like(walk.first())))
+    return Pass(walk.total(scales.sum(0)), kept, last)
 
 
-def _filter_uncut(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept:
-    """The forward pass along chains that are not cut into blocks."""
-    walk = Walk(emit, blocks, tables, pieces)
-    _, (alphas, scales) = lax.scan(walk.filtered, walk.first(), jnp.arange(walk.count))
-    return Kept(_total(walk, scales.sum(0)), alphas, None, None)
-
-
-def _filter_blocks(emit: Callable, blocks: int, tables: Tables, pieces: Pieces) -> Kept:
-    """The pass through chains that are cut into blocks."""
-    walk = Walk(emit, blocks, tables, pieces)
+def _forward_in_blocks(walk: Walk) -> Pass:
+    arithmetic, count, blocks = walk.arithmetic, walk.count, walk.blocks
     g, k, m = walk.whole
-    dtype, count = walk.transition.dtype, walk.count
+    dtype = walk.into.dtype
 
-    def ended(piece):
-        """(M,): whose row has ended, so that nothing that is told of its steps matters."""
-        if tables.alive is None:
-            return jnp.zeros(m, bool)
-        return ~walk.at(jnp.minimum(piece, count - 1), tables.alive)[0]
-
-    def forgot(carry):
+    def forgot(carry: tuple) -> jax.Array:
+        """(G, M): whether all possible rows are equal, so that the state before the block no longer
+        matters; where a row has ended, nothing that is told of its steps matters."""
         piece, p, _, scale = carry
-        return has_equal_rows(p, scale) | ended(piece)
+        possible = (scale > -jnp.inf)[:, :, None]
+        high = jnp.where(possible, p, -jnp.inf).max(1)
+        low = jnp.where(possible, p, jnp.inf).min(1)
+        equal = jnp.all((high == low) | (high - low <= arithmetic.slack(high))
+                        | (high == -jnp.inf), 1)
+        if walk.alive is None or not walk.ends:
+            return equal
+        return equal | ~walk.at(jnp.minimum(piece, count - 1), walk.alive)[0]
 
-    rows = entering_rows(walk.transition, walk.initial, m, blocks, g)
+    eye = arithmetic.weights(jnp.where(jnp.eye(k, dtype=bool), 0.0, -jnp.inf).astype(dtype))
+    rows = walk._rows(walk.into, jnp.broadcast_to(eye[None, :, :, None], (g, k, k, m)),
+                      None if walk.alive is None else walk.alive[0, 0])
+    rows = jnp.where(walk.first_blocks, walk.first()[:, None], rows)
     met, p, new, scale = lax.while_loop(
         lambda carry: (carry[0] < count) & ~jnp.all(forgot(carry)), walk.swept,
         (jnp.asarray(0), rows, jnp.zeros_like(rows), jnp.zeros((g, k, m), dtype)))
 
-    def filter_piece(piece, carry):
-        ahead, alphas, scales, _ = carry
-        ahead, (own, scale) = walk.filtered(ahead, piece)
-        return (ahead, lax.dynamic_update_index_in_dim(alphas, own, piece, 0),
-                lax.dynamic_update_index_in_dim(scales, scale, piece, 0), own[-1])
+    def filter_piece(piece: Any, carry: tuple) -> tuple:
+        ahead, kept, scales, _ = carry
+        ahead, (own, scale, last) = walk.filtered(ahead, piece)
+        return (ahead, lax.dynamic_update_index_in_dim(kept, own, piece, 0),
+                lax.dynamic_update_index_in_dim(scales, scale, piece, 0), last)
 
-    blank = (jnp.zeros((count, walk.steps, g, k, m), dtype), jnp.zeros((count, g, m), dtype))
-    _, alphas, scales, last = lax.fori_loop(met, count, filter_piece, (one_row(p, scale), *blank,
-                                                                       jnp.zeros((g, k, m), dtype)))
+    # of rows that are equal, any that is possible
+    one = jnp.where((scale > -jnp.inf)[:, :, None], p, arithmetic.weights(-jnp.inf)).max(1)
+    blank = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype),
+                         jax.eval_shape(lambda: walk.filtered(one, jnp.asarray(0))[1][:2]))
+    _, kept, scales, last = lax.fori_loop(met, count, filter_piece,
+                                          (one, *blank, jnp.zeros_like(one)))
     single = (met < count) & forgot((met, p, new, scale))
     transfer = Transfer(
         split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
         split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
-    before, after = (lanes_of(found(transfer, False)) for found in (before_of, after_of))
-    ahead = jnp.where(jnp.arange(m) % blocks == 0, walk.first(), one_step(walk.transition, before))
-    _, alphas, scales, _ = lax.fori_loop(0, jnp.minimum(2 * met + 1, count), filter_piece,
-                                         (ahead, alphas, scales, last))
-    return Kept(_total(walk, scales.sum(0)), alphas, before, after)
+    before = lanes_of(_before(transfer, arithmetic, walk.way.parallel))
+    again = jnp.minimum(2 * met + 1, count)
+    _, kept, scales, ends = lax.fori_loop(0, again, filter_piece,
+                                          (walk.entering(before), kept, scales, last))
+    after = None if arithmetic.pointers else lanes_of(
+        _after(transfer, arithmetic, walk.way.parallel))
+    return Pass(walk.total(scales.sum(0)), kept, jnp.where(again == count, ends, last), before,
+                after)
 
 
-def _total(walk: Walk, log: jax.Array) -> jax.Array:
-    """(G, M) → (G, rows)."""
-    log = log.reshape(len(log), -1, walk.blocks).sum(-1)
-    alive = walk.tables.alive
-    # a sequence of no steps
-    return log if alive is None else jnp.where(alive[0, 0, :: walk.blocks], log, 0.0)
+def _joined(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
+    """One block after another, as one: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
+    new, factor = arithmetic.seen(first.end, second.scale[..., None, :, :], -2)
+    rows = jax.vmap(jax.vmap(lambda end, row: arithmetic.move(end, row, None)[0], (None, 1), 1))
+    return Transfer(first.scale + factor, rows(second.end, new))
+
+
+def _before(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
+    """The weights of the states before every block, (B, G, K, rows); of the first block, nothing of
+    use. A block is a step of a chain, whose emissions are its scales."""
+    if parallel:
+        found = lax.associative_scan(functools.partial(_joined, arithmetic), transfer).end[:, :, 0]
+        # all rows of the first block are equal
+        return jnp.concatenate([found[:1], found[:-1]])
+
+    def step(before: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
+        new, _ = arithmetic.seen(before, block.scale, 1)
+        return arithmetic.move(block.end, new, None)[0], before
+
+    first = transfer.end[0, :, 0]
+    _, found = lax.scan(step, first, jax.tree.map(lambda leaf: leaf[1:], transfer))
+    return jnp.concatenate([first[None], found])
+
+
+def _after(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
+    """p(all that follows | state at the end of a block), up to a factor: (B, G, K, rows)."""
+    nothing = jnp.ones_like(transfer.scale[:1])
+    if parallel:
+        found = lax.associative_scan(lambda a, b: _joined(arithmetic, b, a), transfer,
+                                     reverse=True).scale
+        return jnp.concatenate([jnp.exp(found - finite(found.max(2, keepdims=True))), nothing])[1:]
+
+    def step(after: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
+        new, _ = arithmetic.seen(one_step_back(block.end, after), block.scale, 1)
+        return new, new
+
+    _, found = lax.scan(step, nothing[0], jax.tree.map(lambda leaf: leaf[1:], transfer),
+                        reverse=True)
+    return jnp.concatenate([found, nothing])

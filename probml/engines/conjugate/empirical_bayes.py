@@ -94,7 +94,7 @@ class EmpiricalBayes(Engine):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(statistics=True, stated=False)
+        return Capabilities(statistics=True)
 
     @property
     def names(self) -> tuple[str, ...]:

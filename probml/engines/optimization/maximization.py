@@ -33,7 +33,6 @@ from probml.numerics.optimum import (
     newton_converged,
 )
 from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.process.threads import one_thread
 from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
@@ -168,13 +167,8 @@ def _by_name(like: Mapping, vector: np.ndarray) -> dict[str, np.ndarray]:
 def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
-    u = flat(problem.plan, params, problem.known)
-    with one_thread(u.size):
-        return _by_newton(engine, problem, u)
-
-
-def _by_newton(engine: OptimizerSettings, problem: Problem, u: jax.Array) -> Outcome:
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
+    u = flat(plan, params, known)
     many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
     near, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
@@ -351,8 +345,7 @@ def by_blocks(engine: OptimizerSettings, problem: Problem, params: Mapping) -> O
             if int(some) < size or done == count or not np.isfinite(value):
                 return u, value, done, np.concatenate(trails), bool(end)
 
-    with one_thread(places.shape[1]):
-        top, history, status = in_blocks(engine, block, flat(plan, params, known))
+    top, history, status = in_blocks(engine, block, flat(plan, params, known))
     return Outcome(unflat(plan, top, known), history, status, len(history) - 1)
 
 

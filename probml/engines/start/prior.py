@@ -122,7 +122,8 @@ def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: fl
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
     where = (
-        f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()}"
+        f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()} (of a scale of "
+        f"0 there is no density: write a known quantity as its value)"
         if bad is not None
         else f"the priors are finite, so the likelihood of "
         f"{quoted(plan.observed)} is not"

@@ -125,20 +125,38 @@ def right(own, value):
     return jnp.where(own.censored, log_chances(own.base_dist, x)[1], own.base_dist.log_prob(x))
 
 
+def log_between(base: dist.Distribution, low: jax.Array, high: jax.Array) -> jax.Array:
+    """log P(low < X ≤ high), by the smaller of the two sides' chances; of ends so close that
+    nothing of their difference is left, by the density between them."""
+    (below, above), (under, over) = (_chances_at(base, end) for end in (low, high))
+    upper = above < under
+    whole, less = jnp.where(upper, above, under), jnp.where(upper, over, below)
+    some = jnp.isfinite(less)
+    apart = jnp.where(some, whole - less, 1.0)
+    near = apart**2 < jnp.finfo(apart.dtype).eps
+    width = jnp.where(near, high - low, 1.0)
+    middle = jnp.where(near, low + 0.5 * width, base.support.feasible_like(width))
+    return jnp.where(near, jnp.log(width) + base.log_prob(middle),
+                     whole + jnp.where(some, log1mexp(-jnp.where(near, 1.0, apart)), 0.0))
+
+
+def _chances_at(base, end):
+    """log_chances of an end that may be infinite."""
+    finite = jnp.where(jnp.isfinite(end), end, 0.0)
+    harmless = base.support.feasible_like(finite)
+    below, above = log_chances(base, jnp.where(jnp.isfinite(end), end, harmless))
+    return (jnp.where(jnp.isneginf(end), -jnp.inf, jnp.where(jnp.isposinf(end), 0.0, below)),
+            jnp.where(jnp.isneginf(end), 0.0, jnp.where(jnp.isposinf(end), -jnp.inf, above)))
+
+
 def censored_log_prob(own, value):
     """log p of a censored value: the density where both ends agree, else the probability of the
     interval between them or, with censoring on both sides, outside of it."""
     value = jnp.asarray(value, jnp.result_type(float))
     low, high = value[..., 0], value[..., 1]
     no_low, no_high, _, outside, point = own._get_censoring_masks(value)
-    harmless = own.support.feasible_like(low)
-    low, high = jnp.where(no_low, harmless, low), jnp.where(no_high, harmless, high)
-    (below, above), (under, over) = (log_chances(own.base_dist, end) for end in (low, high))
-    below, above = jnp.where(no_low, -jnp.inf, below), jnp.where(no_low, 0.0, above)
-    under, over = jnp.where(no_high, 0.0, under), jnp.where(no_high, -jnp.inf, over)
-    upper = above < under  # by the smaller of the two sides' chances
-    whole, less = jnp.where(upper, above, under), jnp.where(upper, over, below)
-    some = jnp.isfinite(less) & ~point
-    log = whole + jnp.where(some, log1mexp(jnp.where(some, less - whole, -1.0)), 0.0)
-    log = jnp.where(outside, jnp.logaddexp(below, over), log)
-    return jnp.where(point, own.base_dist.log_prob(low), log)
+    low = jnp.where(no_low, -jnp.inf, low)
+    high = jnp.where(no_high, jnp.inf, jnp.where(point, jnp.inf, high))
+    beyond = jnp.logaddexp(_chances_at(own.base_dist, low)[0], _chances_at(own.base_dist, high)[1])
+    log = jnp.where(outside, beyond, log_between(own.base_dist, low, high))
+    return jnp.where(point, own.base_dist.log_prob(jnp.where(no_low, high, low)), log)

@@ -102,6 +102,3 @@ class BetaPrior(Prior):
         a, b = distribution.concentration1, distribution.concentration0
         shift = jnp.where(jnp.minimum(a, b) < 1, 0.0, 1.0) if mode else 1.0
         return xlogy(a - shift, value) + xlog1py(b - shift, -value) - log_beta(a, b)
-
-
-ENTRIES = ()

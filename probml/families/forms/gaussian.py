@@ -100,6 +100,3 @@ class GaussianPrior(Prior):
         if event == 0:
             return dist.Normal(natural["loc"], natural["precision"] ** -0.5)
         return dist.MultivariateNormal(natural["loc"], precision_matrix=natural["precision"])
-
-
-ENTRIES = ()

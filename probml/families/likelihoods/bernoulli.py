@@ -16,19 +16,11 @@ class Bernoulli(Likelihood):
 
     name = "Bernoulli"
     nominal = True
-    event = 0
     argument_event = {"probs": 0, "logits": 0}
     canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
 
-    def arguments(self, base):
-        return {"probs": base.probs} if isinstance(base,
-                                                   dist.BernoulliProbs) else {"logits": base.logits}
-
     def states(self, arguments):
         return 2
-
-    def distribution(self, arguments):
-        return dist.Bernoulli(**arguments)
 
     def probabilities(self, arguments):
         """(..., c, 2) table of state probabilities."""

@@ -15,13 +15,9 @@ class BetaLikelihood(Likelihood):
     concentration0, for 0 < x < 1."""
 
     name = "Beta"
-    event = 0
     argument_event = {"concentration1": 0, "concentration0": 0}
     terms = ("concentration1", "concentration0")
     checked = domains.OPEN_UNIT_INTERVAL
-
-    def distribution(self, arguments):
-        return dist.Beta(**arguments)
 
     def natural(self, arguments, centre):
         given = log_linear.floats(arguments)

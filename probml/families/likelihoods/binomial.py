@@ -30,19 +30,11 @@ class Binomial(Likelihood):
     total_count."""
 
     name = "Binomial"
-    event = 0
     argument_event = {"probs": 0, "logits": 0, "total_count": 0}
     canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
     limit = "total_count"  # the largest value
     mean_of = ("probs",)
     held = ("total",)
-
-    def arguments(self, base):
-        name = "probs" if isinstance(base, dist.BinomialProbs) else "logits"
-        return {name: getattr(base, name), "total_count": base.total_count}
-
-    def distribution(self, arguments):
-        return dist.Binomial(**arguments)
 
     def natural(self, arguments, centre):
         given = log_linear.floats(arguments)

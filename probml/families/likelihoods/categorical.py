@@ -46,21 +46,12 @@ class Categorical(Likelihood):
 
     name = "Categorical"
     nominal = True
-    event = 0
     argument_event = {"probs": 1, "logits": 1}
     # logits are shared up to a constant and normalised together: no form
     canonical = {"probs": (DIRICHLET, ())}
 
-    def arguments(self, base):
-        return {"probs": base.probs} if isinstance(base, dist.CategoricalProbs) else {
-            "logits": base.logits
-        }
-
     def states(self, arguments):
         return next(iter(arguments.values())).shape[-1]
-
-    def distribution(self, arguments):
-        return dist.Categorical(**arguments)
 
     def probabilities(self, arguments):
         """(..., c, k) table of state probabilities."""

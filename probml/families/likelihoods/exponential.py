@@ -16,13 +16,9 @@ class Exponential(Likelihood):
     draws none."""
 
     name = "Exponential"
-    event = 0
     checked = domains.NONNEGATIVE
     argument_event = {"rate": 0}
     canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
-
-    def distribution(self, arguments):
-        return dist.Exponential(**arguments)
 
     def natural(self, arguments, centre):
         rate = log_linear.floats(arguments)["rate"]

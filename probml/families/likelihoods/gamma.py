@@ -17,13 +17,9 @@ class Gamma(Likelihood):
     which has no closed form."""
 
     name = "Gamma"
-    event = 0
     argument_event = {"concentration": 0, "rate": 0}
     terms = ("concentration",)
     canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
-
-    def distribution(self, arguments):
-        return dist.Gamma(**arguments)
 
     def natural(self, arguments, centre):
         given = log_linear.floats(arguments)

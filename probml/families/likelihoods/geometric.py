@@ -15,16 +15,8 @@ class Geometric(Likelihood):
     """log p(x) = x log(1 − p) + log p, p = probs = logistic(logits)."""
 
     name = "Geometric"
-    event = 0
     argument_event = {"probs": 0, "logits": 0}
     canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
-
-    def arguments(self, base):
-        return {"probs": base.probs} if isinstance(base,
-                                                   dist.GeometricProbs) else {"logits": base.logits}
-
-    def distribution(self, arguments):
-        return dist.Geometric(**arguments)
 
     def natural(self, arguments, centre):
         (name, value), *_ = log_linear.floats(arguments).items()

@@ -16,9 +16,6 @@ class LogNormal(Normal):
     normal = scaling = False
     mean_of = None
 
-    def distribution(self, arguments):
-        return dist.LogNormal(**arguments)
-
     def log_density(self, natural, x, seen):
         def statistics(x):
             log = jnp.log(x)

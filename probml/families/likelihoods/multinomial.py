@@ -32,7 +32,6 @@ class _Counts(Likelihood):
     ancillary = "total_count"
 
 
-
 class Multinomial(_Counts):
     """log p(x) = Σ x_i log p_i + log n! − Σ log x_i!, n = Σ x_i, p = probs = softmax(logits); the
     Categorical of n draws."""
@@ -40,11 +39,6 @@ class Multinomial(_Counts):
     name = "Multinomial"
     argument_event = {"probs": 1, "logits": 1}
     canonical = {"probs": (DIRICHLET, ())}
-
-    def arguments(self, base):
-        return {"probs": base.probs} if isinstance(base, dist.MultinomialProbs) else {
-            "logits": base.logits
-        }
 
     def natural(self, arguments, centre):
         (name, value), *_ = log_linear.floats(arguments).items()

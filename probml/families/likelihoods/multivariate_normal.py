@@ -98,9 +98,6 @@ class MultivariateNormal(Likelihood):
         if "covariance_matrix" in arguments:
             semidefinite(f"{where}: covariance_matrix", np.asarray(arguments["covariance_matrix"]))
 
-    def distribution(self, arguments):
-        return dist.MultivariateNormal(**arguments)
-
     def density(self, arguments, value):
         """By the precision itself, where that is given: no covariance is made of it, nor solved
         for."""
@@ -196,9 +193,6 @@ class LowRank(Likelihood):
     event = 1
     argument_event = {"loc": 1, "cov_factor": 2, "cov_diag": 1}
     rowwise = True
-
-    def distribution(self, arguments):
-        return dist.LowRankMultivariateNormal(**arguments)
 
     fill = MultivariateNormal.fill
 

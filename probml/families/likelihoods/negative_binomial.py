@@ -6,11 +6,7 @@ import numpyro.distributions as dist
 
 from probml.families.densities import count_draws
 from probml.families.entry import Entry
-from probml.families.log_linear import (
-    inexact,
-    log_dirichlet_multinomial,
-    log_negative_binomial,
-)
+from probml.families.log_linear import log_negative_binomial
 
 
 def of_counts(distribution, value):
@@ -31,17 +27,6 @@ def of_counts(distribution, value):
     return jnp.where(x >= 0, log, -jnp.inf)
 
 
-def of_wide_counts(distribution, value):
-    """log p of a BetaNegativeBinomial, Γ(n + k) B(α + k, β + n) / (Γ(n) k! B(α, β)): n/(n + k)
-    times the beta-binomial of k and n among k + n."""
-    a, b, n, k = inexact(distribution.concentration1, distribution.concentration0, distribution.n,
-                         jnp.maximum(value, 0))
-    counts = jnp.stack(jnp.broadcast_arrays(k, n), -1)
-    log = log_dirichlet_multinomial(counts, jnp.stack(jnp.broadcast_arrays(a, b), -1))
-    return jnp.where(value >= 0, log - jnp.log1p(k / n), -jnp.inf)
-
-
 ENTRIES = (Entry((dist.GammaPoisson, dist.NegativeBinomial2, dist.NegativeBinomialProbs,
                   dist.NegativeBinomialLogits),
-                 log_prob=of_counts, sharp=count_draws.of_gamma_poisson),
-           Entry((dist.BetaNegativeBinomial,), log_prob=of_wide_counts))
+                 log_prob=of_counts, sharp=count_draws.of_gamma_poisson),)

@@ -47,7 +47,6 @@ class Normal(Likelihood):
     """
 
     name = "Normal"
-    event = 0
     argument_event = {"loc": 0, "scale": 0}
     canonical = {"loc": (GAUSSIAN, ()), "scale": (INVERSE_GAMMA, (("power", 2.0),))}
 
@@ -58,9 +57,6 @@ class Normal(Likelihood):
     def smallest(self, arguments):
         """The scale of each cell."""
         return arguments["scale"]
-
-    def distribution(self, arguments):
-        return dist.Normal(**arguments)
 
     def natural(self, arguments, centre):
         loc, scale = arguments["loc"] - centre, arguments["scale"]

@@ -15,13 +15,9 @@ class Poisson(Likelihood):
     """log p(x) = x log rate − rate − log x!; a rate of 0 allows only x = 0."""
 
     name = "Poisson"
-    event = 0
     argument_event = {"rate": 0}
     canonical = {"rate": (INVERSE_GAMMA, (("power", -1.0),))}
     mean_of = ("rate",)
-
-    def distribution(self, arguments):
-        return dist.Poisson(**arguments)
 
     def natural(self, arguments, centre):
         rate = log_linear.floats(arguments)["rate"]

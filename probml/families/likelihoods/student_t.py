@@ -62,7 +62,6 @@ class StudentT(Likelihood):
     """
 
     name = "StudentT"
-    event = 0
     argument_event = {"df": 0, "loc": 0, "scale": 0}
     canonical = {"loc": (GAUSSIAN, ()), "scale": (INVERSE_GAMMA, (("power", 2.0),))}
     scatter = ("scale",)

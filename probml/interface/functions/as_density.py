@@ -1,14 +1,11 @@
 """A function as one density of everything: what is bound, and what is summed out cell by cell."""
 
-import contextlib
 import itertools
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import jax
 import numpy as np
-from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset import arrays
 from probml.errors import DataError, ModelError, listed, quoted
@@ -17,8 +14,7 @@ from probml.interface.functions.given.column import different
 from probml.interface.functions.read_models import Met, bound, named, traced
 from probml.interface.functions.readings import Whole
 from probml.interface.functions.steps.affine_sites import Bent
-from probml.interface.functions.steps.linear import linear_of
-from probml.interface.functions.steps.names import Joined, scans_of, steps_of
+from probml.interface.functions.steps.names import scans_of, steps_of
 from probml.interface.functions.survey import Survey, holed
 from probml.language.language import Bound
 from probml.language.settings import freeze
@@ -38,43 +34,23 @@ def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
         named: parameters whose values are told: these are not integrated out.
     """
     summed = summed_of(shown)
-    loops = steps_of(shown)
+    ways: list[tuple] = [(summed,)]
+    if summed and sum(site.bits for site in shown.hidden) <= JOINT:
+        ways.append(((),))
+    loops, scans = steps_of(shown), scans_of(shown)
     if loops is not None:
         own = {name for title, names in loops.items() for name in (title, *names)}
-        integrated = own.isdisjoint(named) and _linear(model, Joined(loops), arguments, given)
-        with contextlib.suppress(ModelError):
-            return baking(model, shown, arguments, given, (), why, loops, integrated)
-    scans = scans_of(shown)
-    if scans is not None:
-        integrated = scans.keys().isdisjoint(named)
-        if integrated or not shown.hidden:
-            with contextlib.suppress(ModelError):
-                return baking(model, shown, arguments, given, summed, why, scans, integrated)
-    try:
-        return baking(model, shown, arguments, given, summed, why)
-    except DataError:
-        raise
-    except ModelError:
-        if not summed or sum(site.bits for site in shown.hidden) > JOINT:
-            raise
-        with contextlib.suppress(ModelError):
-            return baking(model, shown, arguments, given, (), why)
-        raise
-
-
-def _linear(model: Bound, steps: Joined, arguments: Mapping[str, Any],
-            given: Mapping[str, Any]) -> bool:
-    """Whether loops can be integrated out; nothing is compiled."""
-    def run() -> int:
-        with validation_enabled(False):
-            linear_of(lambda: model.generative.run({**model.bound, **arguments}, {}), steps, given)
-        return 0
-
-    try:
-        jax.eval_shape(run)
-    except ModelError:
-        return False
-    return True
+        ways = [*(((), loops, how) for how in (True, False) if not how or own.isdisjoint(named)),
+                *ways]
+    elif scans is not None and (scans.keys().isdisjoint(named) or not shown.hidden):
+        ways.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
+    failures = list[ModelError]()
+    for sums, *joined in ways:
+        try:
+            return baking(model, shown, arguments, given, sums, why, *joined)
+        except ModelError as error:
+            failures += [] if joined else [error]
+    raise failures[0]
 
 
 def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],

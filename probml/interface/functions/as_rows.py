@@ -18,10 +18,10 @@ from probml.errors import DataError, ModelError
 from probml.interface.functions.given.column import different
 from probml.interface.functions.given.values import value_of
 from probml.interface.functions.read_models import Met, bound, named, traced
+from probml.interface.functions.readings import observed_sites
 from probml.interface.functions.rowed import Rowed
 from probml.interface.functions.survey import Survey, goes_round, survey
 from probml.language.language import Bound
-from probml.language.settings import freeze
 
 FEW = 64  # joint values of discrete sites outside rows with which these are found
 WITHIN = 12  # binary digits of joint values within a row
@@ -150,7 +150,7 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
                          f"{len(shown.sites[across].value)}")
     names = {named(own, shown): own for own in long}
     reading = Rowed(model.generative, names, plate, along, {}, {}, every, sized,
-                    (*shown.sites, *shown.computed), params=shown.params,
+                    sites=(*shown.sites, *shown.computed), params=shown.params,
                     batch=shown.partial.get(plate or ""))
     first = bound(model, reading, rest, long)
     structure = traced(first, {name: items[own] for name, own in names.items()})
@@ -168,7 +168,9 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
     idle = {own: (np.shape(value)[1:], np.asarray(value).dtype.kind)
             for name, own in names.items() if name not in used for value in (long[own],)}
     names = {name: own for name, own in names.items() if name in used}
-    reading = dataclasses.replace(reading, own=names, shown=idle, columns=observed)
+    computed = tuple(site.name for site in shown.seen if site.name not in observed.values())
+    reading = dataclasses.replace(reading, own=names, shown=idle, columns=observed,
+                                  computed=computed)
     read = bound(model, reading, rest, long)
     return Met(read, translated(read, items),
                f"the rows are {_axis_name(plate, along)}, as with rows()", shown.begin)
@@ -201,15 +203,10 @@ def translated(model: Bound, items: Mapping[str, Any]) -> dict[str, Any]:
             out[name] = value
     own = {name: value_of(value) for name, value in items.items()
            if name in inputs or name in reading.shown}
-    if len(own) == len(inputs) + len(reading.shown):
+    if reading.computed and len(own) == len(inputs) + len(reading.shown):
         rows = len(next(iter(own.values()), ()))
-        origin = type(model)(reading.generative, tuple(
-            (name, freeze(rows, name) if name in reading.sized else value)
-            for name, value in model.settings))
-        made = survey(origin, own, {}, ())
-        derived = [site.name for site in made.seen if site.name not in reading.columns.values()
-                   and site.name not in out]
-        if derived:
-            made = survey(origin, own, {}, derived)
-            out |= {name: np.asarray(made.sites[name].value) for name in derived}
+        own |= {name: rows if name in reading.sized else value for name, value in settings.items()}
+        made = observed_sites(lambda: reading.generative.run(own, {}), {}, {})
+        out |= {name: np.asarray(site["value"]) for name, site in made.items()
+                if name in reading.computed and name not in out}
     return out

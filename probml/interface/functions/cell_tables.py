@@ -7,6 +7,7 @@ place of alike steps, z_0, z_1, …, are cells of one variable, so that they are
 those that look at each other in turn by the forward algorithm.
 """
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -20,12 +21,8 @@ from probml.elimination.cellwise.along import Move
 from probml.elimination.cellwise.by_cells import NONE, Part
 from probml.errors import ModelError
 from probml.interface.functions.states import States
-from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
-from probml.jaxpr.program import evaluate
 from probml.jaxpr.repeats.equivalent_results import EquivalentResults, equivalent_results
-
-LEAST = 4  # sites that must be alike to be worked on together
 
 
 class Table(NamedTuple):
@@ -62,72 +59,34 @@ class Variables(NamedTuple):
         return {variable: sites for variable, sites in out.items() if len(sites) > 1}
 
 
-def tables(closed: Any, owners: Sequence[str], looks: Mapping[str, tuple[str, ...]],
-           hidden: Mapping[str, States], values: Mapping[str, Any]) -> list[Table]:
-    """The log densities of the sites `owners`, over the states of the hidden ones.
+def tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, States],
+           values: Mapping[str, Any]) -> list[Table]:
+    """The log densities of the sites `owners`, over the states of the hidden ones at which they
+    look; those that are alike in one table.
 
     Args:
         closed: the program of these logs, each flat; its inputs are the hidden sites and then
             `values`, each by name in order.
-        looks: owner → the hidden sites at which it looks.
 
     Raises:
         ModelError: an element looks at several cells of a site.
     """
-    inputs, out, alone = [*sorted(hidden), *sorted(values)], [], list(range(len(owners)))
-    found = equivalent_results(closed, range(len(hidden))) if len(hidden) >= LEAST else []
-    for steps in found:
-        if len(set(steps.tracked)) >= LEAST:
-            out.append(_together(closed, steps, inputs, owners, hidden, values))
-            alone = [i for i in alone if i not in steps.outputs]
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for i in alone:
-        groups.setdefault(looks[owners[i]], []).append(i)
-    for own, at in groups.items():
-        out += _log_density_tables(closed, at, own, inputs, owners, hidden, values)
+    names = [*sorted(hidden), *sorted(values)]
+    found = cells(closed, dict(enumerate(sorted(hidden))))
+    inputs = [None if name in hidden else jnp.asarray(values[name], aval.dtype)
+              for name, aval in zip(names, closed.in_avals, strict=True)]
+    out = []
+    for alike in equivalent_results(closed, range(len(hidden))):
+        looks = tuple(tuple(names[i] for i in own) for own in alike.tracked)
+        where = tuple(_places(found[i], own, owners[i], hidden, closed.out_avals[i].size)
+                      for i, own in zip(alike.outputs, looks, strict=True))
+        logs = _mapped(functools.partial(_at_states, alike, inputs), len(looks[0]))
+        out.append(Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, where))
     return out
 
 
-def _together(closed: Any, steps: EquivalentResults, inputs: Sequence[str], owners: Sequence[str],
-              hidden: Mapping[str, States], values: Mapping[str, Any]) -> Table:
-    """Alike log densities, by one program."""
-    looks = tuple(tuple(inputs[i] for i in own) for own in steps.tracked)
-    where = []
-    for output, own in zip(steps.outputs, steps.tracked, strict=True):
-        if any(hidden[inputs[i]].cells > 1 for i in own):
-            program, takes = levels.restrict(closed, [output])
-            names = {k: inputs[i] for k, i in enumerate(takes) if i in own}
-            found = _checked(cells(program, names)[0], owners[output], hidden)
-        else:
-            found = {}
-        size = closed.out_avals[output].shape
-        where.append(tuple(found.get(inputs[i], np.full(size, NONE if found else 0)) for i in own))
-    ordered = [None if name in hidden else jnp.asarray(values[name], aval.dtype)
-               for name, aval in zip(inputs, closed.in_avals, strict=True)]
-    logs = _mapped(lambda *states: steps(ordered, states), len(looks[0]))
-    return Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, tuple(where))
-
-
-def _log_density_tables(closed: Any, at: Sequence[int], looks: tuple[str, ...],
-                        inputs: Sequence[str],
-                        owners: Sequence[str], hidden: Mapping[str, States],
-                        values: Mapping[str, Any]) -> list[Table]:
-    """The log densities of sites that depend on the same hidden ones."""
-    program, takes = levels.restrict(closed, at)
-    taken = [inputs[i] for i in takes]
-    found = cells(program, {i: name for i, name in enumerate(taken) if name in looks})
-    for i, own in zip(at, found, strict=True):
-        _checked(own, owners[i], hidden)
-
-    def logs(*states):
-        env = {**values, **dict(zip(looks, states, strict=True))}
-        return evaluate(program, *(jnp.asarray(env[name], aval.dtype)
-                                   for name, aval in zip(taken, program.in_avals, strict=True)))
-
-    over = _mapped(logs, len(looks))(*(hidden[name].everywhere() for name in looks))
-    return [Table(jnp.expand_dims(log, -2), (looks,), (tuple(
-        own.get(name, np.full(log.shape[-1], NONE)) for name in looks),))
-        for log, own in zip(over, found, strict=True)]
+def _at_states(alike: EquivalentResults, inputs: Sequence[Any], *states: jax.Array) -> jax.Array:
+    return alike(inputs, states)
 
 
 def _mapped(logs: Any, count: int) -> Any:
@@ -137,9 +96,10 @@ def _mapped(logs: Any, count: int) -> Any:
     return logs
 
 
-def _checked(own: Mapping[str, np.ndarray], owner: str,
-             hidden: Mapping[str, States]) -> Mapping[str, np.ndarray]:
-    several = next((name for name, where in own.items() if (where == SEVERAL).any()), None)
+def _places(found: Mapping[str, np.ndarray], looks: Sequence[str], owner: str,
+            hidden: Mapping[str, States], size: int) -> tuple[np.ndarray, ...]:
+    """The cell of each of some sites at which each element of a log density looks."""
+    several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
     if several is not None:
         raise ModelError(
             f"site '{owner}' depends on several cells of '{several}' at once; '{several}' is "
@@ -147,7 +107,7 @@ def _checked(own: Mapping[str, np.ndarray], owner: str,
             f"cell by cell. Give '{several}' in the data, or let each member of a plate depend on "
             f"its own cell only"
         )
-    return own
+    return tuple(found.get(name, np.full(size, NONE)) for name in looks)
 
 
 def separate_variables(hidden: Mapping[str, States]) -> Variables:

@@ -212,6 +212,56 @@ def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     return values
 
 
+class _StepTables(NamedTuple):
+    """The log densities of a step at its joint states, of which the forward algorithm is made.
+
+    Attributes:
+        tree: of what a step hands on.
+        chain, below: the sites on which that depends, and the others.
+    """
+
+    loop: Loop
+    tree: Any
+    chain: tuple[str, ...]
+    below: tuple[str, ...]
+    places: "_Places"
+    semiring: Semiring
+
+    def weights(self, weights: Mapping[str, jax.Array], names: Sequence[str],
+                count: int) -> jax.Array:
+        """What joint states of some sites of a step weigh, (joint states, cells)."""
+        grid = self.loop.joint(names)[0]
+        total = jnp.zeros((len(grid), count))
+        for i, name in enumerate(names):
+            if name in weights:
+                states = self.loop.hidden[name]
+                each = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
+                total = total.at[:, : states.cells].add(each)
+        return total
+
+    def at_state(self, carry: list, x: Any, t: Any, states: Mapping, values: Mapping,
+                 weights: Mapping) -> tuple[jax.Array, jax.Array, list]:
+        """The logs of each cell at a joint state of the chain, of what looks at no cell, and what
+        the step hands on."""
+        inner, own = self.loop.joint(self.below)
+
+        def run(now: Mapping) -> tuple[jax.Array, list]:
+            logs, after = self.loop.run(jax.tree.unflatten(self.tree, carry), x, t,
+                                        {**states, **now}, values)
+            return jnp.concatenate(logs), jax.tree.leaves(after)
+
+        logs, after = jax.vmap(run, axis_size=len(inner))(own)
+        each = self.weights(weights, self.below, self.places.cells) + self.places.of_cells(logs)
+        log = self.places.of_chain(logs[0], self.semiring.logs(each, 0))
+        return log[:-1], log[-1], [leaf[0] for leaf in after]
+
+    def at_states(self, carry: list, x: Any, t: Any, values: Mapping, weights: Mapping) -> tuple:
+        """The same at every joint state."""
+        grid, every = self.loop.joint(self.chain)
+        return jax.vmap(lambda states: self.at_state(carry, x, t, states, values, weights),
+                        axis_size=len(grid))(every)
+
+
 def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
               lean: Mapping[str, jax.Array], semiring: Semiring) -> jax.Array:
     """log p of all that is seen in the scan, discrete sites summed out, or the best of them taken.
@@ -219,71 +269,45 @@ def _evidence(loop: Loop, init: Any, xs: Any, values: Mapping, length: int,
     Args:
         lean: site → log weights of its states, (steps, *cells, states).
     """
-    at = lambda t: jax.tree.map(lambda leaf: leaf[t], (xs, dict(values)))  # noqa: E731
-    x, drawn = at(0)
+    every = xs, dict(values), dict(lean)
+    x, drawn, weights = jax.tree.map(lambda leaf: leaf[0], every)
     moves, order, chain = _depends(loop, init, x, drawn)
-    below = tuple(name for name in loop.hidden if name not in chain)
-    (grid, every), (inner, own) = loop.joint(chain), loop.joint(below)
-    places = _places(loop, init, x, drawn, order, chain)
-    older = len(grid) ** (order - 1)  # joint states of the steps before, the last one left out
-
-    def leant(weights: Mapping[str, jax.Array], names: Sequence[str], grid: np.ndarray,
-              count: int) -> jax.Array:
-        """What joint states of some sites of a step weigh, (joint states, cells)."""
-        total = jnp.zeros((len(grid), count))
-        for i, name in enumerate(names):
-            if name in weights:
-                states = loop.hidden[name]
-                each = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
-                total = total.at[:, : states.cells].add(each)
-        return total
-
-    def step(carry: list, x: Any, t: Any, states: Mapping, values: Mapping,
-             weights: Mapping) -> tuple:
-        def run(now: Mapping) -> tuple[jax.Array, list]:
-            logs, after = loop.run(jax.tree.unflatten(tree, carry), x, t, {**states, **now}, values)
-            return jnp.concatenate(logs), jax.tree.leaves(after)
-
-        logs, after = jax.vmap(run, axis_size=len(inner))(own)
-        each = leant(weights, below, inner, places.cells) + places.of_cells(logs)
-        log = places.of_chain(logs[0], semiring.logs(each, 0))
-        return log[:-1], log[-1], [leaf[0] for leaf in after]
-
-    def initial_logs(weights: Mapping[str, jax.Array]) -> jax.Array:
-        return jnp.tile(leant(weights, chain, grid, places.count), (older, 1))
-
     start, tree = jax.tree.flatten(init)
-    first = {name: weights[0] for name, weights in lean.items()}
-    log, rest, carry = jax.vmap(step, (None, None, None, 0, None, None), axis_size=len(grid))(
-        start, x, 0, every, drawn, first)
-    if older > 1:  # what was before the first step is in one state
-        log = jnp.concatenate([log, jnp.full(((older - 1) * len(grid), places.count), -jnp.inf)])
-        carry = [jnp.concatenate([leaf] * older) for leaf in carry]
-    if lean:
-        log += initial_logs(first)
+    below = tuple(name for name in loop.hidden if name not in chain)
+    places = _places(loop, init, x, drawn, order, chain)
+    steps = _StepTables(loop, tree, chain, below, places, semiring)
+    joint = len(loop.joint(chain)[0])
+    older = joint ** (order - 1)  # joint states of the steps before, the last one left out
+
+    def weighed(log: jax.Array, weights: Mapping) -> jax.Array:
+        own = steps.weights(weights, chain, steps.places.count)
+        return log + jnp.tile(own, (older, 1)) if lean else log
+
+    log, rest, carry = steps.at_states(start, x, 0, drawn, weights)
+    # what was before the first step is in one state
+    log = jnp.concatenate([log, jnp.full(((older - 1) * joint, log.shape[1]), -jnp.inf)])
+    carry = [jnp.concatenate([leaf] * older) for leaf in carry]
     # one that moves with the states has one value for each, another is the same in all
     split = lambda flat: [leaf if moved else leaf[0]  # noqa: E731
                           for leaf, moved in zip(flat, moves, strict=True)]
-    kinds = [leaf.dtype for leaf in split(carry)]
-    axes = [0 if moved else None for moved in moves]
+    kinds = [leaf.dtype for leaf in carry]
 
     def onward(held, now):
         log, total, carry, t = held
         x, values, weights = now
-        onwards = jax.vmap(step, (None, None, None, 0, None, None), axis_size=len(grid))
-        moved, rest, after = jax.vmap(onwards, (axes, None, None, None, None, None),
-                                      axis_size=len(log))(carry, x, t, every, values, weights)
+        moved, rest, after = jax.vmap(
+            lambda *own: steps.at_states(list(own), x, t, values, weights),
+            [0 if moved else None for moved in moves], axis_size=len(log))(*carry)
         # (the oldest step's states, those of the others and of the new one, ...)
-        split_off = lambda leaf: leaf.reshape(len(grid), -1, *leaf.shape[2:])  # noqa: E731
-        log = semiring.logs(split_off(log[:, None] + moved), 0)
-        log = log + initial_logs(weights) if weights else log
+        split_off = lambda leaf: leaf.reshape(joint, -1, *leaf.shape[2:])  # noqa: E731
+        log = weighed(semiring.logs(split_off(log[:, None] + moved), 0), weights)
         # from any state of the oldest step: it is the same
         after = [split_off(leaf)[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
         return (log, total + rest[0, 0], split(after), t + 1), None
 
-    held = (log, rest[0], split(carry), 1)
+    held = weighed(log, weights), rest[0], split(carry), 1
     if length > 1:
-        later = jax.tree.map(lambda leaf: leaf[1:], (xs, dict(values), dict(lean)))
+        later = jax.tree.map(lambda leaf: leaf[1:], every)
         held, _ = jax.lax.scan(onward, held, later, length=length - 1)
     return semiring.logs(held[0], 0).sum() + held[1]
 

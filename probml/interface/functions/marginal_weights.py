@@ -66,14 +66,6 @@ class Leaning:
         return self.weights.get(name, jnp.zeros((*shape, count)))
 
 
-def met_by(fit: Fitted, inputs: Mapping[str, Any]) -> dict[str, Leaned]:
-    """The sites that the function sums out; nothing is compiled."""
-    values, leaning = _values(fit), Leaning({})
-    jax.eval_shape(lambda inputs, values: _log(fit.model, inputs, values, leaning), inputs,
-                   {name: value[0] for name, value in values.items()})
-    return leaning.met
-
-
 def find_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> Leaning:
     """The sites that a run of the function sums out; nothing is compiled."""
     values = {site.name: jnp.zeros(site.shape, int if site.discrete else float)
@@ -95,24 +87,27 @@ def describe_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> st
     return "".join(out)
 
 
-def probabilities(fit: Fitted, inputs: Mapping[str, Any], name: str) -> np.ndarray | None:
+def probabilities(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
+                  name: str) -> np.ndarray:
     """p(site = state | what is seen), (*cells, states), of a scan behind its steps, averaged over
-    the posterior of all else; None where the function sums no such site out.
+    the posterior of all else.
 
     Args:
-        inputs: of the reading, name → value.
+        inputs: of the reading, name → value. met: the sites that the function sums out.
 
     Cost: for every draw one evidence and its gradient, in one program for all sites.
     """
-    met = met_by(fit, inputs)
-    if name not in met:
-        return None
+    other = next((site.name for site in fit.structure.sites.values() if site.discrete
+                  and not site.rows), None)
+    if other is not None:
+        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent, and other "
+                      f"sites are already summed out cell by cell: give '{other}' in the data")
     zeros = {site: jnp.zeros((*found.shape, found.count)) for site, found in met.items()}
-    every = _marginals(fit.model, placed_all(dict(inputs)), placed_all(_values(fit)), zeros)
+    every = _marginals(fit.model, placed_all(dict(inputs)), placed_all(point_or_draws(fit)), zeros)
     return np.asarray(every[name])
 
 
-def decoded(fit: Fitted, inputs: Mapping[str, Any],
+def decoded(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
             sites: Collection[str]) -> dict[str, np.ndarray]:
     """The jointly most probable values of `sites` at the point, all others summed out: site →
     (*cells), of a scan behind its steps; of equally probable ones the lowest.
@@ -121,7 +116,6 @@ def decoded(fit: Fitted, inputs: Mapping[str, Any],
 
     Cost: one evidence and its gradient.
     """
-    met = met_by(fit, inputs)
     zeros = {site: jnp.zeros((*found.shape, found.count)) for site, found in met.items()}
     at = {name: jnp.asarray(value) for name, value in fit.point.items()}
     hot = _best(fit.model, tuple(sites), placed_all(dict(inputs)), placed_all(at), zeros)
@@ -133,20 +127,15 @@ def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
     if fit.data is None:
         return None
     inputs = {key: value[0] for key, value in fit.data.table.inputs.items()}
-    found = met_by(fit, inputs).get(name)
-    if found is None:
+    met = find_summed_sites(fit.structure, inputs).met
+    if name not in met:
         return None
-    probs = jnp.asarray(probabilities(fit, inputs, name))
-    return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
+    probs = jnp.asarray(probabilities(fit, inputs, met, name))
+    return Shifted(probs, met[name].low) if met[name].low else dist.Categorical(probs=probs)
 
 
-def _values(fit: Fitted) -> dict[str, Any]:
-    """Site → (draws, ...): the point alone, where nothing more is known."""
-    other = next((site.name for site in fit.structure.sites.values() if site.discrete
-                  and not site.rows), None)
-    if other is not None:
-        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent, and other "
-                      f"sites are already summed out cell by cell: give '{other}' in the data")
+def point_or_draws(fit: Fitted) -> dict[str, Any]:
+    """Draws of the parameters, (draws, ...); the point alone, where nothing more is known."""
     if fit.belief.varies:
         draws = fit._draws(DRAWS, 0)
         return {name: draws[name] for name in fit.point}

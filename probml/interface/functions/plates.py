@@ -110,7 +110,7 @@ def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Arra
     program, takes = levels.restrict(seen.program, at)
     inputs = [*sorted(seen.hidden), *sorted(values)]
     taken = [inputs[i] for i in takes]
-    found = tables(program, [seen.owners[i] for i in at], seen.looks,
+    found = tables(program, [seen.owners[i] for i in at],
                    {name: seen.hidden[name] for name in taken if name in seen.hidden},
                    {name: values[name] for name in taken if name in values})
     best = set() if leaning is None else set(leaning.best)

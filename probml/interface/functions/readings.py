@@ -198,14 +198,9 @@ class Whole(Reading):
         # NumPyro's scan takes a step of a value by a traced number
         single = jax.tree.map(jnp.asarray, self.steps.split_steps(values))
         call, seen = self._bound(settings, inputs)
-        with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
-              handlers.substitute(data=single), handlers.condition(data=seen),
-              _Weigh(seen, weighs=False)):
-            call()
         return {name: Element(site["value"], log_of_events(site), site["fn"].event_dim,
                               tuple((frame.name, frame.dim) for frame in site["cond_indep_stack"]))
-                for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]
-                and not isinstance(site["fn"], dist.Unit)}
+                for name, site in observed_sites(call, seen, single).items()}
 
     def observed(self, settings: Mapping[str, Any],
                  inputs: Mapping[str, Any]) -> dict[str, tuple[np.ndarray, int]]:
@@ -216,20 +211,14 @@ class Whole(Reading):
             inputs: name of the input → value, without the one row.
         """
         call, seen = self._bound(settings, inputs, super().call)
-        with validation_enabled(False):
-            trace = trace_isolated(call, seen, sums=False)
         masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
         out = {}
-        for name, site in trace.items():
-            if site["type"] == "sample" and site["is_observed"] and not isinstance(
-                site["fn"], dist.Unit
-            ):
-                event, value = site["fn"].event_dim, np.asarray(site["value"])
-                if name in masks:
-                    value = np.where(masks[name], value, np.nan)
-                own = value.shape[value.ndim - event :]
-                batch = observed_batch(site["fn"], value)
-                out[name] = np.broadcast_to(value, (*batch, *own)), event
+        for name, site in observed_sites(call, seen, {}).items():
+            event, value = site["fn"].event_dim, np.asarray(site["value"])
+            if name in masks:
+                value = np.where(masks[name], value, np.nan)
+            own = value.shape[value.ndim - event :]
+            out[name] = np.broadcast_to(value, (*observed_batch(site["fn"], value), *own)), event
         return out
 
     def call(self, arguments: Mapping[str, Any], params: bool = True) -> Any:
@@ -253,6 +242,15 @@ class Whole(Reading):
         with (handlers.condition(data=seen),
               _Weigh(seen, weighs=False, full=bool(self.summed))):
             return summed_in_plates(call, self.summed, seen) if self.summed else call()
+
+
+def observed_sites(call: Callable[[], Any], given: Mapping[str, Any],
+                   values: Mapping[str, Any]) -> dict[str, Any]:
+    """The messages of what is observed, factors left out."""
+    with validation_enabled(False):
+        trace = trace_isolated(call, given, values, sums=False)
+    return {name: site for name, site in trace.items() if site["type"] == "sample"
+            and site["is_observed"] and not isinstance(site["fn"], dist.Unit)}
 
 
 def site_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:

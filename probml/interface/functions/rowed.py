@@ -27,6 +27,7 @@ class Rowed(Reading):
         shown: arguments that are observed and nothing else, name → (trailing shape, dtype kind):
             the function is given zeros in their place.
         columns: arguments that are observed as they are, name → site.
+        computed: observed sites whose values the function computes from arguments.
         every: arguments of which the function asks which values there are, as for the greatest,
             name → the values in order, as they were when the function met its data.
         sized: settings that are the number of the rows.
@@ -39,6 +40,7 @@ class Rowed(Reading):
     columns: Mapping[str, str]
     every: Mapping[str, tuple]
     sized: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
     found: ClassVar[bool] = True
 

@@ -10,7 +10,7 @@ import dis
 import functools
 import math
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -169,14 +169,11 @@ def _kind(fn: dist.Distribution) -> str:
     return type(fn).__name__
 
 
-def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
-           values: Iterable[str] = ()) -> Survey:
+def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Survey:
     """Run a model's function with these arguments beside its settings.
 
     Args:
         given: site → the value that is seen of it.
-        values: observed sites whose values are wanted as numbers: where the function computes one
-            of them it is run once more, computing.
 
     Raises: what the function raises; RowsUnknown where it calls rows().
     """
@@ -223,8 +220,6 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
             f"sizes of its plates so far: {plates}. Bind an argument that is not data, "
             f"{model.name}(n=8)"
         ) from error
-    if any(not sites[name].is_concrete for name in values if name in sites):
-        run()
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(sites, bool(record.loops), frozenset(inside),
                   tuple(msg["name"] for msg in record.of("deterministic")),

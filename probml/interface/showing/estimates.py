@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from probml.assessment import dimensions, reports
 from probml.dataset.frames import shortest
@@ -123,8 +124,6 @@ class Estimates:
 
     def labels(self, site: str, size: int, what: str) -> Any:
         """An index of the states of a discrete site: its labels, or 0, 1, …"""
-        import pandas as pd
-
         known = self.fit.names.get(site)
         return pd.Index(range(size) if known is None or len(known) != size else known, name=what)
 
@@ -220,8 +219,6 @@ class Estimates:
         Args:
             tests: z, p and the interval; None: where the likelihood alone was maximised.
         """
-        import pandas as pd
-
         columns = {name: np.ravel(column) for name, column in quantity.columns.items()}
         if "Std. Error" in columns and tests is not False:
             value, error = columns["Estimate"], columns["Std. Error"]
@@ -261,8 +258,6 @@ class Estimates:
 
     def across(self, heading: str, rows: Any, columns: Any, quantity: Quantity) -> Table:
         """A table of two ways, (rows, columns), errors in parentheses."""
-        import pandas as pd
-
         rows = rows if isinstance(rows, pd.Index) else pd.Index(rows)
         columns = columns if isinstance(columns, pd.Index) else pd.Index(columns)
         if quantity.source and heading:
@@ -288,54 +283,6 @@ def _differences(function: Callable[..., Any], at: list[np.ndarray], ways: list[
             at, ways, strict=True)))) for side in (1, -1))
         out.append((up - down) / (2 * step))
     return np.stack(out)
-
-
-# pandas is loaded when a summary is asked for: 0.2 s that a fit need not take
-
-
-def index_of(values: Any, name: str | None = None) -> Any:
-    """A pandas Index."""
-    import pandas as pd
-
-    return pd.Index(values, name=name)
-
-
-def pairs(values: Sequence[tuple], names: Sequence[str]) -> Any:
-    """A pandas MultiIndex of tuples."""
-    import pandas as pd
-
-    return pd.MultiIndex.from_tuples(values, names=names)
-
-
-def product(levels: Sequence, names: Sequence[str]) -> Any:
-    """A pandas MultiIndex of all combinations of some levels."""
-    import pandas as pd
-
-    return pd.MultiIndex.from_product(levels, names=names)
-
-
-def frame_of(values: Any, index: Any = None) -> Any:
-    """A pandas DataFrame."""
-    import pandas as pd
-
-    return pd.DataFrame(values, index=index)
-
-
-def stack(frames: Sequence) -> Any:
-    """DataFrames below one another."""
-    import pandas as pd
-
-    return pd.concat(frames)
-
-
-def join_columns(heading: str, *tables: Table) -> Table:
-    """Tables of the same rows as one table."""
-    import pandas as pd
-
-    values = pd.concat([table.values for table in tables], axis=1)
-    if any(table.errors is None for table in tables):
-        return Table(heading, values)
-    return Table(heading, values, pd.concat([table.errors for table in tables], axis=1))
 
 
 def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]:

@@ -10,7 +10,6 @@ import numpy as np
 from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.pages.scene import Node, Scene, scene
 from probml.assessment.pages.svg import svg
-from probml.assessment.pages.terminal import BAD, ended, rich_report
 from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
@@ -122,36 +121,18 @@ def fit_text(fit: Fitted) -> str:
     table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
     if fit.model.generative.summary_tables and not _traced(fit):
         return str(summarized(fit, errors=False))
-    first = _first(fit)
-    width = max([len(name) for name in first], default=0)
-    values = (f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())
-    lines = [_headed(fit), fit.ending, *map(str, fit.warnings), *values]
-    return "\n".join([*lines, *(f"  {more}" for more in _further(fit))])
-
-
-def fit_rich(fit: Fitted) -> Any:
-    """The same for rich, of which a terminal has colours."""
-    records = [{"parameter": name, "value": _numbers(value)} for name, value in _first(fit).items()]
-    return rich_report([(_headed(fit), "bold"), ended(fit.converged, fit.ending),
-                        *((str(found), BAD) for found in fit.warnings),
-                        *((more, "dim") for more in _further(fit))], [("parameters", records)])
+    first = dict([*{**fit.point, **in_units(fit.units, fit.point)}.items()][:FEW])
+    width = max(map(len, first), default=0)
+    lines = [f"{fit.model!r} fitted by {fit.engine.split('(')[0]}", fit.ending,
+             *map(str, fit.warnings),
+             *(f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())]
+    if len(fit.point) > FEW:
+        lines.append(f"  {len(fit.point) - FEW} further parameters: fit.summary()")
+    return "\n".join(lines)
 
 
 def _traced(fit: Fitted) -> bool:
     return any(isinstance(value, jax.core.Tracer) for value in fit.point.values())
-
-
-def _headed(fit: Fitted) -> str:
-    return f"{fit.model!r} fitted by {fit.engine.split('(')[0]}"
-
-
-def _first(fit: Fitted) -> dict[str, Any]:
-    """The first of its parameters."""
-    return dict([*{**fit.point, **in_units(fit.units, fit.point)}.items()][:FEW])
-
-
-def _further(fit: Fitted) -> list[str]:
-    return [f"{len(fit.point) - FEW} further parameters: fit.summary()"] * (len(fit.point) > FEW)
 
 
 def _numbers(value: Any) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from probml.assessment.dimensions import entry, named_entries
 from probml.assessment.pages import charts
@@ -35,9 +36,6 @@ from probml.interface.showing.summary import Summary
 from probml.language.given import file_named
 from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PICTURES = 6  # parameters whose draws are shown
 INTERVALS = 40  # entries in a picture of estimates
@@ -171,7 +169,7 @@ def _tables(summary: Summary) -> list[str]:
             *(f"<p>{escape(note)}</p>" for note in summary.notes)]
 
 
-def _intervals(every: "pd.DataFrame") -> str:
+def _intervals(every: pd.DataFrame) -> str:
     """A picture of intervals for each parameter, on an axis of its own, in its own units."""
     if "sd" not in every or not len(every):
         return ""
@@ -181,7 +179,7 @@ def _intervals(every: "pd.DataFrame") -> str:
     return tabs("interval", [pair for pair in pictures if pair[1]], "intervals of a parameter")
 
 
-def _interval(name: str, some: "pd.DataFrame") -> str:
+def _interval(name: str, some: pd.DataFrame) -> str:
     """Entries of a parameter with their 90% intervals."""
     count = len(some)
     some = some.iloc[:INTERVALS]

@@ -2,14 +2,15 @@
 and plain values."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from probml.assessment.pages.html import noted
+from probml.assessment.pages.html import noted, records_of
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
 SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
@@ -31,10 +32,16 @@ class Table:
     values: Any
     errors: Any = None
 
+    @classmethod
+    def concatenated(cls, heading: str, tables: Sequence["Table"], axis: int = 0) -> "Table":
+        """Tables below one another, or of the same rows as one table (axis 1)."""
+        parts = [pd.concat([table.values for table in tables], axis=axis)]
+        if all(table.errors is not None for table in tables):
+            parts.append(pd.concat([table.errors for table in tables], axis=axis))
+        return cls(heading, *parts)
+
     def printed(self) -> Any:
         """A DataFrame of text, four significant digits, errors in parentheses."""
-        import pandas as pd
-
         out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
         numbers = self.values.select_dtypes("number").to_numpy(float)
         shares = P not in self.values.columns and not ((numbers < 0) | (numbers > 1 + 1e-9)).any()
@@ -115,15 +122,8 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON: tables as lists of records."""
         def records(frame: Any) -> list[dict[str, Any]]:
-            names = [name or "name" for name in frame.index.names]
-            flat = frame.copy()
-            flat.columns = [column if isinstance(column, str) else " ".join(map(str, column))
-                            if isinstance(column, tuple) else str(column)
-                            for column in flat.columns]
-            flat.index = flat.index.set_names(
-                [name if name not in flat.columns else f"{name} (row)" for name in names])
-            return [{key: _json_value(value) for key, value in record.items()}
-                    for record in flat.reset_index().to_dict("records")]
+            return [{key: _json_value(value) for key, value in record.items()} for record in
+                    records_of(frame.rename_axis([name or "name" for name in frame.index.names]))]
 
         return {"title": self.title, "status": self.status,
                 "warnings": [str(found) for found in self.warnings],

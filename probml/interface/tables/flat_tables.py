@@ -23,7 +23,7 @@ def tables_of(data: Any) -> dict[str, dict[str, Any]] | None:
         return None
     for table in data.values():
         if hasattr(table, "column_names"):  # Arrow's find no column by a name that is there twice
-            frames.check_once(table, table.column_names)
+            frames.check_once(table)
     return {name: dict(table) if isinstance(table, Mapping) else
             {column: table[column] for column in frames.names_of(table)}
             for name, table in data.items()}

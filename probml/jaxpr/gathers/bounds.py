@@ -1,7 +1,8 @@
-"""Indices that a program holds as constants, out of the bounds of what they index.
+"""Constant indices of a program that are out of bounds.
 
-JAX takes the last entry for one beyond the end, and drops what is written there, so nobody would
-hear of a code from 1 on. What indices are made of constants is computed by NumPy; nothing else is.
+JAX clamps an index beyond the end when it reads and drops it when it writes, so that codes counted
+from 1 would go unnoticed. Indices that depend on constants alone are evaluated with NumPy; nothing
+else is computed.
 """
 
 from collections.abc import Iterator
@@ -14,14 +15,14 @@ from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.gathers.moves import looks
 from probml.jaxpr.primitives import computed, name_of
 
-WHOLE = "biu"  # types of what is computed
+WHOLE = "biu"  # kinds of dtypes that are evaluated
 
 
 class Beyond(NamedTuple):
-    """Constants that index along an axis, one of them at least out of its bounds.
+    """Constant indices along an axis, at least one of them out of bounds.
 
     Attributes:
-        codes: all of them. length: the entries of the axis. last: the largest that is allowed.
+        codes: the indices. length: of the axis. last: the largest allowed index.
     """
 
     codes: np.ndarray
@@ -30,26 +31,26 @@ class Beyond(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The first that is out of bounds."""
+        """The first index that is out of bounds."""
         return int(self.codes[(self.codes < 0) | (self.codes > self.last)].flat[0])
 
 
 def beyond(program: ClosedJaxpr) -> tuple[Beyond, ...]:
-    """What a program indexes out of bounds, whatever its arguments are; where a fill value is
-    stated, or clipping, it is meant.
+    """The constant indices that are out of bounds, whatever the arguments of the program are. With
+    an explicit fill value or explicit clipping they are intended and not reported.
 
-    Cost: one pass over the equations, and what NumPy takes to make the indices.
+    Cost: one pass over the equations, and the evaluation of the indices with NumPy.
     """
     domain = _Constants()
     analyse(program, domain, [None] * len(program.in_avals))
     return tuple(domain.found)
 
 
-_Array = np.ndarray | None  # whole numbers or truths, where they are known
+_Array = np.ndarray | None  # known integers or booleans; None: unknown
 
 
 class _Constants(Domain[_Array]):
-    """What is made of constants; `found` is what they index out of bounds."""
+    """Evaluates what depends on constants alone; `found` collects indices out of bounds."""
 
     idle = True
 
@@ -75,8 +76,8 @@ class _Constants(Domain[_Array]):
 
 
 def _indexed(eqn: Any, values: list[np.ndarray | None]) -> Iterator[Beyond]:
-    """What an equation indexes by constants, axis by axis; a slice of several entries is moved
-    inside, and a write by a slice."""
+    """The constant indices of an equation, axis by axis. Not those of slices of several entries and
+    of writes by a slice, which JAX moves inside the array."""
     name = name_of(eqn)
     for look in looks(eqn) if name != "dynamic_update_slice" else ():
         index, length = values[look.operand], eqn.invars[0].aval.shape[look.axis]

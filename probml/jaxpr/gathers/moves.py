@@ -1,4 +1,4 @@
-"""What each primitive that moves numbers does to positions: one rule a primitive."""
+"""How primitives that move elements act on indices and axis labels: one rule for each."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -32,24 +32,25 @@ CLIP = GatherScatterMode.CLIP
 
 
 class Reading(NamedTuple):
-    """One index of one gather, slice or scatter: the number, the largest index allowed, and what is
-    read."""
+    """One index of a gather, slice or scatter: the symbolic number, the largest allowed index, and
+    the array that is read."""
 
     number: tuple[float, ...]
     last: int
     length: int
     labels: frozenset[Label]
-    free: bool  # an index out of bounds has a meaning here
-    whole: bool  # the array read depends on all entries of a parameter
+    free: bool  # an index out of bounds is intended (clipped, or filled)
+    whole: bool  # every entry read depends on all entries of a parameter
 
 
 class Look(NamedTuple):
     """An index of a gather, slice or scatter.
 
     Attributes:
-        operand: the one that holds it; column: where along its last axis, None for a number.
-        axis: along which the first operand is read or written; size: how many entries at once.
-        free: an index out of bounds has a meaning: it is clipped, or a fill value is stated.
+        operand: the operand that holds the index. column: its place along the last axis of this
+            operand; None for a scalar.
+        axis: the axis of the first operand that is indexed. size: the length of the slice.
+        free: an index out of bounds is intended: it is clipped, or a fill value is given.
     """
 
     operand: int
@@ -59,20 +60,20 @@ class Look(NamedTuple):
     free: bool = False
 
     def of(self, index: np.ndarray) -> np.ndarray:
-        """Its numbers, or what is known of them, among those of its operand."""
+        """The index itself, taken from the array of all indices of its operand."""
         return index if self.column is None else index[..., self.column]
 
 
 def looks(eqn: Any) -> list[Look]:
-    """The indices of an equation; none where it has no such."""
+    """The indices of an equation; empty if it is no gather, slice or scatter."""
     name, params = name_of(eqn), eqn.params
     dims = params.get("dimension_numbers")
     if name == "gather":
         clips, fill = params["mode"].name == "CLIP", params["fill_value"]
         stated = params["mode"].name == "FILL_OR_DROP" and fill is not None and not default(
             fill, eqn.invars[0].aval.dtype)
-        # vmap makes a slice into a gather that clips, whose axis is not collapsed; of one that is,
-        # somebody has asked for it
+        # vmap turns a slice into a gather that clips, whose axis is not collapsed; clipping along a
+        # collapsed axis was asked for by the user
         return [Look(1, k, axis, params["slice_sizes"][axis],
                      stated or clips and axis in dims.collapsed_slice_dims)
                 for k, axis in enumerate(dims.start_index_map)]
@@ -91,14 +92,13 @@ def looks(eqn: Any) -> list[Look]:
 
 
 def blank(operand: Value) -> Value:
-    """An array that is written to: whatever stands there now, its entries have no names of their
-    own."""
+    """An array that is written to: its entries are no longer those of a parameter."""
     return operand._replace(axes=tuple(labels or frozenset([(TABLE, 0, 0)])
                                        for labels in operand.axes))
 
 
 def default(fill: Any, dtype: Any) -> bool:
-    """Whether a fill value is the one that jnp.take has where none is stated."""
+    """Whether a fill value is the default of jnp.take."""
     if jnp.issubdtype(dtype, jnp.floating):
         return bool(np.isnan(fill))
     if not jnp.issubdtype(dtype, jnp.integer):
@@ -108,7 +108,7 @@ def default(fill: Any, dtype: Any) -> bool:
 
 
 def unknown(eqn: Any, values: Iterable[Value]) -> list[Value]:
-    """Results that depend on all operands in a way that is not followed."""
+    """Results that depend on all operands in an unknown way."""
     loose = frozenset().union(*(value.every for value in values))
     return [Value(None, (frozenset(),) * len(getattr(var.aval, "shape", ())), loose)
             for var in eqn.outvars]
@@ -118,10 +118,10 @@ def unknown(eqn: Any, values: Iterable[Value]) -> list[Value]:
 
 
 def gathered(eqn: Any, operand: Any, indices: Sequence[Any], nodes: list) -> np.ndarray | None:
-    """The numbers that a gather, or a slice, finds in an array of numbers.
+    """The numbers that a gather or slice reads from an array of numbers.
 
     Args:
-        indices: of a slice one for each axis.
+        indices: for a slice one index for each axis.
     """
     dims, sizes, shape = (eqn.invars[0].aval.shape, eqn.params["slice_sizes"],
                           eqn.outvars[0].aval.shape)
@@ -140,7 +140,7 @@ def gathered(eqn: Any, operand: Any, indices: Sequence[Any], nodes: list) -> np.
 
     if not varying:
         return at(flat[OFFSET])
-    # a table of constants: some number of those, by the cell of the index
+    # an unknown index into a table of constants: a function of the cell of the index
     if (operand[SOURCE] == KNOWN).all():
         source = opaque([flat[..., k] for k in varying])[SOURCE]
         single = np.unique(source)
@@ -165,8 +165,8 @@ def gathered(eqn: Any, operand: Any, indices: Sequence[Any], nodes: list) -> np.
 
 
 def _positions(eqn: Any, starts: np.ndarray) -> np.ndarray:
-    """Where in the flattened operand each element of the result stands, as JAX clamps indices: the
-    primitive, run on the numbers of the elements."""
+    """The position in the flattened operand of each element of the result, with indices clamped as
+    JAX does: the primitive, evaluated on the positions of the elements."""
     dims = eqn.invars[0].aval.shape
     index = np.nan_to_num(np.clip(starts, -1, max(dims, default=0))).astype(int)
     split = [*index] if name_of(eqn) == "dynamic_slice" else [index]
@@ -180,8 +180,8 @@ def _positions(eqn: Any, starts: np.ndarray) -> np.ndarray:
 
 
 def move_elements(eqn: Any, values: list[Value]) -> list[Value]:
-    """Numbers are where the primitive has moved those of the elements; labels where its axes are
-    found again, and else it depends on them in another way."""
+    """Numbers move with their elements. The labels of an axis move with it if it survives;
+    otherwise the result depends on the parameter in another way."""
     rule, shapes = AXES[name_of(eqn)], [tuple(var.aval.shape) for var in eqn.invars]
     numbers = _moved_numbers(eqn, [value.numbers for value in values], shapes)
     negative = (_moved_numbers(eqn, [values[0].negative], shapes) if len(values) == 1
@@ -202,8 +202,8 @@ def move_elements(eqn: Any, values: list[Value]) -> list[Value]:
 
 
 def _moved_numbers(eqn: Any, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    """The numbers of each result, with the alternatives of each operand; those of which nothing is
-    known, as a state beside a code in `mean[town, z]`, stay unknown beside the others."""
+    """The numbers of each result, with the alternatives of each operand. Unknown numbers stay
+    unknown, such as the state in the index of `mean[town, z]`."""
     if all(part is None for part in parts) or any(
             math.prod(var.aval.shape) > LARGEST for var in eqn.outvars) or (
             PRIMITIVES[name_of(eqn)].kind not in (Kind.JOIN, Kind.MOVE)):
@@ -221,8 +221,8 @@ def _moved_numbers(eqn: Any, parts: list[Any], shapes: Sequence[tuple[int, ...]]
     return [flat[:, :, place] for place in places]
 
 
-# where the axes of an operand stand in a result, as numbers or with how far entries are shifted;
-# None: nowhere. (equation, number of the operand, of the result, shape of the operand)
+# rules (equation, number of the operand, number of the result, shape of the operand) → for each
+# axis of the operand its axis in the result, perhaps with a shift of its entries; None: it is gone
 
 Places = Sequence[int | tuple[int, int] | None]
 
@@ -234,7 +234,7 @@ def _without(gone: Iterable[int], shape: Sequence[int]) -> Places:
 
 
 def _reshaped(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
-    """An axis is the same that has as many entries before it and as many of its own."""
+    """An axis survives a reshape if its length and the product of the lengths before it do."""
 
     def keys(shape: Sequence[int]) -> list[tuple]:
         own = [(math.prod(shape[:axis]), size) for axis, size in enumerate(shape)]
@@ -250,7 +250,7 @@ def _repeated(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
 
 
 def _cut(eqn: Any, i: int, j: int, shape: Sequence[int]) -> Places:
-    """One entry of several is that, whichever group a row belongs to."""
+    """A slice; a single entry cut from several no longer varies along the axis."""
     steps = eqn.params["strides"] or (1,) * len(shape)
     return [(axis, -begin) if step == 1 and (left > 1 or size == 1) else None
             for axis, (begin, step, size, left) in enumerate(zip(
@@ -296,7 +296,7 @@ AXES: dict[str, Callable[[Any, int, int, Sequence[int]], Places]] = {
 
 
 def counted(eqn: Any) -> Value:
-    """What `iota` makes."""
+    """The result of `iota`."""
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     if math.prod(shape) > LARGEST:
         return Value(None, tuple(frozenset([(TABLE, 0, 0)]) if i == axis else frozenset()

@@ -1,7 +1,7 @@
-"""Gathers, slices and scatters in a traced program: which numbers are indices into which arrays.
+"""Gathers, slices and scatters in a traced program: which integers index which arrays.
 
-A program is read equation by equation (walk.py walks into calls); numbers and the labels of axes
-(symbols.py) go with the elements.
+A program is read equation by equation (analysis.py enters calls and loops); numbers and the labels
+of axes (symbols.py) move with the elements.
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ class Reader(Domain[Value]):
 
     def _note(self, numbers: np.ndarray | None, last: int, length: int, operand: Value, axis: int,
               free: Any = False) -> None:
-        """An index array reads along an axis of an array."""
+        """Record that an index array reads along an axis of an array."""
         if numbers is None or length == 0:
             return
         whole = bool(operand.loose & {label[:2] for label in operand.axes[axis]})
@@ -90,7 +90,7 @@ class Reader(Domain[Value]):
                 self.formulas.append((own, last, operand.axes[axis]))
 
     def _read(self, eqn: Any, operands: list[Value]) -> Value:
-        """What a gather, or a slice, finds: an axis that is read in full stands along its own."""
+        """The result of a gather or slice: the labels of an axis that is read in full are kept."""
         operand, dims, sizes = operands[0], eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
         by, numbers = {look.axis: look for look in looks(eqn)}, eqn.params.get("dimension_numbers")
         away = () if numbers is None else (*numbers.collapsed_slice_dims,

@@ -1,7 +1,7 @@
-"""The numbers of a traced program as functions of the cells of inputs: affine and clipped, or a
-formula; and which axes of parameters stand along the axes of an array.
+"""Symbolic values of the integers of a traced program: each is an affine, clipped function of a
+cell of an input, or a formula; and which axes of parameters run along the axes of an array.
 
-Nothing is computed: what a number is follows from the equations, element by element, in NumPy.
+The program is not run: symbolic values follow from the equations, element by element, in NumPy.
 """
 
 import math
@@ -14,26 +14,26 @@ import numpy as np
 
 from probml.jaxpr.primitives import computed
 
-# of a number: clip(scale · code + offset, low, high), the code of which cell
+# the six fields of a symbolic number: clip(scale · code[source] + offset, low, high), formula
 SOURCE, SCALE, OFFSET, LOW, HIGH, NODE = range(6)
-KNOWN, UNKNOWN = -1, -2  # in the place of a cell: the number is its offset; nothing is known
-LARGEST = 2**16  # elements of an array that are read one by one
+KNOWN, UNKNOWN = -1, -2  # sources: the number is the constant `offset`; nothing is known
+LARGEST = 2**16  # elements of an array that are tracked one by one
 WRITTEN = 256  # elements of an array whose formulas are kept
-ALTERNATIVES = 256  # elements one of which a number may be
-UNROLLED = 256  # steps of a scan
-TABLE = ""  # stands for a constant array in the place of a parameter
+ALTERNATIVES = 256  # possible values of one number
+UNROLLED = 256  # steps of a scan that is unrolled
+TABLE = ""  # the name of constant arrays in labels of parameters
 
 # a parameter, an axis of it, and how far its entries are shifted along the axis of an array
 Label = tuple[str, int, int]
 
 
 class Value(NamedTuple):
-    """What is known of one array.
+    """The abstract value of an array.
 
     Attributes:
-        numbers: (6, alternatives, *shape), what each element is; None: nothing is known. Where the
-            scale is NaN, the node is the number of its formula, from 1 on; 0: it has none.
-        axes: for each axis, the axes of parameters whose entries stand along it.
+        numbers: (6, alternatives, *shape), the symbolic number of each element; None: unknown. If
+            the scale is NaN, the field NODE is the number of its formula, counted from 1; 0: none.
+        axes: for each axis, the axes of parameters that run along it.
         loose: axes of parameters on which elements depend in another way.
         negative: of a predicate `x < 0`, the numbers x.
     """
@@ -45,13 +45,12 @@ class Value(NamedTuple):
 
     @property
     def every(self) -> frozenset[tuple[str, int]]:
-        """All axes of parameters on which it depends."""
+        """All axes of parameters on which the array depends."""
         return self.loose | {label[:2] for labels in self.axes for label in labels}
 
 
 class Node(NamedTuple):
-    """An operation on numbers, each of them six fields as above; `whole` where its result is a
-    whole number."""
+    """An operation on symbolic numbers; `whole`: its result is an integer."""
 
     name: str
     numbers: tuple[tuple[float, ...], ...]
@@ -61,15 +60,15 @@ class Node(NamedTuple):
 
 def numbers_of(source: Any, scale: Any, offset: Any, low: Any = -np.inf,
                high: Any = np.inf) -> np.ndarray:
-    """One alternative."""
+    """Symbolic numbers with a single alternative, (6, 1, *shape)."""
     return np.stack(np.broadcast_arrays(
         *(np.asarray(v, float) for v in (source, scale, offset, low, high, 0.0))
     ))[:, None]
 
 
 def constant(value: Any) -> Value:
-    """A literal or a constant of the program. One whose elements differ gives each entry along its
-    axes its own value."""
+    """The value of a constant of the program. If its elements differ, its axes get the label
+    TABLE."""
     shape = tuple(np.shape(value))
     plain = (frozenset(),) * len(shape)
     if getattr(value, "size", 1) > LARGEST or not _numeric(value):
@@ -126,7 +125,7 @@ def elementwise(name: str, eqn: Any, values: list[Value], nodes: list[Node]) -> 
 
 
 def _folded(eqn: Any, parts: list[np.ndarray]) -> np.ndarray:
-    """The result of operands that are all known; else some function of them."""
+    """The result if all operands are known; else an unknown function of their cells."""
     found = computed(eqn, [part[OFFSET].astype(atom.aval.dtype) for part, atom in zip(
         parts, eqn.invars, strict=True)]) if all(map(_is_known, parts)) else None
     return opaque(parts) if found is None else _constant_numbers(found[0].astype(float))
@@ -134,7 +133,7 @@ def _folded(eqn: Any, parts: list[np.ndarray]) -> np.ndarray:
 
 def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool,
           more: Any) -> None:
-    """Keep the formulas of numbers that are no affine function."""
+    """Record the formulas of numbers that are no affine function of a cell."""
     flat = numbers.reshape(6, -1)
     at = np.flatnonzero(np.isnan(flat[SCALE]) & (flat[NODE] == 0))
     if name not in OPERATIONS or not 0 < len(at) <= WRITTEN:
@@ -149,7 +148,7 @@ def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name:
 
 
 def sources_of(nodes: Sequence[Node], number: tuple[float, ...]) -> list[int]:
-    """The cells of inputs that enter a number."""
+    """The cells of inputs on which a number depends."""
     if not number[NODE]:
         return [int(number[SOURCE])] if number[SOURCE] >= 0 else []
     seen, stack, out = set(), [number], set()
@@ -165,7 +164,7 @@ def sources_of(nodes: Sequence[Node], number: tuple[float, ...]) -> list[int]:
 
 def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int, np.ndarray],
               known: dict[int, Any]) -> Any:
-    """A number's value for given codes."""
+    """The value of a symbolic number for given codes."""
     if not number[NODE]:
         if number[SOURCE] == KNOWN:
             return number[OFFSET]
@@ -189,8 +188,8 @@ def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int,
 
 def _broadcast_alternatives(parts: list[np.ndarray],
                             shape: tuple[int, ...]) -> list[np.ndarray] | None:
-    """Operands broadcast to the same shape and the same alternatives: of two that have several, all
-    pairs."""
+    """Operands broadcast to the same shape and the same alternatives (all combinations); None if
+    these are too many."""
     many = [i for i, part in enumerate(parts) if part.shape[1] > 1]
     total = math.prod(parts[i].shape[1] for i in many)
     if total > ALTERNATIVES:
@@ -209,7 +208,7 @@ def _constant_numbers(value: np.ndarray) -> np.ndarray:
 
 
 def opaque(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Some function of the operands: its cell is theirs, if they have one."""
+    """An unknown function of the operands; its source is their common cell, if there is one."""
     source = np.full(parts[0].shape[1:], float(KNOWN))
     for part in parts:
         own = part[SOURCE]
@@ -251,23 +250,23 @@ def _is_known(part: np.ndarray) -> bool:
 
 
 def _by_known(rule: Callable, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
-    """A rule of one operand and the value of the other; None where neither is known."""
+    """A rule applied to one operand and the constant other one; None if neither is constant."""
     return (rule(a, b[OFFSET]) if _is_known(b) else rule(b, a[OFFSET]) if _is_known(a) else None)
 
 
 def _clamped(low: np.ndarray, a: np.ndarray, high: np.ndarray) -> np.ndarray | None:
-    """clip(a, low, high); None where an end is not known."""
+    """clip(a, low, high); None if a bound is not constant."""
     return _clipped(np.minimum, _clipped(np.maximum, a, low[OFFSET]),
                     high[OFFSET]) if _is_known(low) and _is_known(high) else None
 
 
 def _rounded(a: np.ndarray) -> np.ndarray:
-    """Whole numbers as they are."""
+    """Rounding: integers stay as they are."""
     return np.where((a[[SCALE, OFFSET]] % 1 != 0).any(0), opaque([a]), a)
 
 
 def _truncated(a: np.ndarray) -> np.ndarray:
-    """The same, and known numbers cut off."""
+    """Truncation towards zero; known numbers are truncated."""
     return np.where(a[SOURCE] == KNOWN, _constant_numbers(np.trunc(a[OFFSET])), _rounded(a))
 
 
@@ -279,8 +278,8 @@ def _clipped(bound: Any, a: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def _wrapped(predicate: Value, index: Value, shifted: Value) -> np.ndarray | None:
-    """where(i < 0, i + n, i), by which jnp reads negative indices, is i itself; None: this is no
-    such thing."""
+    """jnp rewrites an index i as where(i < 0, i + n, i), which is treated as i; None for any other
+    select."""
     no, yes, tested = index.numbers, shifted.numbers, predicate.negative
     if tested is None or no is None or yes is None or not (
         tested.shape == no.shape == yes.shape and np.array_equal(tested, no, True)
@@ -297,7 +296,7 @@ def _wrapped(predicate: Value, index: Value, shifted: Value) -> np.ndarray | Non
 
 
 def _selected(which: np.ndarray, *cases: np.ndarray) -> np.ndarray | None:
-    """where(which, yes, no); None of more cases."""
+    """where(which, yes, no); None if there are more than two cases."""
     if len(cases) > 2:
         return None
     no, yes = cases
@@ -305,7 +304,7 @@ def _selected(which: np.ndarray, *cases: np.ndarray) -> np.ndarray | None:
     return np.where(which[SOURCE] == KNOWN, picked, opaque([which, no, yes]))
 
 
-# primitive → the numbers of its result; None where the rule does not hold for these operands
+# primitive → the numbers of its result; None: the rule does not apply to these operands
 RULES: dict[str, Callable[..., np.ndarray | None]] = {
     "add": _sum, "add_any": _sum, "sub": lambda a, b: _sum(a, _scaled(b, -1.0)),
     "neg": lambda a: _scaled(a, -1.0), "mul": partial(_by_known, _scaled),

@@ -1,6 +1,6 @@
-"""Lines of a program as a pattern: what two results share that are computed by the same primitives,
-parameters and shapes, from operands in the same places; and the leaves with which they begin, which
-differ."""
+"""The computation of a result as a pattern: two results have the same pattern if they are computed
+by the same primitives, with the same parameters and shapes, from operands in the same order. The
+leaves (the inputs and constants that the computations start from) may differ."""
 
 import itertools
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -14,14 +14,14 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from probml.jaxpr.program import RULES, Line, Program, bind, flatten
 
-Leaf = int | tuple[int, ...]  # a place of the program, or where a slice begins
+Leaf = int | tuple[int, ...]  # a place of the program, or the start indices of a slice
 
 
 class Work(NamedTuple):
-    """The lines of some results, in order, at places of their own, which are counted as they come.
+    """The lines that compute some results, renumbered in the order in which they occur.
 
     Attributes:
-        leaves: own place → what is there at the beginning. results: own places.
+        leaves: renumbered place → the leaf that it starts from. results: renumbered places.
     """
 
     lines: tuple[Line, ...]
@@ -30,14 +30,14 @@ class Work(NamedTuple):
 
 
 def number(value: Any, aval: Any) -> Any:
-    """A constant as an array of NumPy's, where it is known."""
+    """A constant as a NumPy array; a tracer or a random key as it is."""
     if isinstance(value, jax.core.Tracer) or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         return value
     return np.asarray(value, aval.dtype)
 
 
 def stacked(values: Sequence[Any]) -> jax.Array:
-    """Values of one shape along a first axis; numbers as one constant."""
+    """Values of the same shape, stacked along a new first axis; constants give one constant."""
     if all(isinstance(value, np.ndarray) for value in values):
         return jnp.asarray(np.stack(values))
     return jnp.stack(values)
@@ -45,12 +45,12 @@ def stacked(values: Sequence[Any]) -> jax.Array:
 
 def needed(makers: Mapping[int, Line], places: Sequence[int],
            done: set[tuple[int, ...]] | None = None) -> list[Line]:
-    """The lines that places ask for, each behind those that it asks for itself: the order in which
-    operands ask for them, whatever else the program computes between.
+    """The lines that compute some places, each after those it depends on, in depth-first order of
+    the operands: an order that does not depend on what else the program computes.
 
     Args:
         makers: place → the line that computes it.
-        done: lines that are there already, to which those found are added.
+        done: results of lines to leave out; those of the lines found are added.
     """
     done = set() if done is None else done
     out: list[Line] = []
@@ -71,10 +71,10 @@ def needed(makers: Mapping[int, Line], places: Sequence[int],
 
 def pattern(program: Program, lines: Sequence[Line], results: Sequence[int], digests: "Digests",
             tracked: Collection[int]) -> tuple[Hashable, Work]:
-    """What alike results share, and their lines.
+    """The pattern of some results as a hashable key, and their renumbered lines.
 
     Args:
-        tracked: places of inputs that are told from others.
+        tracked: places of inputs that the key marks.
     """
     constants, count = {place for place, _ in program.constants}, itertools.count()
     own: dict[int, int] = {}
@@ -88,7 +88,7 @@ def pattern(program: Program, lines: Sequence[Line], results: Sequence[int], dig
         here = next(count)
         leaves[here] = place
         key.append((place in tracked, _shape(program.avals[place])))
-        if place not in constants:  # two constants may be equal in one result alone
+        if place not in constants:  # that two constants are equal may hold for one result alone
             own[place] = here
         return here
 
@@ -97,7 +97,7 @@ def pattern(program: Program, lines: Sequence[Line], results: Sequence[int], dig
         if name == "slice" and params.get("strides") is None:
             takes.append(next(count))
             leaves[takes[-1]] = tuple(params["start_indices"])
-            params = {}  # what is cut out is as large as the result
+            params = {}  # the shape of the result gives the size of the slice
         own |= {place: next(count) for place in gives}
         key.append((name, digests.of_params(name, params), *takes,
                     *(_shape(program.avals[place]) for place in gives)))
@@ -111,11 +111,10 @@ def _shape(aval: Any) -> Hashable:
 
 
 def computed(lines: Sequence[Line], values: Mapping[int, Any]) -> dict[int, Any]:
-    """What lines of a pattern compute: own place → value.
+    """The values that the lines of a pattern compute: renumbered place → value.
 
     Args:
-        values: of what they begin with. Where a slice begins is told by NumPy's numbers if it is
-            the same for all.
+        values: of the leaves. The start of a slice is a NumPy array if it is the same for all.
     """
     held, out = dict(values), {}
     for eqn, operands, results in lines:
@@ -132,14 +131,15 @@ def computed(lines: Sequence[Line], values: Mapping[int, Any]) -> dict[int, Any]
 
 
 class Digests:
-    """What equations inside calls and loops share, each program read once."""
+    """Hashable keys of the parameters of equations, with the programs inside calls and loops; each
+    program is read once."""
 
     def __init__(self) -> None:
         self.held: dict[int, tuple[Any, Hashable]] = {}  # the program is kept, or ids would return
 
     def of_params(self, name: str, params: Mapping[str, Any]) -> Hashable:
-        """Derivatives of its own are told by where the function is written (its program is part of
-        the key): JAX makes them anew at every call."""
+        """The key of the parameters of an equation. The rules of custom derivatives are identified
+        by where they are defined, because JAX creates new objects at every call."""
         return tuple((key, self._of(value, name in RULES)) for key, value in sorted(params.items()))
 
     def _of(self, value: Any, loose: bool) -> Hashable:
@@ -160,7 +160,7 @@ class Digests:
         return type(value), value
 
     def _program(self, value: Any, loose: bool) -> Hashable:
-        """Places are counted as they come: equal programs have the same."""
+        """The key of a program; equal programs have equal keys."""
         closed = value if isinstance(value, ClosedJaxpr) else ClosedJaxpr(value, ())
         program = flatten(closed)
         constants = [(place, number(held, program.avals[place]))

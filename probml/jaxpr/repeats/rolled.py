@@ -1,12 +1,12 @@
-"""Steps of a recursion that a program writes down one after the other, as one step under a scan.
+"""Unrolled recursions rolled up again: the steps of a Python loop as one step under `lax.scan`.
 
-A Python loop that hands on what it has computed, s_t = f(s_{t−1}, y_t; θ), leaves a program that
-grows with the loop: volatilities of past returns, levels of exponential smoothing, walks of
-standardised steps. The equations of a step are those that its results ask for and no step before
-has asked for. Where these are alike (patterns.py), and take from steps before what was made in the
-same place so many steps back, one of them is enough: what does not look back is computed of all
-steps at once; what was made so and is looked back at, moved along; what is left of the recursion
-runs under a scan; and what nothing later asks for is computed of all steps at once again.
+A Python loop s_t = f(s_{t−1}, y_t; θ) is traced to a program that grows with the loop (GARCH
+volatilities, exponential smoothing, random walks of standardised steps). The equations of a step
+are those that its results depend on and that no earlier step has used. If these have the same
+pattern in every step (patterns.py), and use values of earlier steps at constant lags, one step is
+enough. Quantities that do not depend on earlier steps are computed for all steps at once; lagged
+values of these are shifted copies; the rest of the recursion runs under a scan; and what no later
+step depends on is again computed for all steps at once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,25 +30,26 @@ from probml.jaxpr.repeats.patterns import (
     stacked,
 )
 
-LEAST = 8  # like steps from which a recursion is worth a scan
+LEAST = 8  # steps of the same pattern from which a scan pays
 JOINTS = ("stack", "concatenate")
 
 
 class _Carried(NamedTuple):
-    """A leaf that is made by a step before: at which of its places, and what the first steps take
-    instead, as many as it lies steps back."""
+    """A leaf that an earlier step computes: at which of its places, and the values that the first
+    steps use instead, one for each step of the lag."""
 
     place: int
     begin: tuple[Leaf, ...]
 
 
 class Recursion:
-    """Steps that are one step under a scan.
+    """Steps of one pattern, as one step under a scan.
 
     Args:
-        before: of the steps before those that are alike, the places of their results.
-        work: the lines of one; count: of how many.
-        same: leaves that are the same in all steps; each: step by step; carried: from steps before.
+        before: the places of the results of the steps before these.
+        work: the lines of one step; count: the number of steps.
+        same: leaves that are the same in all steps; each: one for each step; carried: those
+            computed by earlier steps.
     """
 
     def __init__(self, program: Program, before: Sequence[Sequence[int]], work: Work, count: int,
@@ -59,10 +60,11 @@ class Recursion:
 
     def values(self, give: Callable[[int], Any],
                column: Callable[[Sequence[int]], jax.Array]) -> list[jax.Array]:
-        """The results of all steps, for each result of a step (steps, *shape).
+        """The results of all steps: for each result of a step an array (steps, *shape).
 
         Args:
-            give: an input of the program, by its number; column: several, along a first axis.
+            give: number of an input of the program → its value; column: the same for several,
+                stacked along a first axis.
         """
         inputs: dict[Leaf, int] = {place: i for i, place in enumerate(self._program.inputs)}
         columns = {own: column([inputs[place] for place in leaves])
@@ -85,7 +87,7 @@ class Recursion:
         return out
 
     def _leaf_values(self, give: Callable[[int], Any], leaves: Sequence[Leaf]) -> dict[Leaf, Any]:
-        """The values of leaves, all computed before the run."""
+        """The values of leaves, computed before the scan."""
         places = [leaf for leaf in dict.fromkeys(leaves) if isinstance(leaf, int)]
         found = _evaluated(self._program, places, give)
         constants = dict(self._program.constants)
@@ -96,8 +98,8 @@ class Recursion:
 
 
 class _Run:
-    """The steps that are alike, as far as they are computed: by own place what is the same in all
-    steps, and what is of each, steps first."""
+    """The state of the computation of all steps: values that are the same in all steps, and values
+    for each step (along the first axis), by renumbered place; and the lines that are left."""
 
     def __init__(self, work: Work, count: int, same: dict[int, Any], each: dict[int, jax.Array]):
         self.left, self.count, self.same, self.each = list(work.lines), count, same, each
@@ -126,7 +128,7 @@ class _Run:
         return jnp.broadcast_to(one, (self.count, *one.shape))
 
     def _ready(self) -> None:
-        """Compute what is left and looks at nothing that is not known."""
+        """Compute the lines that depend on known values alone."""
         same, known = set(self.same), {*self.same, *self.each}
         once, many, late = [], [], []
         for line in self.left:
@@ -145,7 +147,7 @@ class _Run:
             self.each |= jax.vmap(lambda own: computed(many, self.same | own))(self.each)
 
     def _scanned(self, carried: Mapping[int, _Carried], begin: Mapping[int, list]) -> None:
-        """Run what steps hand on."""
+        """Run the recursion proper under a scan."""
         asked = {own.place for own in carried.values()}
         core: list[Line] = []
         for line in reversed(self.left):
@@ -169,11 +171,11 @@ class _Run:
 
 def recursion(closed: ClosedJaxpr, steps: Sequence[Sequence[int]],
               tracked: Collection[int] = ()) -> Recursion | None:
-    """The steps of a recursion as one, or None where they are none, or not alike.
+    """The recursion, or None if the steps have different patterns or do not depend on earlier ones.
 
     Args:
-        steps: for each step which results of the program are its.
-        tracked: inputs that are told from others.
+        steps: for each step, which results of the program belong to it.
+        tracked: inputs that the pattern marks.
 
     Cost: one pass over the equations of all steps; nothing is compiled.
     """
@@ -184,11 +186,11 @@ def recursion(closed: ClosedJaxpr, steps: Sequence[Sequence[int]],
 
 def _recursion(program: Program, steps: Sequence[Sequence[int]],
                tracked: Collection[int] = ()) -> Recursion | None:
-    """The same, of the places of results."""
+    """The same, given the places of the results."""
     if len({tuple(program.avals[place].shape for place in places) for places in steps}) != 1:
         return None
     makers, digests, done = program.makers(), Digests(), set[tuple[int, ...]]()
-    home: dict[Leaf, tuple[int, int]] = {}  # place → the step that makes it, and where
+    home: dict[Leaf, tuple[int, int]] = {}  # place → the step that computes it, renumbered place
     keys, works = [], []
     for t, places in enumerate(steps):
         lines = needed(makers, places, done)
@@ -200,7 +202,7 @@ def _recursion(program: Program, steps: Sequence[Sequence[int]],
     first = len(keys) - 1
     while first and keys[first - 1] == keys[-1]:
         first -= 1
-    for start in range(first, min(first + 3, len(steps) - LEAST + 1)):  # the first may look askew
+    for start in range(first, min(first + 3, len(steps) - LEAST + 1)):  # the first steps may differ
         found = _slots(works[start:], start, home)
         if found is not None:
             return Recursion(program, steps[:start], works[-1], len(steps) - start, *found)
@@ -209,7 +211,7 @@ def _recursion(program: Program, steps: Sequence[Sequence[int]],
 
 def _slots(works: Sequence[Work], start: int, home: Mapping[Leaf, tuple[int, int]]
            ) -> tuple[dict, dict, dict] | None:
-    """What the leaves of steps that are alike are: (same, each, carried)."""
+    """The leaves of steps of one pattern, sorted into (same, each, carried); see `Recursion`."""
     same, each, carried = dict[int, Leaf](), dict[int, Sequence[Leaf]](), dict[int, _Carried]()
     for leaf in works[0].leaves:
         own = [work.leaves[leaf] for work in works]
@@ -231,13 +233,13 @@ def _slots(works: Sequence[Work], start: int, home: Mapping[Leaf, tuple[int, int
 
 
 def evaluated(closed: ClosedJaxpr, inputs: Sequence[Any]) -> list[Any]:
-    """The results of a program; what stacks the steps of a recursion is computed by a scan."""
+    """The results of a program; recursions whose steps it stacks are computed by a scan."""
     program = flat(closed)
     return _evaluated(program, program.results, lambda i: inputs[i])
 
 
 def _evaluated(program: Program, wanted: Sequence[int], give: Callable[[int], Any]) -> list[Any]:
-    """The same, of places."""
+    """The same, given places."""
 
     def column(many: Sequence[int]) -> jax.Array:
         return jnp.stack([jnp.asarray(give(i)) for i in many])
@@ -265,7 +267,7 @@ def recursive(closed: ClosedJaxpr) -> bool:
 
 
 def _joined(program: Program, line: Line, makers: Mapping[int, Line]) -> Recursion | None:
-    """The recursion whose steps a line puts side by side."""
+    """The recursion whose steps a line stacks or concatenates; None if there is none."""
     sides = _sides(program, line, makers) if line.eqn.primitive.name in JOINTS else []
     return _recursion(program, [(place,) for place in sides]) if sides else None
 
@@ -275,8 +277,8 @@ def _axis(eqn: Any) -> int:
 
 
 def _sides(program: Program, line: Line, makers: Mapping[int, Line]) -> list[int]:
-    """What a line puts side by side, many of one shape; what is joined in turn, as jnp.concatenate
-    does, taken apart; nothing where these are few or not alike."""
+    """The operands that a line stacks or concatenates (nested concatenations are flattened); empty
+    if they are fewer than LEAST or of different shapes."""
     out, left = [], list(reversed(line.operands))
     while left:
         place = left.pop()

@@ -1,9 +1,9 @@
-"""Arrays that a Python loop fills element by element, x = x.at[t].set(f(x[t − 1])): what is read of
-one is what was stored there, and the whole is its elements side by side.
+"""Arrays that a Python loop fills element by element, x = x.at[t].set(f(x[t − 1])), rewritten as
+lists of their elements.
 
-Each `.at[t].set` leaves a scatter into the whole array, of which the next step slices an element:
-so every step looks at the whole, and no two are alike. Told by its elements, the program is that of
-a list to which the loop appends, which rolled.py reads.
+Each `.at[t].set` is traced to a scatter into the whole array, and the next step slices an element
+out of it: every step depends on the whole array, and no two steps have the same pattern. Rewritten,
+the program is that of a loop that appends to a list, which rolled.py turns into a scan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,15 +19,15 @@ from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.program import CALLS, bind, equations
 from probml.jaxpr.whole_numbers import as_integers, folded
 
-LEAST = 8  # elements that are stored, from which an array is told by its elements
+LEAST = 8  # stored elements from which an array is rewritten
 
 
 class _Filled:
-    """An array into which elements were stored along an axis."""
+    """An array whose elements along an axis were set one by one."""
 
     def __init__(self, base: Any, axis: int, stored: Mapping[int, Any]):
         self.base, self.axis, self.stored = base, axis, stored
-        self.goes_on = False  # more is stored into it
+        self.goes_on = False  # a later equation stores into it
         self._whole: Any = None
 
     def element(self, i: int) -> Any:
@@ -67,10 +67,10 @@ class _Filled:
 
 
 def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
-    """The same program, arrays that are filled element by element told by these.
+    """The same program with arrays that are filled element by element rewritten as their elements.
 
     Args:
-        idle: put those together too of which nothing is asked.
+        idle: assemble such arrays even if no result depends on them.
 
     Cost: one pass over the equations; nothing is compiled.
     """
@@ -94,11 +94,11 @@ def _materialized(value: Any) -> Any:
     return value.materialized() if isinstance(value, _Filled) else value
 
 
-_Told = tuple[Any, np.ndarray | None]  # a value, and the whole numbers that it is, where known
+_Told = tuple[Any, np.ndarray | None]  # a value, and the integers that it holds if known
 
 
 class _Elements(Domain[_Told]):
-    """Values, arrays that are filled told by their elements; `made` are these."""
+    """Evaluates a program; `made` collects the arrays that are filled element by element."""
 
     calls = CALLS
 
@@ -122,8 +122,8 @@ class _Elements(Domain[_Told]):
 
 
 def _stored_elements(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray | None]) -> Any:
-    """The array after one element was stored, or the element that is read; None where the equation
-    does neither."""
+    """The array after one element was set, or the element that is read; None for any other
+    equation."""
     name, filled = eqn.primitive.name, values[0] if values else None
     if name == "scatter":
         at = _stored_at(eqn, known[1])
@@ -151,7 +151,7 @@ def _stored_elements(eqn: Any, values: Sequence[Any], known: Sequence[np.ndarray
 
 
 def _stored_at(eqn: Any, index: np.ndarray | None) -> tuple[int, int] | None:
-    """The axis and the place of the one element that a scatter stores."""
+    """The axis and the index of the single element that a scatter sets; None for other scatters."""
     dims, shape = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
     axes = tuple(dims.scatter_dims_to_operand_dims)
     if (index is None or index.shape != (1,) or np.isnan(index).any() or len(axes) != 1
@@ -163,7 +163,7 @@ def _stored_at(eqn: Any, index: np.ndarray | None) -> tuple[int, int] | None:
 
 
 def _combines(eqn: Any) -> bool:
-    """Whether a scatter joins what it stores with what was there."""
+    """Whether a scatter combines the new value with the old one."""
     body = eqn.params["update_jaxpr"]
     body = getattr(body, "jaxpr", body)
     return body.outvars[0] is not body.invars[1]

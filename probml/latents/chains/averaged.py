@@ -15,7 +15,7 @@ of the matrices to the filter's inverse covariances; so they stay a state-space 
 of a step is a move to it. Where there is no noise every setting must move alike.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -79,14 +79,18 @@ def tilted(at: Moves, every: Moves) -> Tilt:
 
 def first(structure: Structure, group: Group, env: Mapping) -> Tilt:
     """The first states at the settings of `env`."""
-    return tilted(linear_chain.first(structure, group, env), jax.vmap(
-        lambda setting: linear_chain.first(structure, group, {**env, **setting}))(env[SETTINGS]))
+    return tilted(*_at_settings(linear_chain.first, structure, group, env))
 
 
 def moves(structure: Structure, group: Group, env: Mapping) -> Tilt:
     """The moves at the settings of `env`."""
-    return tilted(linear_chain.moves(structure, group, env), jax.vmap(
-        lambda setting: linear_chain.moves(structure, group, {**env, **setting}))(env[SETTINGS]))
+    return tilted(*_at_settings(linear_chain.moves, structure, group, env))
+
+
+def _at_settings(program: Callable, structure: Structure, group: Group, env: Mapping) -> tuple:
+    """A program of a step at `env`, and at all its settings."""
+    return program(structure, group, env), jax.vmap(
+        lambda setting: program(structure, group, {**env, **setting}))(env[SETTINGS])
 
 
 class Seen(NamedTuple):
@@ -110,9 +114,7 @@ def heads(structure: Structure, group: Group) -> np.ndarray:
 
 def sight(structure: Structure, group: Group, env: Mapping) -> Seen:
     """What is seen of a step at the settings of `env`."""
-    at, settings = linear_chain.sight(structure, group, env), env[SETTINGS]
-    every = jax.vmap(lambda setting: linear_chain.sight(structure, group, {**env, **setting}))(
-        settings)
+    at, every = _at_settings(linear_chain.sight, structure, group, env)
     parts, start, roots = [], 0, {}
     for name in linear_chain.emission_sites(group):
         site = structure.sites[name]

@@ -17,6 +17,7 @@ whose gain is a millionth of the evidence, keep their digits in float32; the dif
 would be their rounding.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -24,8 +25,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
-from probml.latents.chains.linear_chain import Moves, emission_sites, first, moves, placed
-from probml.latents.latent import Group
+from probml.latents.chains.linear_chain import Moves, emission_sites, first, moves
+from probml.latents.latent import Group, placed
 from probml.latents.pooled_normal import Second, locations, shifted
 from probml.latents.residuals import LOG_TWO_PI, root_of
 from probml.numerics.semidefinite import root, standardised
@@ -54,7 +55,7 @@ class Middle(NamedTuple):
 def line(structure: Structure, group: Group, name: str, env: Mapping, state: jax.Array) -> Line:
     """A site below at the programs' parameters, about a state."""
     offset, slope, arguments = locations(structure, name, env, state,
-                                         lambda flat: placed(structure, group, flat))
+                                         functools.partial(placed, structure, group))
     return Line(offset, slope, root_of(structure.sites[name], arguments))
 
 

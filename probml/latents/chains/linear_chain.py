@@ -12,17 +12,16 @@ of structural parts, regressions with moving coefficients and holes in what feed
 one case. factors/linear_chains.py takes it over steps and rows, elimination/kalman/ along time.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.linalg import block_diag, solve_triangular
 
-from probml.jaxpr.levels import Level
-from probml.latents.gaussian import KINDS, PLAIN, is_location_affine
-from probml.latents.latent import Group
+from probml.latents.gaussian import KINDS, not_affine
+from probml.latents.latent import Group, placed, places
 from probml.latents.pooled_normal import locations
 from probml.latents.residuals import root_of
 from probml.structure.site import Site
@@ -65,35 +64,10 @@ class LinearChain:
         sites = structure.sites
         if not any(sites[name].chain for name in group.names):
             return "no chain is among them"
-        for name in group.sites:
-            site = sites[name]
-            if site.kind not in MOVED:
-                return (f"'{name}' is {site.kind}" if name in group.names
-                        else f"'{name}', which depends on '{group.name}', is {site.kind}")
-            if name not in group.names and site.time is None:
-                return f"'{name}' has no time steps"
-            for argument, uses in structure.row_uses(name).items():
-                for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
-                    if argument not in MOVED[site.kind]:
-                        return f"'{latent}' enters the {argument} of '{name}'"
-                    bent = any(step not in PLAIN for step, _ in use.coordinate)
-                    if use.level > Level.AFFINE or bent or not is_location_affine(structure,
-                                                                                  group.names,
-                                                                                  name, argument):
-                        return f"'{latent}' enters the {argument} of '{name}' not affinely"
-        return None
-
-
-def sizes(structure: Structure, group: Group) -> dict[str, int]:
-    """How many numbers of the state each latent has."""
-    return {name: int(np.prod(structure.sites[name].cells, dtype=int)) for name in group.names}
-
-
-def placed(structure: Structure, group: Group, state: jax.Array) -> dict[str, jax.Array]:
-    """A state → each latent in the layout that programs take."""
-    cuts = np.cumsum(list(sizes(structure, group).values()))[:-1]
-    return {name: structure.sites[name].place(part)
-            for name, part in zip(group.names, jnp.split(state, cuts), strict=True)}
+        timeless = next((name for name in group.sites
+                         if name not in group.names and sites[name].time is None), None)
+        why = not_affine(structure, group, MOVED)
+        return why if why or timeless is None else f"'{timeless}' has no time steps"
 
 
 def first(structure: Structure, group: Group, env: Mapping) -> Moves:
@@ -129,20 +103,20 @@ def _covariance(site: Site, arguments: Mapping) -> jax.Array:
 
 
 def _linear(structure: Structure, group: Group, env: Mapping, own) -> Moves:
-    width = sizes(structure, group)
+    where = places(structure, group.names)
 
     def step(before, noise):
-        at, out, spread, start = dict(env), [], [], 0
-        for name, size in width.items():
-            site, mine = structure.sites[name], slice(start, start + size)
+        at, out, spread = dict(env), [], []
+        for name, mine in where.items():
+            site = structure.sites[name]
             location, covariance = own(site, structure.cells(name, at), before[mine])
             value = location + noise[mine]
-            at[name], start = site.place(value), start + size
+            at[name] = site.place(value)
             out.append(value)
             spread.append(covariance)
         return jnp.concatenate(out), block_diag(*spread)
 
-    zero = jnp.zeros(sum(width.values()), jnp.result_type(float))
+    zero = jnp.zeros(where[group.names[-1]].stop, jnp.result_type(float))
     offset, push, covariance = jax.linearize(step, zero, zero, has_aux=True)
     eye = jnp.eye(len(zero), dtype=zero.dtype)
     slope = jax.vmap(lambda e: push(e, zero))(eye).T
@@ -159,7 +133,7 @@ def emission_sites(group: Group) -> tuple[str, ...]:
 
 def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
     """What is seen of a step."""
-    zero = jnp.zeros(sum(sizes(structure, group).values()), jnp.result_type(float))
+    zero = jnp.zeros(places(structure, group.names)[group.names[-1]].stop, jnp.result_type(float))
     parts: dict[str, list] = {"slope": [jnp.zeros((0, len(zero)), zero.dtype)],
                               **{n: [jnp.zeros(0, zero.dtype)] for n in ("variance", "log",
                                                                          "offset")}}
@@ -167,7 +141,7 @@ def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
     for name in emission_sites(group):
         site = structure.sites[name]
         offset, slope, arguments = locations(structure, name, env, zero,
-                                             lambda flat: placed(structure, group, flat))
+                                             functools.partial(placed, structure, group))
         scale = root_of(site, arguments)
         if site.event:
             roots[name] = scale

@@ -17,6 +17,11 @@ class SharedChange:
     def __init__(self, make: Callable[[], Callable[[], object]]):
         self._make, self._lock, self._inside = make, threading.RLock(), 0
 
+    @property
+    def active(self) -> bool:
+        """Whether somebody is inside."""
+        return self._inside > 0
+
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         with self._lock:

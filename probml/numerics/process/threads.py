@@ -15,10 +15,9 @@ from threadpoolctl import ThreadpoolController
 from probml.jaxpr.compat import OFF
 from probml.numerics.process.shared_changes import SharedChange
 
-SMALL = 128  # columns of a matrix from which several threads gain something
-# and those of one factorised again and again: of 564 columns two threads save a thousandth of a
-# second, and where another process computes they take 45 times as long as one
-REPEATED = 2048
+# columns of a matrix above which all threads are used: of 564 columns two save a thousandth of a
+# second, and take 45 times as long as one where another process computes
+LARGE = 1024
 
 
 @functools.cache
@@ -37,14 +36,14 @@ _LIMITED = SharedChange(_limit)
 
 
 @contextlib.contextmanager
-def one_thread(size: int, small: int = SMALL) -> Iterator[None]:
-    """Inside, the linear algebra of the process has one thread, if matrices of `size` columns are
-    small, of at most `small`; after it as many as before.
+def one_thread(size: int) -> Iterator[None]:
+    """Inside, the linear algebra of the process has one thread, unless matrices of `size` columns
+    are large; after it as many as before.
 
     All that is computed inside must have ended there, since JAX computes while Python goes on.
     Several threads of Python may be inside at once. Cost: 0.1 ms.
     """
-    if size > small or "blas" in OFF:
+    if size > LARGE or "blas" in OFF:
         yield
         return
     with _LIMITED():
@@ -52,14 +51,15 @@ def one_thread(size: int, small: int = SMALL) -> Iterator[None]:
 
 
 def computed(program: Callable, dynamic: Iterable, static: Iterable) -> object:
-    """Run a program. If it was made for a plan that eliminates effects of groups together, linear
-    algebra has one thread meanwhile, and the result is waited for.
+    """Run a program. If it was made for a plan that factorises matrices, linear algebra has one
+    thread meanwhile, unless they are large, and the result is waited for; within a fit, which
+    waits for what it computes, there is one already.
 
     Args:
         dynamic: the arguments of the program. static: what it was made for, a plan among it.
     """
-    size = max((getattr(each, "eliminated", 0) for each in static), default=0)
-    if size == 0:
+    size = max((getattr(each, "largest_matrix", 0) for each in static), default=0)
+    if not 0 < size <= LARGE or _LIMITED.active:
         return program(*dynamic)
-    with one_thread(size, REPEATED):
+    with one_thread(size):
         return jax.block_until_ready(program(*dynamic))

@@ -15,7 +15,7 @@ from probml.dataset.dataset import Data
 from probml.errors import Refusal, quoted
 from probml.queries import asking
 from probml.queries.fitted import Fitted
-from probml.queries.weighting.weighted_values import candidates, evaluate, observing, without
+from probml.queries.weighting.weighted_values import candidates, evaluate, observing
 from probml.structure.site import Site
 
 VALUES = 32  # of what a site depends on, at which a factor must divide by a probability
@@ -36,7 +36,7 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
                      if set(sites[name].parents) & set(site.parents))
     if not constant or any(site.name in sites[name].parents for name in held.structure.losses):
         return None
-    held = without(held, _descendants(held, site.name))
+    held = held.without(held.descendants(site.name))
 
     def factors(there: Fitted, held: Data = held) -> np.ndarray:
         plain = held._replace(structure=held.structure.without(constant))
@@ -87,20 +87,8 @@ def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Da
     parameters of the fit; none of no sites."""
     if not names:
         return []
-    drawn = candidates(fit, without(held, names), VALUES, 0, True)[0]
+    drawn = candidates(fit, held.without(names), VALUES, 0, True)[0]
     return [observing(held, {name: drawn[name][:, k] for name in names}) for k in range(VALUES)]
-
-
-def _descendants(held: Data, name: str) -> set[str]:
-    """The sites that depend on a site, directly or through others."""
-    found: set[str] = set()
-    stack = [name]
-    while stack:
-        for child in held.structure.children[stack.pop()]:
-            if child not in found:
-                found.add(child)
-                stack.append(child)
-    return found
 
 
 def _shifted_fit(fit: Fitted, toward: Mapping[str, np.ndarray], step: float) -> Fitted:

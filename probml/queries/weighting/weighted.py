@@ -17,7 +17,7 @@ from probml.dataset.dataset import Data
 from probml.errors import Refusal
 from probml.queries.fitted import Fitted
 from probml.queries.weighting.truncation import find_bounds
-from probml.queries.weighting.weighted_values import candidates, evaluate, without
+from probml.queries.weighting.weighted_values import candidates, evaluate
 from probml.structure.site import Site
 
 CANDIDATES, MOST = 256, 2**16  # draws of which one row is taken: at first, and at the most
@@ -71,7 +71,7 @@ def table_of(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table | None:
     site = held.structure.sites.get(name)
     if site is None or not site.rows or site.time is not None or not held.structure.losses:
         return None
-    held, back = _distinct(without(held, (name,)))
+    held, back = _distinct(held.without((name,)))
     if not looking(held, name):
         bounds = find_bounds(fit, held, site)
         found = None if bounds is None else _tabulate(fit, held, site, plug_in, bounds)
@@ -194,7 +194,7 @@ def resampled(fit: Fitted, held: Data, seed: int, plug_in: bool) -> dict[str, np
         for site in held.structure.sites.values():
             if (site.rows and not site.factor and site.time is None
                 and held.pattern.get(site.name) != "seen"):
-                bounds = find_bounds(fit, without(few, (site.name,)), site)
+                bounds = find_bounds(fit, few.without((site.name,)), site)
                 cuts |= {} if bounds is None else {site.name: tuple(b[back] for b in bounds)}
         if not cuts:
             return None

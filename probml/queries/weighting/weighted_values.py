@@ -1,7 +1,7 @@
 """Values of one site of a row that factors weigh, and the log weight of each: p(row) with the site
 seen there."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,11 +29,6 @@ class Evaluated(NamedTuple):
 
     values: np.ndarray
     logs: np.ndarray
-
-
-def without(held: Data, names: Collection[str]) -> Data:
-    columns = {n: column for n, column in held.table.columns.items() if n not in names}
-    return held._replace(table=replace(held.table, columns=columns))
 
 
 def observing(held: Data, values: Mapping[str, np.ndarray]) -> Data:

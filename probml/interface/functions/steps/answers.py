@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from probml.interface.functions.marginal_weights import point_or_draws
 from probml.interface.functions.readings import Whole
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.queries.fitted import Fitted
 
-DRAWS = 256  # of the parameters, over which the answer is averaged
 PAIRS = 32  # draws of steps at one point, over which what is computed from them is averaged
 
 
@@ -74,7 +74,7 @@ def means(fit: Fitted) -> dict[str, np.ndarray]:
     found = {name: np.asarray(mean.mean(0)) for name, (mean, _) in _at(fit, inputs).items()}
     computed = {}
     if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
-        values = _values(fit)
+        values = point_or_draws(fit)
         lead = len(next(iter(values.values())))
         keys = jax.random.split(random_key(0), (lead, PAIRS if lead == 1 else 1))
         computed = {name: np.asarray(value.mean(0)) for name, value in _computed(
@@ -114,15 +114,7 @@ def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str
 
 def _at(fit: Fitted, inputs: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
     """Means and standard deviations of all steps, (draws, steps, ...)."""
-    return _moments(fit.model, placed_all(dict(inputs)), placed_all(_values(fit)))
-
-
-def _values(fit: Fitted) -> dict[str, Any]:
-    """Draws of the parameters, (draws, ...); of a point itself."""
-    if fit.belief.varies:
-        draws = fit._draws(DRAWS, 0)
-        return {name: draws[name] for name in fit.point}
-    return {name: jnp.asarray(value)[None] for name, value in fit.point.items()}
+    return _moments(fit.model, placed_all(dict(inputs)), placed_all(point_or_draws(fit)))
 
 
 @functools.partial(jit, static_argnums=0)

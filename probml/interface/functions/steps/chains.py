@@ -17,8 +17,9 @@ import numpy as np
 import numpyro
 
 from probml.interface.functions.messages import run_in_part
-from probml.interface.functions.steps.linear import Linear, affine, linear_of
+from probml.interface.functions.steps.linear import Linear, linear_of
 from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.outside import slots
 from probml.interface.functions.steps.state_space import Affine, Carried, Chain, Step, chain_of
 
 
@@ -34,18 +35,11 @@ def loops_integrated(call: Callable[[], Any], steps: Joined,
         ModelError: they are not linear and Gaussian.
     """
     linear = linear_of(call, steps, given)
-    out, values = run_in_part(call, linear.gone, linear.others, linear.still, given)
-    step, outside = _steps(_Loop(linear, steps, values)), linear.outside
-    beside: Any = 0.0
-    if outside is not None:
-        rows, = outside.rows(values)
-        at = np.concatenate([list(_columns(linear).values())[i] for i in rows.looked])
-        step = step._replace(said=jax.tree.map(lambda own: own[:, at], step.said))
-        step = step.with_rows(rows, np.arange(len(step.root)))
-        beside = outside.unaffected_log_density(values)
-    first = next(iter((*linear.times, *(outside.near if outside else ()))))
+    program, first = linear.program, next(iter(linear.times))
+    out, values = run_in_part(call, linear.gone, program.others, program.still, given)
+    step = _steps(linear, values)
     chain = chain_of(step, _carried(step, linear.back), len(steps.groups) > 1, linear.sizes, first)
-    numpyro.factor(first, chain.evidence + beside)
+    numpyro.factor(first, chain.evidence)
     return out, [chain]
 
 
@@ -66,75 +60,75 @@ def _carried(step: Step, back: int) -> Carried:
                    np.where(first, -1, numbers - d), numbers < d * (back - 1))
 
 
-Seats = Mapping[str, tuple[int, np.ndarray]]  # site → its step, and its numbers in this
+class _Sites(NamedTuple):
+    """Some sites of a linear loop: site → the step of each of its numbers, and the place among
+    `width` numbers of this.
 
-
-class _Loop(NamedTuple):
-    """A loop at values of the other sites."""
+    Attributes:
+        values: of the other latent sites.
+    """
 
     linear: Linear
-    steps: Joined
     values: Mapping[str, Any]
+    seats: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    width: int
 
-    @property
-    def count(self) -> int:
-        return len(next(iter(self.steps.groups.values())))
+    def parts(self, kind: str, paths: jax.Array) -> Iterator[tuple]:
+        """The records of a kind, in parts: their numbers, steps, and places in these.
 
-    def parts(self, seats: Seats, kind: str) -> Iterator[tuple]:
-        """The records of a kind of some sites, in parts: of those of one part the names, their
-        steps, and their numbers."""
-        own = {self.linear.at(name, kind): name for name in seats}
-        for part in affine(self.linear, self.steps, list(own), self.values):
-            names = [own[i] for i in part.outputs]
-            yield part, *(np.array([seats[name][side] for name in names]) for side in (0, 1))
+        Args:
+            paths: the steps' values, (steps, numbers of one).
+        """
+        linear, own = self.linear, {self.linear.at(name, kind): name for name in self.seats}
+        steps = {title: paths[:, at].reshape(len(paths), *linear.sizes[title][1])
+                 for title, at in _columns(linear).items()}
+        for which, part in linear.program.parts(list(own), {**self.values, **steps}):
+            yield part, *(np.array([self.seats[own[i]][side] for i in which]) for side in (0, 1))
 
-    def filled(self, seats: Seats, kind: str, width: int, blank: float = 0.0) -> jax.Array:
+    def filled(self, kind: str, paths: jax.Array, blank: float = 0.0) -> jax.Array:
         """The numbers of a kind of all steps, (steps, width)."""
-        out = jnp.full((self.count, width), blank)
-        for part, at, rows in self.parts(seats, kind):
-            out = out.at[at[:, None], rows].set(part.offset)
+        out = jnp.full((len(paths), self.width), blank)
+        for part, at, rows in self.parts(kind, paths):
+            out = out.at[at, rows].set(part)
         return out
 
-    def located(self, seats: Seats, width: int, columns: Mapping[str, np.ndarray]) -> Affine:
-        """The locations of some sites, in the steps before and in the step's own sites."""
-        places, d = self.steps.places, sum(map(len, columns.values()))
-        slope = jnp.zeros((self.count, width, self.linear.back + 1, d))
-        for part, at, rows in self.parts(seats, "loc"):
-            for looked, own in part.slopes:
-                titles, when = map(np.array, zip(*(places[name] for name in looked), strict=True))
-                for title in dict.fromkeys(titles.tolist()):
-                    mine = titles == title
-                    lag = (at - when)[mine]
-                    slope = slope.at[at[mine][:, None, None], rows[mine][..., None],
-                                     lag[:, None, None], columns[title]].add(own[mine])
-        return (self.filled(seats, "loc", width),
-                slope[:, :, 1:].reshape(self.count, width, self.linear.back * d), slope[:, :, 0])
+    def located(self, paths: jax.Array) -> Affine:
+        """The locations, in the steps before and in the step's own sites: every so many steps move
+        at once that a location looks at one of them alone."""
+        (count, d), every = paths.shape, self.linear.back + 1
+        base, push = jax.linearize(lambda paths: self.filled("loc", paths), paths)
+        t, lag = np.arange(count)[:, None], np.arange(every)
+        units = (t % every == lag).T[:, None, :, None] * np.eye(d)[:, None]
+        pushed = jax.vmap(push)(jnp.asarray(units.reshape(-1, count, d), paths.dtype))
+        slope = pushed.reshape(every, d, count, self.width)[(t - lag) % every, :, t]
+        slope = jnp.transpose(slope, (0, 3, 1, 2))
+        return base, slope[:, :, 1:].reshape(count, self.width, (every - 1) * d), slope[:, :, 0]
 
 
-def _steps(loop: _Loop) -> Step:
+def _steps(linear: Linear, values: Mapping[str, Any]) -> Step:
     """The numbers of all steps."""
-    linear, count = loop.linear, loop.count
-    columns = _columns(linear)
+    program, columns = linear.program, _columns(linear)
+    count = len(next(iter(program.steps.groups.values())))
     d = sum(map(len, columns.values()))
-    handed = d * linear.back
-    sites = {name: (i, columns[title]) for name, (title, i) in loop.steps.places.items()}
+    handed, zeros = d * linear.back, jnp.zeros((count, d))
+    sites = _Sites(linear, values, {
+        name: (np.full(len(columns[title]), i), columns[title])
+        for name, (title, i) in program.steps.places.items()}, d)
     root = jnp.zeros((count, d, d))
-    for part, at, rows in loop.parts(sites, "root"):
-        root = root.at[at[:, None, None], rows[..., None], rows[:, None]].set(part.offset)
-    used, seen = [0] * count, {}
-    for name, i in linear.times.items():
-        size = linear.closed.out_avals[linear.at(name, "loc")].size
-        seen[name] = i, used[i] + np.arange(size)
-        used[i] += size
-    width = max(used)
-    logs = [i for i, (_, kind) in enumerate(linear.owners) if kind in ("log", "beside")]
-    rest = sum((part.offset.sum() for part in affine(linear, loop.steps, logs, loop.values)),
+    for part, at, rows in sites.parts("root", zeros):
+        root = root.at[at[..., None], rows[..., None], rows[:, None]].set(part)
+    when = np.concatenate(list(linear.times.values()))
+    place, width = slots(when, count)
+    ends = np.cumsum([len(own) for own in linear.times.values()])[:-1]
+    seen = _Sites(linear, values, dict(zip(linear.times, zip(
+        np.split(when, ends), np.split(place, ends), strict=True), strict=True)), width)
+    rest = sum((part.sum() for _, part in program.parts(program.of_kind("log", "beside"), values)),
                jnp.zeros(()))
     shift = np.eye(handed, k=-d)  # what was a step before lies one further behind
     after = (jnp.zeros((count, handed)), jnp.broadcast_to(shift, (count, *shift.shape)),
              jnp.broadcast_to(jnp.eye(handed, d), (count, handed, d)))
     said = (jnp.zeros((count, d)), jnp.zeros((count, d, handed)),
             jnp.broadcast_to(jnp.eye(d), (count, d, d)))
-    return Step(loop.located(sites, d, columns), after, loop.located(seen, width, columns), said,
-                root, loop.filled(seen, "scale", width, 1.0), loop.filled(seen, "value", width),
-                loop.filled(seen, "mask", width), rest)
+    return Step(sites.located(zeros), after, seen.located(zeros), said, root,
+                seen.filled("scale", zeros, 1.0), seen.filled("value", zeros),
+                seen.filled("mask", zeros), rest)

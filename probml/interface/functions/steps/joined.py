@@ -37,13 +37,13 @@ def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> 
             them.
     """
     program = program_of(call, steps, given)
-    out, others = run_in_part(call, program.gone, program.others, program.still, given,
+    out, others = run_in_part(call, program.gone, program.own.others, program.own.still, given,
                               program.mixed)
     late, drawn = Record(), dict[str, jax.Array]()  # one draw of all loops
 
     def at(title: str, own: Mapping[str, Any]) -> dist.Distribution:
         met = {title: msg["value"] for title, msg in late.met.items()}
-        return _distribution(program, steps, title, {**others, **met, **own})
+        return _distribution(program, title, {**others, **met, **own})
 
     def draw(title: str, key: jax.Array) -> jax.Array:
         if not drawn:
@@ -66,13 +66,13 @@ def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> 
     values |= others
     for name, i in steps.places.items():
         numpyro.deterministic(name, values[i[0]][i[1]])
-    for name, value in program.computed(steps, values).items():
+    for name, value in program.computed(values).items():
         numpyro.deterministic(name, value)
-    logs = program.of("log")
+    logs = program.own.of_kind("log")
     if logs:
-        first = next((name for name in (program.owners[i][0] for i in logs)
+        first = next((name for name in (program.own.owners[i][0] for i in logs)
                       if name not in program.mixed), f"beside {next(iter(steps.groups), '')}")
-        numpyro.factor(first, sum(part.sum() for _, part in program.parts(steps, logs, values)))
+        numpyro.factor(first, sum(part.sum() for _, part in program.own.parts(logs, values)))
     return out
 
 
@@ -105,18 +105,19 @@ class _Steps(dist.Distribution):
         return self.draw(self.title, key)
 
 
-def _distribution(program: Program, steps: Joined, title: str,
+def _distribution(program: Program, title: str,
                   values: Mapping[str, Any]) -> dist.Distribution:
     """The distributions of all steps as one, steps first."""
-    names = steps.groups[title]
+    names = program.own.steps.groups[title]
     tree = program.trees[names[0]]
     other = next((name for name in names if program.trees[name] != tree), None)
     if other is not None:
         raise ModelError(f"sites '{names[0]}' and '{other}' have different distributions")
-    own = [program.arguments(name) for name in names]
+    own = [[i for i, owner in enumerate(program.own.owners) if owner == (name, "argument")]
+           for name in names]
     arrays = []
     for outputs in zip(*own, strict=True):
-        found = program.parts(steps, outputs, values)
+        found = program.own.parts(outputs, values)
         order = np.argsort([outputs.index(i) for at, _ in found for i in at])
         whole = found[0][1] if len(found) == 1 else jnp.concatenate([part for _, part in found])
         arrays.append(whole if (np.diff(order) == 1).all() else whole[order])

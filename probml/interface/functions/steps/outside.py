@@ -1,5 +1,4 @@
-"""What stands outside a scan and looks at what it returns, or outside a loop and looks at all its
-steps: each of its numbers at one step.
+"""What stands outside a scan and looks at what it returns: each of its numbers at one step.
 
 The function is run once by itself, what scans return its inputs, for its program: jaxpr/levels.py
 proves that a location is affine in these, jaxpr/cells.py at which step each of its numbers looks.
@@ -10,7 +9,7 @@ Then number e, seen at step t, is
 and one push of every number of a step, at all steps at once, gives all slopes S.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -141,13 +140,12 @@ class Outside(NamedTuple):
 
 def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
                scans: Sequence[Returned], paths: Sequence[jax.Array],
-               others: Mapping[str, jax.Array], only: Collection[str] | None = None) -> Outside:
+               others: Mapping[str, jax.Array]) -> Outside:
     """What looks at scans from outside.
 
     Args:
         run: (paths, values of other unseen sites) → the messages of the function.
         paths: of every leaf of every scan, some numbers of its shape.
-        only: the sites that are asked about; None: all.
 
     Raises:
         Bent: it is not normal about a location affine in what is returned.
@@ -158,8 +156,7 @@ def outside_of(run: Callable[[Sequence[jax.Array]], Mapping[str, Any]],
     closed = by_elements(program)
     uses = Uses.of(closed, owners, {i: f"{i}" for i in range(len(paths))})
     found = uses.found
-    near = tuple(name for name, kind in owners if kind == "log" and found[name, kind]
-                 and (only is None or name in only))
+    near = tuple(name for name, kind in owners if kind == "log" and found[name, kind])
     for name in near:
         if name in others or not uses.is_linear(name):
             raise Bent(f"site '{name}' is not linear and Gaussian in the values that a scan "

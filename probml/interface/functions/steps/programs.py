@@ -16,7 +16,7 @@ from probml.families import domains
 from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.names import LEAST, Joined, stem_of
-from probml.interface.functions.steps.recorded import latent_of, recorded
+from probml.interface.functions.steps.recorded import Owner, Records, latent_of, recorded
 from probml.jaxpr import levels
 from probml.jaxpr.repeats.equivalent_results import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
@@ -26,52 +26,63 @@ from probml.structure.leaves import leaves_of_distribution
 SAME = 4  # results that must be alike to be computed together
 
 
-class Program(NamedTuple):
-    """What a run by itself tells.
+class StepProgram(NamedTuple):
+    """The program of a run by itself, of which some sites are the steps of loops.
 
     Attributes:
         closed: values of `takes` → a result for each of `owners`.
-        owners: (site, kind): "argument", an array of the distribution of a step; "log", the log
-            density of what is observed, or looks at steps; "value", what is computed from steps.
-        looks: of each result the inputs on which it depends.
-        trees: of the steps' distributions, site → how their arrays make them.
-        likes: name of all steps → the distribution of the first.
-        still: some value of each step.
-        others: the other continuous sites that are unseen; mixed: those that look at steps.
-        gone: what nobody outside hears of, since it is told otherwise.
+        owners: (site, kind) of each result.
+        still: some value of each step; others: of the other continuous sites that are latent.
+        trace: the messages of the run.
     """
 
     closed: Any
     takes: tuple[str, ...]
-    owners: tuple[tuple[str, str], ...]
-    looks: tuple[frozenset[str], ...]
-    trees: Mapping[str, Any]
-    likes: Mapping[str, dist.Distribution]
+    owners: tuple[Owner, ...]
+    steps: Joined
     still: Mapping[str, jax.Array]
-    others: tuple[str, ...]
-    mixed: tuple[str, ...]
-    gone: frozenset[str]
+    others: Mapping[str, jax.Array]
+    trace: Mapping[str, Any]
 
-    def of(self, kind: str) -> list[int]:
-        """The results of a kind."""
-        return [i for i, (_, own) in enumerate(self.owners) if own == kind]
+    @classmethod
+    def of(cls, call: Callable[[], Any], steps: Joined, given: Mapping[str, Any],
+           records: Records) -> "StepProgram":
+        """
+        Args:
+            given: values of sites that are data; records: see recorded.py.
+        """
+        trace, places = trace_isolated(call, given, {}), steps.places
+        free = latent_of(trace)
+        still = {name: value for name, value in free.items() if name in places}
+        others = {name: value for name, value in free.items() if name not in places}
+        program, owners = recorded(
+            lambda own, others: (trace_isolated(call, given, {**own, **others}), ()), records,
+            still, others)
+        return cls(by_elements(program), (*sorted(still), *sorted(others)), owners, steps, still,
+                   others, trace)
 
-    def arguments(self, site: str) -> list[int]:
-        """The results that are the arrays of a step's distribution."""
-        return [i for i, owner in enumerate(self.owners) if owner == (site, "argument")]
+    def only(self, outputs: Sequence[int]) -> "StepProgram":
+        """The program of some results."""
+        part, needed = levels.restrict(self.closed, outputs)
+        return self._replace(closed=part, takes=tuple(self.takes[i] for i in needed),
+                             owners=tuple(self.owners[i] for i in outputs))
 
-    def parts(self, steps: Joined, outputs: Sequence[int],
+    def of_kind(self, *kinds: str) -> list[int]:
+        """The results of some kinds."""
+        return [i for i, (_, own) in enumerate(self.owners) if own in kinds]
+
+    def parts(self, outputs: Sequence[int],
               values: Mapping[str, Any]) -> list[tuple[tuple[int, ...], jax.Array]]:
-        """The values of results of one shape, in parts: (which, (results, *shape)).
+        """The values of results, in parts of one shape: (which, (results, *shape)).
 
         Args:
             values: by the names of all steps, and of the other sites.
         """
         if not outputs:
             return []
-        found, rest = self._recursions(steps, outputs, values)
+        found, rest = self._recursions(outputs, values)
         part, takes = levels.restrict(self.closed, rest)
-        names, places = [self.takes[i] for i in takes], steps.places
+        names, places = [self.takes[i] for i in takes], self.steps.places
         inputs = [None if name in places else jnp.asarray(values[name], aval.dtype)
                   for name, aval in zip(names, part.in_avals, strict=True)]
         left = []
@@ -84,23 +95,22 @@ class Program(NamedTuple):
                           own.at_each(inputs, [_column(at, places, values) for at in looked])))
         if left:
             lone, need = levels.restrict(part, left)
-            single = steps.split_steps(values)
-            results = evaluated(lone, [jnp.asarray(single[names[i]], aval.dtype)
-                                       for i, aval in zip(need, lone.in_avals, strict=True)])
+            results = evaluated(lone, [
+                jnp.asarray(_value(names[i], places, values), aval.dtype)
+                for i, aval in zip(need, lone.in_avals, strict=True)])
             found += [((rest[i],), jnp.asarray(one)[None])
                       for i, one in zip(left, results, strict=True)]
         return found
 
-    def _recursions(self, steps: Joined, outputs: Sequence[int], values: Mapping[str, Any]
+    def _recursions(self, outputs: Sequence[int], values: Mapping[str, Any]
                     ) -> tuple[list[tuple[tuple[int, ...], jax.Array]], list[int]]:
         """The results that are the steps of a recursion, as `parts` has them; and the others."""
         part, takes = levels.restrict(self.closed, outputs)
-        names, places, avals = [self.takes[i] for i in takes], steps.places, part.in_avals
-        single = steps.split_steps(values)
+        names, places, avals = [self.takes[i] for i in takes], self.steps.places, part.in_avals
         tracked = [i for i, name in enumerate(names) if name in places]
 
         def give(i: int) -> jax.Array:
-            return jnp.asarray(single[names[i]], avals[i].dtype)
+            return jnp.asarray(_value(names[i], places, values), avals[i].dtype)
 
         def column(many: Sequence[int]) -> jax.Array:
             if any(names[i] not in places for i in many):
@@ -127,11 +137,11 @@ class Program(NamedTuple):
                     gone |= set(which)
         return found, [output for i, output in enumerate(outputs) if i not in gone]
 
-    def computed(self, steps: Joined, values: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """What the function computes from steps, by name."""
-        parts = self.parts(steps, self.of("value"), values)
-        return {self.owners[i][0]: one for which, part in parts
-                for i, one in zip(which, part, strict=True)}
+
+def _value(name: str, places: Mapping[str, tuple[str, int]], values: Mapping[str, Any]) -> Any:
+    """The value of a site, or of a single step."""
+    title, i = places.get(name, (name, None))
+    return values[title] if i is None else values[title][i]
 
 
 def _column(looked: Sequence[str], places: Mapping[str, tuple[str, int]],
@@ -145,6 +155,31 @@ def _column(looked: Sequence[str], places: Mapping[str, tuple[str, int]],
             else jnp.take(whole, at, axis=0))
 
 
+class Program(NamedTuple):
+    """What a run by itself tells.
+
+    Attributes:
+        own: (site, kind): "argument", an array of the distribution of a step; "log", the log
+            density of what is observed, or looks at steps; "value", what is computed from steps.
+        trees: of the steps' distributions, site → how their arrays make them.
+        likes: name of all steps → the distribution of the first.
+        mixed: the other latent sites that look at steps.
+        gone: what nobody outside hears of, since it is told otherwise.
+    """
+
+    own: StepProgram
+    trees: Mapping[str, Any]
+    likes: Mapping[str, dist.Distribution]
+    mixed: tuple[str, ...]
+    gone: frozenset[str]
+
+    def computed(self, values: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """What the function computes from steps, by name."""
+        return {self.own.owners[i][0]: one
+                for which, part in self.own.parts(self.own.of_kind("value"), values)
+                for i, one in zip(which, part, strict=True)}
+
+
 def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Program:
     """The program of a function.
 
@@ -154,35 +189,27 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
     Raises:
         ModelError: a step stands under handlers.scale; the support of another site looks at steps.
     """
-    trace, places = trace_isolated(call, given, {}), steps.places
-    free = latent_of(trace)
-    still = {name: value for name, value in free.items() if name in places}
-    others = {name: value for name, value in free.items() if name not in places}
-    trees: dict[str, Any] = {}
-    program, owners = recorded(
-        lambda own, others: (trace_isolated(call, given, {**own, **others}), ()),
-        lambda name, site: _site_records(name, site, places, others, trees), still, others)
-    closed = by_elements(program)
-    takes = (*sorted(still), *sorted(others))
-    looks = [frozenset(takes[i] for i in used) for used in levels.dependencies(closed)]
-    near = [not own.isdisjoint(places) for own in looks]
-    bent = next((name for (name, kind), own in zip(owners, near, strict=True)
-                 if own and kind == "end"), None)
+    places, trees = steps.places, dict[str, Any]()
+    own = StepProgram.of(call, steps, given,
+                         lambda name, site: _site_records(name, site, places, trees))
+    owners, others = own.owners, own.others
+    near = [any(own.takes[i] in places for i in used)
+            for used in levels.dependencies(own.closed)]
+    bent = next((name for (name, kind), looks in zip(owners, near, strict=True)
+                 if looks and kind == "end"), None)
     if bent is not None:
         raise ModelError(f"the support of site '{bent}' depends on steps of a loop")
-    mixed = {name for (name, kind), own in zip(owners, near, strict=True)
-             if own and kind == "log" and name in others}
-    kept = [i for i, ((name, kind), own) in enumerate(zip(owners, near, strict=True))
-            if kind == "argument" or kind == "value" and own
+    mixed = {name for (name, kind), looks in zip(owners, near, strict=True)
+             if looks and kind == "log" and name in others}
+    kept = [i for i, ((name, kind), looks) in enumerate(zip(owners, near, strict=True))
+            if kind == "argument" or kind == "value" and looks
             or kind == "log" and (name not in others or name in mixed)]
-    part, needed = levels.restrict(closed, kept)
-    likes = {title: trace[names[0]]["fn"] for title, names in steps.groups.items()}
-    return Program(part, tuple(takes[i] for i in needed), tuple(owners[i] for i in kept),
-                   tuple(looks[i] for i in kept), trees, likes, still, tuple(sorted(others)),
+    return Program(own.only(kept), trees,
+                   {title: own.trace[names[0]]["fn"] for title, names in steps.groups.items()},
                    tuple(sorted(mixed)), frozenset(owners[i][0] for i in kept) - mixed)
 
 
-def _site_records(name: str, site: Mapping[str, Any], places: Mapping, others: Mapping,
+def _site_records(name: str, site: Mapping[str, Any], places: Mapping,
                   trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
     """The records that a site leaves in a run: (kind, value)."""
     if site["type"] == "deterministic":
@@ -191,7 +218,7 @@ def _site_records(name: str, site: Mapping[str, Any], places: Mapping, others: M
         return []
     if name not in places:
         log = logs_of({name: site})[name].sum()
-        bounds = domains.of(site["fn"].support).bounds if name in others else {}
+        bounds = domains.of(site["fn"].support).bounds if latent_of({name: site}) else {}
         return [("log", log), *(("end", jnp.asarray(bound)) for bound in bounds.values())]
     if site["scale"] is not None:
         raise ModelError(f"site '{name}' is inside handlers.scale")

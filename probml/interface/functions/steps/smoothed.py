@@ -75,7 +75,7 @@ def smoothed(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any],
     def compute(found: Mapping[str, Any]) -> dict[str, jax.Array]:
         with validation_enabled(False):
             if not steps.scans:
-                return program_of(call, steps, given).computed(steps, {**values, **found})
+                return program_of(call, steps, given).computed({**values, **found})
             trace = trace_isolated(call, given, {**values, **found})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] == "deterministic"}

@@ -1,0 +1,233 @@
+"""Elimination along time: sums over the paths of Markov chains and their gradients, for many
+sequences at once; knows arrays, never models.
+
+A sequence of T steps is cut into B blocks of L steps; all blocks of all sequences are the M lanes
+of one scan over L (walk.py). The blocks are joined in turn, or by an associative scan. B = 1 is the
+plain forward algorithm; L = 1 with an associative join is Särkkä & García-Fernández (2021).
+
+Messages live in linear space, normalised at every step with the log scale beside them (Rabiner
+1989), so that a step is a matrix product and no length underflows. Range: a state whose filtered
+weight lies further below the best reachable state's than the float reaches (87 nats in float32, 708
+in float64) counts as impossible from that step on. Where a chain can soon be anywhere that loses
+nothing; where moves are impossible, or nearly, a state that is lost may be the only way to what
+comes later. `wide` then keeps logs throughout, at K² exponentials a step and without blocks.
+
+Backwards, the smoothed marginals come from the filtered ones alone, γ_t = α_t ∘ A (γ_{t+1} / αᵀ_t
+A), so that what is stored of T steps with K states is T·K numbers; pair marginals are summed over
+time on the way and never held, unless the transition itself varies along time.
+
+Emissions are there for all steps (`evidence`), or made a piece of the steps at a time, where they
+are needed, and forgotten (`in_pieces`): they enter going forward alone, and a smoothed marginal
+goes into the gradient of what made its step's emissions as soon as it is known. A piece stays in
+cache, so that the numbers of a step are read from memory twice, and its weights written and read
+once.
+
+Arrays: time first and lanes last, (L, G, K, M), where G counts the joint states of whatever else
+the chain depends on, and lane = row · B + block.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from probml.elimination.chains.arithmetic import (
+    PRECISE,
+    SUMS,
+    UNCUT,
+    WIDE,
+    Chain,
+    Way,
+    divide,
+    is_small,
+    normalised,
+    one_step,
+    one_step_back,
+    share_of,
+)
+from probml.elimination.chains.walk import (
+    Pass,
+    Pieces,
+    Tables,
+    Walk,
+    cut,
+    forward,
+    given,
+    one_by_one,
+)
+
+
+def evidence(chain: Chain, way: Way = UNCUT) -> jax.Array:
+    """log Σ over all paths of the product of a chain's weights, (G, rows), in nats; −∞ where no
+    path is possible.
+
+    Its gradient is what Baum & Welch (1970) ask for: with respect to the emission the marginals of
+    each step's state, to the transition the pair marginals, summed over the steps and lanes that
+    share it, to the initial those of the first step.
+
+    Cost: O(T K²) a row; with blocks, O(K³) more for each step in which a chain has not yet
+        forgotten its past.
+    """
+    return in_pieces(given, way, *cut(chain, way.blocks))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def in_pieces(emit: Callable, way: Way, tables: Tables, pieces: Pieces) -> jax.Array:
+    """As `evidence`, with its gradient with respect to the tables and to `shared` and `own`.
+
+    Args:
+        emit: as of a Walk.
+
+    Cost: O(T K²) a row, and emissions once; memory T K numbers a row with a gradient, else nothing
+        of that size.
+    """
+    return _passed(emit, way, tables, pieces, False).total
+
+
+def walk_of(emit: Callable, way: Way, tables: Tables, pieces: Pieces, ends: bool = True,
+            keeps: bool = True) -> Walk:
+    """The walk of a sum, in the space that the chain's range asks for."""
+    return Walk(emit, way, tables, pieces, WIDE if way.wide else SUMS, ends, keeps)
+
+
+def _alone(function: Callable, pieces: Pieces) -> Callable:
+    """One by one where there are several pieces."""
+    several = len(jax.tree.leaves((pieces.own, pieces.fixed))[0]) > 1
+    return one_by_one(function) if several else function
+
+
+def _passed(emit: Callable, way: Way, tables: Tables, pieces: Pieces, keeps: bool = True) -> Pass:
+    return _alone(lambda tables, pieces: forward(walk_of(emit, way, tables, pieces, keeps=keeps)),
+                  pieces)(tables, pieces)
+
+
+def _evidence_forward(emit: Callable, way: Way, tables: Tables, pieces: Pieces):
+    found = _passed(emit, way, tables, pieces)
+    return found.total, (found, tables, pieces)
+
+
+def _evidence_backward(emit: Callable, way: Way, kept: tuple, slope: jax.Array):
+    of_initial, of_transition, of_shared, of_own, of_blank = _alone(
+        lambda kept, slope: _slopes(emit, way, kept, slope), kept[2])(kept, slope)
+    return (Tables(of_initial, of_transition, None),
+            Pieces(of_shared, None, of_own, None, of_blank))
+
+
+in_pieces.defvjp(_evidence_forward, _evidence_backward)
+
+
+class _Share(NamedTuple):
+    """What each lane counts for, and in what shape moves are counted.
+
+    Attributes:
+        lanes: (G, M), the slope of the total with respect to each lane's evidence.
+        shape: of one step's transition, along whose axes of size 1 counts are added up.
+        varying: whether moves differ from step to step or from lane to lane.
+    """
+
+    lanes: jax.Array
+    shape: tuple[int, ...]
+    varying: bool
+
+
+def _slopes(emit: Callable, way: Way, kept: tuple, slope: jax.Array) -> tuple:
+    """The gradients with respect to initial and transition tables, `shared`, `own` and
+    `blank`."""
+    found, tables, pieces = kept
+    walk = walk_of(emit, way, tables, pieces)
+    slope = jnp.where(jnp.isfinite(found.total), slope, 0.0)
+    if walk.alive is not None:
+        slope = jnp.where(walk.alive[0, 0, :: way.blocks], slope, 0.0)
+    lanes = jnp.repeat(slope, way.blocks, -1) if way.blocks > 1 else slope
+    share = _Share(lanes, tables.transition.shape[1:],
+                   walk.timed or tables.transition.shape[-1] > 1)
+    last = jnp.exp(found.last) if way.wide else found.last
+    last = last if found.after is None else normalised(last * found.after, 1)[0]
+
+    def piece(carry: tuple, at: Any) -> tuple:
+        gamma, count, of_shared, of_blank = carry
+        inner = jnp.arange(walk.steps) < walk.steps - (at == walk.count - 1)
+        here = inner[:, None] if walk.later is None else inner[:, None] & walk.at(at, walk.later)
+        (gamma, count), (gammas, moved) = _smoothed(
+            walk, share, (gamma, count), (walk.at(at, found.kept), walk.at(at, walk.leaving),
+                                          here.astype(lanes.dtype), inner))
+        weighed = gammas * lanes[:, None]
+        if walk.alive is not None:
+            weighed = jnp.where(walk.at(at, walk.alive)[:, None, None], weighed, 0.0)
+        fixed = walk.at(at, pieces.fixed)
+        log, back = jax.vjp(lambda shared, own: emit(shared, pieces.told, own, fixed),
+                            pieces.shared, walk.own(at))
+        more, (own, blank) = back(reduced(weighed, log.shape))
+        of_blank = jax.tree.map(lambda every, mine: walk.write_piece(every, mine, at), of_blank,
+                                blank)
+        return (gamma, count, jax.tree.map(jnp.add, of_shared, more), of_blank), (own, moved)
+
+    blank = (jnp.zeros(share.shape, lanes.dtype), jax.tree.map(jnp.zeros_like, pieces.shared),
+             jax.tree.map(jnp.zeros_like, pieces.blank))
+    (gamma, count, of_shared, of_blank), (of_own, moved) = walk.over(piece, (last, *blank), True)
+    mine = blank[0]
+    if found.before is not None:
+        here = jnp.ones(()) if walk.alive is None else walk.alive[0, 0]
+        mine = _pairs(share, found.before, divide(gamma, one_step(walk.into, found.before)),
+                      jnp.where(walk.first_blocks, 0.0, here.astype(lanes.dtype)), walk.into)
+    if walk.timed:
+        count = jnp.concatenate([mine[None], moved.reshape(-1, *share.shape)[:-1]])
+    else:
+        count = (count + mine)[None]
+        count = count if share.varying or way.wide else count * walk.into
+    first = reduced(gamma[..., :: way.blocks] * lanes[:, None, :: way.blocks],
+                    tables.initial.shape)
+    return first, count, of_shared, of_own, of_blank
+
+
+def _smoothed(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:
+    """From (the marginals of the step after a piece, pairs counted) to those of its first step, and
+    (the marginals of all its steps, (S, G, K, M), their pairs or None).
+
+    Args:
+        along: of each step its filtered weights, the moves out of it or None, 1 where the step
+            after counts, (S, M or 1), and whether there is one: the last of all has the marginals
+            that come in.
+    """
+    def step(carry: tuple, now: tuple) -> tuple:
+        gamma, count = carry
+        alpha, moves, here, inner = now
+        own = walk.into if moves is None else moves
+        if walk.way.wide:
+            pair = share_of(alpha[:, :, None] + own, 1) * gamma[:, None]
+            new = pair.sum(2)
+            mine = reduced(pair * (here * share.lanes)[:, None, None], share.shape)
+        else:
+            ratio = divide(gamma, one_step(own, alpha))
+            new, mine = (alpha * one_step_back(own, ratio),
+                         _pairs(share, alpha, ratio, here, own))
+        if walk.count == 1:
+            new = normalised(new, 1)[0]
+        new = jnp.where(inner, new, gamma)
+        return (new, count if walk.timed else count + mine), (new, mine if walk.timed else None)
+
+    (gamma, count), out = lax.scan(step, carry, along, reverse=True)
+    return (gamma if walk.count == 1 else normalised(gamma, 1)[0], count), out
+
+
+def _pairs(share: _Share, alpha: jax.Array, ratio: jax.Array, here: jax.Array,
+           transition: jax.Array) -> jax.Array:
+    """Pair marginals, weighed, in the shape of one step's transition; where moves do not vary they
+    are still to be multiplied by these."""
+    weighed = alpha * share.lanes[:, None]
+    if share.varying:
+        return reduced(weighed[:, :, None] * transition * (ratio * here)[:, None], share.shape)
+    if is_small(alpha):
+        both = (weighed[:, :, None] * (ratio * here)[:, None]).sum(-1, keepdims=True)
+    else:
+        both = jnp.matmul(weighed, jnp.swapaxes(ratio * here, 1, 2), precision=PRECISE)[..., None]
+    return reduced(both, share.shape)
+
+
+def reduced(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Summed over the axes along which something of this shape was broadcast."""
+    axes = tuple(i for i, size in enumerate(shape) if size == 1 and array.shape[i] > 1)
+    return jnp.broadcast_to(array.sum(axes, keepdims=True) if axes else array, shape)
