@@ -87,7 +87,7 @@ test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, 
 	@$(BIN)/python tests/versions.py
 
 fuzz: env  ## random models and data against brute force; SECONDS=600 SEED=7; cases found are kept as tests
-	@$(BIN)/python -m probml.testing.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --keep $(FOUND)
+	@PYTHONPATH=tests/testing $(BIN)/python -m random_models.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) --keep $(FOUND)
 
 faults: env  ## kill -9, Ctrl-C, full disks, threads, at random moments; SECONDS=600 SEED=7
 	@$(BIN)/python tests/faults/faults.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

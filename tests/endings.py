@@ -204,7 +204,7 @@ def _each(why: str, model: Any, data: dict, said: dict[Any, str], slow: bool = F
 
 ML = {"prior": False}
 FAR_OFF = ("k-hat|few-effective-draws|long-tail|heavy-tail|wider-pos"
-           "terior|tails|approximation-far")
+           "terior|approximation-far")
 NO_MAXIMUM = "separation|limit|scale-to-zero"
 ENDINGS = [
     *_each("no maximum: separated classes, a flat prior", separated(), LINE, {
@@ -227,15 +227,14 @@ ENDINGS = [
         NUTS: "doubtful|sampled"}),
     *_each("a funnel", funnel(), ZERO, {
         probml.Laplace(): f"weights-pass|{FAR_OFF}",
-        probml.SVI(steps=300): f"{FAR_OFF}|guide-not-converged",
+        probml.SVI(steps=300): f"{FAR_OFF}",
         NUTS: "doubtful|sampled"}),
     *_each("ends of starts differ", clusters(5), MIXED, {
         probml.EM(restarts=20): "restarts"}, slow=True),
     *_each("too few steps", clusters(5), MIXED, {
         probml.EM(max_iterations=3): "max-iterations",
         probml.MAP(steps=2): "max-iterations"}, slow=True),
-    *_each("too few steps of a guide", separated(scale=5.0), LINE, {
-        probml.SVI(steps=5, optimizer=optax.sgd(1e-9)): "guide-not-converged",
+    *_each("too large steps of a guide", separated(scale=5.0), LINE, {
         probml.SVI(steps=300, optimizer=optax.sgd(1e3)): "collapsed"}),
     *_each("a rate that is too high", separated(scale=5.0), LINE, {
         probml.MAP(optimizer=optax.sgd(30.0), steps=300): "steps-too-large|max-iterations|collapsed"}),
@@ -245,7 +244,7 @@ ENDINGS = [
         probml.SVI(steps=300): "improper|collapsed", NUTS: "improper|doubtful"}, slow=True),
     *_each("no maximum: one observation a parameter", own(), MEMBERS, {
         probml.MAP(): NO_MAXIMUM, probml.Laplace(): f"{NO_MAXIMUM}|no-mode|improper",
-        probml.SVI(steps=300): f"improper|{FAR_OFF}|guide-not-converged",
+        probml.SVI(steps=300): f"improper|{FAR_OFF}",
         NUTS: "improper|doubtful"}, slow=True),
     *_each("a bent ridge: only a times b is told", product(), NINE, {
         probml.MAP(): "not-identified|no-information", probml.Laplace(): f"improper|{FAR_OFF}",
@@ -253,17 +252,17 @@ ENDINGS = [
     *_each("a ridge of two spreads", spreads(), NINE, {
         probml.MAP(prior=False): "not-identified|no-information",
         probml.Laplace(): f"weights-pass|{FAR_OFF}",
-        probml.SVI(steps=300): f"{FAR_OFF}|guide-not-converged",
+        probml.SVI(steps=300): f"{FAR_OFF}",
         NUTS: "doubtful|sampled"}, slow=True),
     *_each("no maximum: rows alike, a shape", alike(), ALIKE, {
         probml.MAP(): f"{NO_MAXIMUM}|no-ascent",
         probml.Laplace(): f"{NO_MAXIMUM}|no-mode|improper|{FAR_OFF}",
-        probml.SVI(steps=300): f"improper|{FAR_OFF}|guide-not-converged",
+        probml.SVI(steps=300): f"improper|{FAR_OFF}",
         NUTS: "improper|doubtful"}, slow=True),
     *_each("no maximum: tails lighter than all", degrees(), LIGHT, {probml.MAP(): NO_MAXIMUM}),
     *_each("no maximum: tails lighter than all", degrees(), LIGHT, {
         probml.Laplace(): f"has no mode|improper|{FAR_OFF}",
-        probml.SVI(steps=300): f"improper|{FAR_OFF}|guide-not-converged",
+        probml.SVI(steps=300): f"improper|{FAR_OFF}",
         NUTS: "improper|doubtful"}, slow=True),
     *_each("two rows far apart, heavy tails", apart(), FAR, {probml.MAP(): "several-optima"}),
     *_each("two rows far apart, heavy tails", apart(), FAR, {
@@ -272,11 +271,11 @@ ENDINGS = [
         NUTS: "doubtful"}, slow=True),
     *_each("as many maxima as turns", waves(), TURNS, {
         probml.MAP(): "several-optima", probml.Laplace(): f"modes-combined|{FAR_OFF}|no-mode",
-        probml.SVI(steps=300): f"several-modes|{FAR_OFF}|guide-not-converged",
+        probml.SVI(steps=300): f"several-modes|{FAR_OFF}",
         NUTS: "doubtful"}, slow=True),
     *_each("separated: one class of three", choices(), THREE, {
         probml.MAP(): "separation", probml.Laplace(): "improper",
-        probml.SVI(steps=300): "improper|collapsed|guide-not-converged",
+        probml.SVI(steps=300): "improper|collapsed",
         NUTS: "improper|doubtful"}, slow=True),
     *_each("components without rows", clusters(6), TWO, {
         probml.EM(**ML): "collapsed|restarts",

@@ -17,7 +17,7 @@ FLOORS = (  # from the ground up: a room knows those below it
     "plan",
     "dataset", "device", "factors", "evidence",
     "updates", "posteriors", "engines", "queries", "fits", "assessment", "interface", "comparison",
-    "estimators", "testing",
+    "estimators",
 )  # fmt: skip
 ZOO = (
     "frames", "summaries", "latent_factors", "bayesian_networks", "experts", "kernels", "mixtures", "regression",

@@ -14,7 +14,7 @@ import numpy as np
 from probml.dataset import dataset
 from probml.device import load
 from probml.device.rows import Known
-from probml.engines.engine import Engine, Many, Problem, Status
+from probml.engines.engine import Engine, Problem, Status
 from probml.engines.progress import Progress, in_threads
 from probml.errors import DataError, ModelError, Refusal
 from probml.evidence.passes import log_evidence
@@ -42,8 +42,7 @@ def all_of(
 ) -> tuple[dict[int, Drawn], dict[int, str]]:
     """Fit every data set: number → draws of its posterior, or why there are none.
 
-    Some engines find all in one program (`Engine.many`); else fits run one after another, on a CPU
-    two at a time.
+    Fits run one after another, on a CPU two at a time.
 
     Args:
         truth: site outside rows → (sets, ...), the values that made the data; some may be missing.
@@ -53,9 +52,6 @@ def all_of(
     """
     at = [{name: value[i] for name, value in truth.items()} for i in range(len(sets))]
     problems = [Problem(data, plan, *load.load(data, plan), seed=seed) for data in sets]
-    together = engine.many(problems, draws)
-    if together is not None:
-        return _of_many(engine, problems, together, at)
     workers = min(2, os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
     judged, failures = {}, {}
 
@@ -67,22 +63,12 @@ def all_of(
             failures[i] = str(error)
             if not judged and len(failures) >= GIVE_UP:
                 raise
-        bar.update(len(judged) + len(failures), float("nan"))
+        bar.advance(1, float("nan"))
 
     with Progress("check", len(sets), progress) as bar:
         refit_one(0)  # compiles what the others use
         in_threads(bar, refit_one, range(1, len(sets)), workers)
     return judged, dict(sorted(failures.items()))
-
-
-def _of_many(engine: Engine, problems: Sequence[Problem], found: Many, truth: Sequence[Mapping]
-             ) -> tuple[dict[int, Drawn], dict[int, str]]:
-    """Of posteriors that were found together."""
-    if not found.values:
-        raise Refusal(f"{type(engine).__name__}: {found.why}, for every simulated data set")
-    judged = {i: _with_log_likelihoods(problems[i], each, truth[i], found.chain)
-              for i, each in found.values.items()}
-    return judged, {i: found.why for i in range(len(problems)) if i not in judged}
 
 
 def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Drawn:

@@ -29,7 +29,14 @@ from probml.engines.optimization.maximization import OptimizerSettings
 from probml.engines.optimization.search import improve, unequal_states
 from probml.engines.restarting import batches, slices, stepwise
 from probml.engines.restarting.rest import converge_parameters, parameter_tolerance
-from probml.engines.restarting.restarts import ahead, best_at, best_of, point_of, runs
+from probml.engines.restarting.restarts import (
+    ahead,
+    best_at,
+    best_of,
+    point_of,
+    runs,
+    spurious,
+)
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.restarting.squarem import Settings, held_at
 from probml.engines.start.labelling import hidden
@@ -380,7 +387,8 @@ class EM(Engine):
             if len(members) == 1:
                 part, history, hidden = converge_parameters(
                     self._settings, plan, part, history, best, first, rows, known, closed, close)
-            outcome = best_of(plan, part, history, alike, best)
+            outcome = best_of(part, history[best], alike, best).noting(
+                *spurious(plan, part, best, alike))._replace(params=point_of(plan, part, best))
             found.append(outcome.with_state(
                 adrift=hidden and part.left.dtype == np.float32,
                 left=gain_left(outcome, part.slow[best]) if float(part.left[best]) > far else 0.0))

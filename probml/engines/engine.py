@@ -332,25 +332,6 @@ class Engine(ABC):
         words."""
         return self, ""
 
-    def many(self, problems: Sequence[Problem], draws: int) -> "Many | None":
-        """Posteriors of data sets of one plan, in one program where that is quicker than one after
-        another; None: it is not."""
-        return None
-
-
-class Many(NamedTuple):
-    """Posteriors of several data sets.
-
-    Args:
-        values: number of the data set → site outside rows → (draws, ...); some may be missing.
-        chain: each draw depends on the one before.
-        why: why some are missing, in words.
-    """
-
-    values: dict[int, dict[str, np.ndarray]]
-    chain: bool
-    why: str
-
 
 def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
     """Data as an engine takes them, under their plan, for it to say whether it refuses.

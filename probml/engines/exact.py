@@ -2,14 +2,13 @@
 it."""
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.closed_form import is_consistent, solve, solve_all
-from probml.engines.engine import Capabilities, Engine, Many, Outcome, Problem, Status
+from probml.engines.conjugate.closed_form import is_consistent, solve
+from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status
 from probml.errors import Refusal, quoted
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
@@ -97,13 +96,6 @@ class Exact(Engine):
                 f"where the log evidence differs by {float(mismatch):.3g}", ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
-
-    def many(self, problems: Sequence[Problem], draws: int) -> Many | None:
-        """All in one program, where there are parameters at all."""
-        if not problems[0].plan.free:
-            return None
-        return Many(solve_all(problems, draws), False,
-                    "the closed form differs between two points")
 
 
 def _refuse_latent(plan: Plan, where: str) -> None:

@@ -179,16 +179,10 @@ class Code(enum.Enum):
     WIDER = (
         "wider-posterior", "the posterior of {at} is far wider than the normal distribution at its "
         "mode, as with further modes", "The answer is not to be relied on", ("NUTS()",))
-    TAILS = (
-        "tails", "the posterior has heavier tails than the normal approximation along {at}: "
-        "{low:g} and {high:g} standard deviations from the centre the log density is lower by "
-        "{first:.2g} and {second:.2g}, that of a normal distribution by {normal_first:g} and "
-        "{normal_second:g}",
-        "The answer is not to be relied on: intervals may be too narrow", ("NUTS()",))
     GUIDE_FAR = (
-        "approximation-far", "the posterior has more mass in its tails than {what} (Pareto k-hat "
-        "{k:.1f}{worth})",
-        "The answer is not to be relied on: means may be off and intervals too narrow", ("NUTS()",))
+        "approximation-far", "the posterior is far from {what} (Pareto k-hat {k:.1f}{worth})",
+        "The answer is not to be relied on: means may be off and intervals too narrow",
+        ("NUTS()", "raise steps, of SVI"))
     GUIDE_NOT_CONVERGED = (
         "guide-not-converged", "the variational approximation has not converged: {problem}",
         "The bound can still be raised", ("raise steps", "another optimizer"), ConvergenceWarning)

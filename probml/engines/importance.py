@@ -25,6 +25,7 @@ from probml.evidence import density
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
 
 DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if those are more
@@ -237,18 +238,19 @@ def _refit_component(old: Component, points: np.ndarray, weights: np.ndarray) ->
         return old._replace(centre=mean)
 
 
-def heavy_tail(densities: Densities, mode: Component, seed: int = 0) -> tuple[int, bool]:
+def heavy_tail(densities: Densities, normal: Normal, seed: int = 0) -> tuple[int, bool]:
     """The coordinate along which the density falls least far out, if that is as slowly as a power
     law does, and whether it goes on so; −1: none is. Each is followed with the others where a
     normal has them given it, and with the others at the mode.
 
     Cost: eight densities a coordinate, of WAYS at the most.
     """
-    centre, root = mode.centre, mode.root
+    centre, scale, factor = (np.asarray(part, float) for part in normal)
     at = np.random.default_rng([seed, 19]).permutation(len(centre))[:WAYS]
-    spread = root[at] @ root.T
+    own = np.arange(len(centre)) == at[:, None]
+    spread = factor[at] @ factor.T + own * scale**2
     width = np.sqrt(np.take_along_axis(spread, at[:, None], 1))
-    ways = np.concatenate([spread / width, width * np.eye(len(centre))[at]])
+    ways = np.concatenate([spread / width, width * own])
     ways = np.concatenate([ways, -ways])
 
     def falls(ways: np.ndarray, between: tuple[float, float]) -> np.ndarray:

@@ -24,6 +24,7 @@ from probml.engines.engine import (
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
+from probml.engines.optimization.identifiability import by_coordinate
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling import places
 from probml.engines.sampling.reliance import doubts, improper
@@ -188,7 +189,7 @@ class Laplace(Engine):
                 return found, _unlike(found, [])
         found = importance.weighted(densities, modes, self.draws, problem.seed,
                                     functools.partial(_values, plan, known))
-        heavy, power = importance.heavy_tail(densities, mode, problem.seed)
+        heavy, power = importance.heavy_tail(densities, _normal(mode), problem.seed)
         if heavy >= 0 and (power or found.reliable):
             return found, _heavy(density.owners(plan, known)[heavy], power)
         return found, None if found.reliable else _unlike(found, _entries(plan))
@@ -213,8 +214,7 @@ class Laplace(Engine):
         findings = doubts(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
-        owner = np.concatenate([np.full(spec.size, name in self.over)
-                                for name, spec in sorted(density.shapes(plan, known).items())])
+        owner = by_coordinate(plan, known, self.over.__contains__)
         loc = np.asarray(density.flat(plan, mode, known)).copy()
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
@@ -294,7 +294,7 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     if why := _no_mode(begun):
         low = np.min(begun.frame.curvature)
         if begun.climbed and low.dtype == np.float32 and abs(low) < curvature.TOLD[low.dtype]:
-            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, to the precision of "
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, at the precision of "
                           f"float32")
         return why
     history = np.asarray(begun.trail)

@@ -26,7 +26,6 @@ from probml.engines.optimization.boundary import (
     collapsed_scales,
     equal_entries,
     find_boundaries,
-    interior,
     larger_gaps,
     larger_scale,
     narrow_scales,
@@ -198,10 +197,6 @@ class MAP(Engine):
 
     def _maximize_and_diagnose(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self.maximize_posterior(problem)
-        if self.optimizer is None:
-            outcome = improve(outcome, [interior(
-                problem, self.prior, lambda params: check_identifiability(
-                    self, problem, by_lbfgs(self, problem, params)))])
         paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if paths or hierarchy.ties(plan) else {}

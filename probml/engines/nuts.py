@@ -3,7 +3,7 @@ the mode's curvature made round."""
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from probml.device.rows import Known
 from probml.engines.engine import (
     Capabilities,
     Engine,
-    Many,
     Outcome,
     Problem,
     Status,
@@ -27,7 +26,6 @@ from probml.engines.progress import Progress
 from probml.engines.sampling import carrying, places
 from probml.engines.sampling.chains import Chains, Limit, Run
 from probml.engines.sampling.nuts_kernel import Settings
-from probml.engines.sampling.nuts_many import chain_each
 from probml.engines.sampling.states import with_states
 from probml.engines.sampling.verdict import Verdict, diagnose_chains
 from probml.engines.start import begin
@@ -167,16 +165,6 @@ class NUTS(Engine):
         brief = replace(self, chains=1, warmup=min(self.warmup, BRIEF), integrate="all",
                         draws=min(self.draws, BRIEF), relabel=False, progress=False, retries=0)
         return brief, f"one chain of {brief.warmup} + {brief.draws} iterations"
-
-    def many(self, problems: Sequence[Problem], draws: int) -> Many | None:
-        """One chain each, all advanced together, where lanes are cheap: on a CPU all chains would
-        wait for the longest path of each iteration (on a mixture: 30 times the gradients, each no
-        cheaper)."""
-        if jax.default_backend() == "cpu":
-            return None
-        settings = Settings(self.warmup, self.max_tree_depth)
-        return Many(chain_each(problems, settings, self.target_accept, self.draws, self.progress),
-                    True, "")
 
     def run(self, problem: Problem) -> Outcome:
         deadline = np.inf if self.seconds is None else time.monotonic() + self.seconds

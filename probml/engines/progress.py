@@ -4,9 +4,11 @@ a sign of life, and Ctrl-C works in between."""
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
 
 from probml.engines.engine import Status
 from probml.errors import ModelError
@@ -140,16 +142,12 @@ class Progress:
         return (f"{what}: {done} of at most {inner.total} iterations, {said}; "
                 f"{now - self._since:.0f} s so far, at most about {left:.0f} s more")
 
-    def update(self, count: int, value: float) -> None:
-        """So many counts are done; an objective to show with them."""
-        with self._lock:
-            self._note(count, value)
-        self._tell(count, value)
-
     def advance(self, count: int, value: float) -> None:
         """So many counts more, of any of the threads that work."""
         with self._lock:
-            self._note(self._at[0] + count, value)
+            self._at = (self._at[0] + count, f"objective {value:.6g}")
+            if self.bar is not None:
+                self._show()
         self._tell(self._at[0], value)
 
     @property
@@ -176,11 +174,6 @@ class Progress:
         self._step = Step(self.title, done, self.total, value, took, left, speed)
         for watcher in self._watchers:
             watcher.hear(self._step, False)
-
-    def _note(self, count: int, value: float) -> None:
-        self._at = (count, f"objective {value:.6g}")
-        if self.bar is not None:
-            self._show()
 
     def __exit__(self, failed, *_):
         with self._lock:
@@ -223,21 +216,38 @@ class Turn(NamedTuple):
     status: Status = Status.RUNNING  # how the run ended with it, if it did
 
 
-class Held(NamedTuple):
+class Loop:
     """What a loop holds between its turns, for a fit that is kept while it runs.
 
+    Attributes:
+        kept: names of attributes that are kept, pytrees of arrays. lists: to which turns add.
+
     Args:
-        read: it, in containers of arrays that nobody writes to. write: takes it back.
-        grown: of its lists to which turns add: name → what they add.
+        state: of the loop. lists: name → what a turn adds to the list of this name.
     """
 
-    read: Callable[[], Any]
-    write: Callable[[Any], None]
-    grown: Mapping[str, Grown]
+    kept: tuple[str, ...] = ("state",)
+
+    def __init__(self, state: Any = None, **lists: Grown):
+        self.state, self.grown = state, lists
+        self.lists: dict[str, list] = {name: [] for name in lists}
+
+    def read(self) -> dict[str, Any]:
+        """All that is kept, in containers of arrays that nobody writes to."""
+        trees = {name: jax.tree.leaves(getattr(self, name)) for name in self.kept}
+        return trees | {name: list(own) for name, own in self.lists.items()}
+
+    def write(self, held: dict[str, Any]) -> None:
+        """Takes back what `read` gave."""
+        for name in self.kept:
+            form = jax.tree.structure(getattr(self, name))
+            setattr(self, name, jax.tree.unflatten(form, held[name]))
+        for name, own in self.lists.items():
+            own[:] = held[name]
 
 
 def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int = 1,
-            held: Held | None = None, lane: str = "") -> Status:
+            held: Loop | None = None, lane: str = "") -> Status:
     """Turns until one says how the run ended, until `limit` iterations are made, or until the bar
     is stopped.
 

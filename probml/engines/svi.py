@@ -23,7 +23,6 @@ from probml.engines.engine import (
     check_batch,
     check_settings,
 )
-from probml.engines.progress import Held, Progress, Turn, iterate
 from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.reliance import doubts, improper, rising
 from probml.engines.sampling.states import complete_normal, with_states
@@ -35,14 +34,12 @@ from probml.evidence import density, row_coordinates
 from probml.language import given
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
-from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
 from probml.posteriors.posterior import OWN
 
-BLOCK = 500  # steps a device call
 KEPT = 2000  # draws of a guide that is the user's own
 RANK = 10  # of a low-rank covariance, at the most
 GUIDES = ("normal", "multivariate_normal", "lowrank")
@@ -74,10 +71,9 @@ class SVI(Engine):
         progress: show a progress bar at once; else it comes after five seconds, in a terminal or a
             notebook.
 
-    `Fit.warnings` says where the posterior has heavier tails than a named guide (PSIS k-hat, Yao et
-    al. 2018) or another mode, and where the optimisation has not converged; with batches only where
-    another pass over all rows is a small part of the cost. For a guide of your own it says whether
-    the bound still rises.
+    `Fit.warnings` says where the posterior is far from a named guide (PSIS k-hat, Yao et al. 2018),
+    and where it has another mode; with batches only where another pass over all rows is a small
+    part of the cost. For a guide of your own it says whether the bound still rises.
 
     Raises:
         ModelError: no guide, no optimiser; batches larger than the data. Refusal: a posterior that
@@ -186,8 +182,7 @@ class SVI(Engine):
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise Refusal(f"SVI cannot fit {problem}: {why}")
-                findings += doubts(problem, normal, self._worth(total),
-                                   "width" if self.guide != "lowrank" else "mean")
+                findings += doubts(problem, normal, self._worth(total))
             found = (_drawn(problem, normal) if plan.carried
                      else complete_normal(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
@@ -218,26 +213,9 @@ class SVI(Engine):
         plan, rows, known = problem.plan, problem.rows, problem.known
         state = _initial(plan, static, frame, known, rows,
                          derive_key(random_key(problem.seed), Use.GUIDE))
-        losses: list[np.ndarray] = []
-
-        def turn(done: int) -> Turn:
-            nonlocal state
-            count = min(BLOCK, self.steps - done)
-            state, trail = _descend(plan, static, frame, state, known, rows, np.int32(done),
-                                    count)
-            losses.append(np.asarray(trail)[:count])
-            return Turn(count, -float(losses[-1].mean()))
-
-        def write(held: dict[str, Any]) -> None:
-            nonlocal state
-            state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
-            losses.extend(held["losses"])
-
-        kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
-                    {"losses": Grown((None,), 0)})
-        with Progress("SVI", self.steps, self.progress) as bar:
-            iterate(bar, self.steps, turn, held=kept)
-        return state, -np.concatenate(losses)
+        return guided.optimize(state, lambda state, done, count: _descend(
+            plan, static, frame, state, known, rows, np.int32(done), count), self.steps,
+            self.progress)
 
     def _worth(self, total: int) -> float:
         """Evidences of all rows that are worth their time: where batches are taken, of `total`
@@ -337,7 +315,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state, known: Known, row
         state, loss = svi.update(state, part, scale, known)
         return state, losses.at[i].set(loss)
 
-    return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK, frame.centre.dtype)))
+    return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(guided.BLOCK, frame.centre.dtype)))
 
 
 @functools.partial(jit, static_argnums=(0, 1))

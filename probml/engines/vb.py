@@ -23,10 +23,12 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.findings import Code, Finding
+from probml.engines.restarting import batches
+from probml.engines.restarting.restarts import best_at, best_of
 from probml.engines.restarting.sizes import narrowed
 from probml.engines.sampling.reliance import doubts_of_blocks
 from probml.engines.start.labelling import hidden
-from probml.engines.start.race import ALIKE, SHORT, Race, of_restarts
+from probml.engines.start.race import ALIKE, SHORT, Race
 from probml.engines.start.start import check_distinct, starts, tells_apart
 from probml.errors import Refusal
 from probml.plan.blocks import all_blocks
@@ -123,7 +125,7 @@ class VB(Engine):
         plan, where = problem.plan, f"VB cannot fit {problem}"
         sites = plan.structure.sites
         if self.batch_rows is not None:
-            stochastic.refuse(self, problem)
+            batches.refuse(self, problem, "SVI(batch_rows=...)")
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, latent and outside "
@@ -178,7 +180,7 @@ class VB(Engine):
         first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
                        {}, True, whole=True, allowed={site: few})._replace(drawn=None)
         race = Race(groups) if self.restarts is None else Race(groups, keep=count)
-        run, trail = runs("VB", plan, initial_posteriors(plan, first, known, rows, own), known,
+        run, trail = runs(plan, initial_posteriors(plan, first, known, rows, own), known,
                           rows, own,
                           race, self.max_iterations, self.tolerance * rows.weight,
                           self.progress)
@@ -197,8 +199,8 @@ class VB(Engine):
         closed, history, status, shown = stochastic.run(problem, brief, int(self.batch_rows or 0),
                                                  self.max_iterations, self.tolerance, self.progress)
         found = jax.device_get(finished(problem.plan, closed, problem.known))
-        batches = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
-        return Outcome(found.mean, history, status, len(history) - 1, (batches,), found,
+        kind = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
+        return Outcome(found.mean, history, status, len(history) - 1, (kind,), found,
                        bound=float(np.nanmax(history)), state=State(shown=shown))
 
     def _found(self, problem: Problem) -> Outcome:
@@ -208,7 +210,7 @@ class VB(Engine):
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
                        problem.start, True, whole=True, allowed=fewer)._replace(drawn=None)
         race = Race(np.zeros(count, int)) if self.restarts is None else None
-        run, trail = runs("VB", plan, initial_posteriors(plan, first, known, rows, {}), known, rows,
+        run, trail = runs(plan, initial_posteriors(plan, first, known, rows, {}), known, rows,
                           {}, race,
                           self.max_iterations, self.tolerance * rows.weight, self.progress)
         found = _best(plan, run, trail, known, ALIKE * rows.weight)
@@ -236,24 +238,7 @@ def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
 
 def _best(plan: Plan, run: Run, trail: np.ndarray, known, close: float) -> Outcome:
     """The restart of the highest bound, and what became of the others."""
-    status, value = np.asarray(run.status), np.asarray(run.value)
-    alive = (status != Status.COLLAPSED) & np.isfinite(value)
-    ended = alive & (status != Status.LEFT)
-    reached = np.where(ended, value, -np.inf)
-    # rounding must not choose the order of the states
-    best = int(np.argmax(reached >= reached.max() - 64 * np.finfo(value.dtype).eps
-                         * np.abs(reached.max())))
-    final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
+    best = best_at(run)
     found = jax.device_get(finished(plan, jax.tree.map(lambda leaf: leaf[best], run.closed), known))
-    told = ended.any() and len(value) > 1
-    return Outcome(
-        found.mean,
-        trail[best][np.isfinite(trail[best])],
-        Status.MAX_ITERATIONS if final is Status.RUNNING else final,
-        max(int(np.asarray(run.count)[best]) - 1, 0),
-        (of_restarts(value, ended, alive, best, close),) if told else (),
-        found,
-        bound=float(value[best]),
-        state=State(lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value)
-                    else 0),
-    )
+    return best_of(run, trail[best], close, best)._replace(
+        params=found.mean, posterior=found, bound=float(run.value[best]))

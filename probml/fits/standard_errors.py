@@ -35,7 +35,12 @@ from probml.device.rows import Known, Rows
 from probml.engines import importance
 from probml.engines.engine import Engine, planned
 from probml.engines.findings import Code, Finding
-from probml.engines.optimization.identifiability import FEW, direction, of_domains
+from probml.engines.optimization.identifiability import (
+    FEW,
+    by_coordinate,
+    direction,
+    of_domains,
+)
 from probml.engines.optimization.maximization import is_smooth
 from probml.engines.optimization.objective import at_point, flat
 from probml.engines.progress import Progress
@@ -189,7 +194,8 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, Any],
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * told > WIDE:
             return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
-        beside = ways.along.T * _elements(plan, known, _coefficients(plan))
+        beside = ways.along.T * by_coordinate(plan, known,
+                                              _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, ways.along.T, beside, known,
                                                   rows))
         return _widths(ways_in_units(units, found), ways)._replace(
@@ -232,7 +238,7 @@ def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
     """The directions in which the curvature at a point is a width of its own; in words why there
     are none."""
     hessian, owners = top.hessian, density.owners(plan, known)
-    apart = _elements(plan, known, _mean_coefficients(plan))
+    apart = by_coordinate(plan, known, _mean_coefficients(plan).__contains__)
     hessian = np.where(apart[:, None] == apart, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(top.gradient).all()):
         return "what was maximised has no finite second derivatives there"
@@ -298,12 +304,6 @@ def _mean_coefficients(plan: Plan) -> set[str]:
     whole = decide.make(plan.structure, plan.pattern, plan.given)
     return _coefficients(plan) & {*effects.coefficients(whole, plan.effects),
                                   *effects.centres(plan)}
-
-
-def _elements(plan: Plan, known: Known, names: set[str]) -> np.ndarray:
-    """Which unbounded coordinates are those of some parameters, (d,)."""
-    return np.concatenate([np.full(int(np.prod(spec.shape)), name in names)
-                           for name, spec in sorted(density.shapes(plan, known).items())])
 
 
 def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Optimum:

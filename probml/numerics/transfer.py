@@ -26,7 +26,6 @@ class Use(enum.IntEnum):
     GUIDED = 3  # the draws of what it has become
     STATES = 4  # discrete sites outside rows, given draws of the parameters
     EFFECTS = 5  # effects of groups, given the same
-    CLOSED = 6  # draws of closed forms of many data sets
 
 
 def placed(value: Any, dtype: Any = None) -> jax.Array:

@@ -19,7 +19,6 @@ from probml.plan.plan import Plan
 
 # to which a scale, a variance, a precision and an inverse scale multiply
 POWERS = 1.0, 0.5, -0.5, -1.0
-EACH = 32  # effects up to which each may be multiplied by a power of its own
 
 
 @memo(512)
@@ -57,14 +56,9 @@ def powers(plan: Plan) -> dict[tuple[str, str], float]:
         for other in sorted(set.intersection(*(near.get(n, set()) for n in group)) & wide)
         if other not in group)
     kept = np.asarray(_unmoved(plan, every)) if every else ()
-    found = {(n, other): POWERS[int(np.argmax(same))]
-             for (group, other), same in zip(every, kept, strict=True) if same.any()
-             for n in group}
-    rest = tuple((group[0], other) for group, other in every if len(group) == 1
-                 and (group[0], other) not in found and not plan.structure.one_way)
-    bends = np.asarray(_elastic(plan, rest)) if rest else ()
-    return found | {pair: float(bend) for pair, bend in zip(rest, bends, strict=True)
-                    if np.isfinite(bend)}
+    return {(n, other): POWERS[int(np.argmax(same))]
+            for (group, other), same in zip(every, kept, strict=True) if same.any()
+            for n in group}
 
 
 def exchangeable_scalars(plan: Plan) -> tuple[tuple[str, ...], ...]:
@@ -102,62 +96,6 @@ def filled(i: int, spec: jax.ShapeDtypeStruct, site: bool) -> jax.Array:
     if jnp.issubdtype(spec.dtype, jnp.floating):
         return (0.31 + 0.07 * i + 0.4 * count / max(count.size - 1, 1)).astype(spec.dtype)
     return (0 * count if site else count % 2).astype(spec.dtype)
-
-
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _elastic(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
-    """For each (effects z, scale t), (pairs,): the middle d log g / d log t, or of t without bounds
-    d log g / dt, where all that depends on either takes g(t) · z alone, g a positive number for
-    each of the effects, or one for all; else no number. All of t moves together.
-
-    Then ∂/∂t = Σ c_j (∂/∂z_j) z_j of it all, with one c of one sign wherever z and what rows tell
-    are.
-    """
-    structure, out = plan.structure, []
-    for name, scale in pairs:
-        near, fill = _users_and_point(plan, (name, scale))
-        size = fill[name].size
-        own = size <= EACH
-        plain = structure.sites[scale].domain.from_zero
-
-        def sides(i, z, t, near=near, fill=fill, name=name, scale=scale, own=own, plain=plain):
-            def all_of(z, t):
-                at = {key: (1 + 0.6 * i) * value if key not in structure.sites
-                      and jnp.issubdtype(value.dtype, jnp.floating)
-                      else value if own or key not in plan.free
-                      or not structure.sites[key].domain.unbounded else value - 0.7 * i
-                      for key, value in fill.items()}
-                found = [structure.arguments(user, {**at, name: z, scale: t}) for user in near]
-                return jnp.concatenate([jnp.reshape(leaf, -1).astype(fill[name].dtype)
-                                        for each in found for leaf in each.values()])
-
-            still, unit = jnp.zeros_like, t if plain else jnp.ones_like(t)
-            along = jax.jvp(all_of, (z, t), (still(z), unit))[1]
-            if not own:
-                return along, jax.jvp(all_of, (z, t), (z, still(t)))[1][:, None]
-            slope = jax.jacfwd(all_of)(z, t)
-            return along, slope.reshape(len(along), -1) * z.reshape(-1)
-
-        points = size + 5 if own else 3
-        turn = jnp.cos(jnp.arange(1.0, points * size + 1) ** 2).reshape(points, *fill[name].shape)
-        z = ((1 + 0.5 * turn) * jnp.sign(turn) * fill[name]).astype(fill[name].dtype)
-
-        def shares(t, sides=sides, points=points, z=z):
-            places = jnp.arange(points) / points * 3
-            along, across = jax.vmap(lambda i, z: sides(i, z, t))(places, z)
-            along, across = along.reshape(-1), across.reshape(len(along.reshape(-1)), -1)
-            share = jnp.linalg.lstsq(across, along)[0]
-            off = jnp.max(jnp.abs(along - across @ share))
-            low, high = jnp.min(jnp.abs(share)), jnp.max(jnp.abs(share))
-            return share, ((off <= 1e-3 * jnp.max(jnp.abs(along))) & (low > 1e-3 * high)
-                           & jnp.all(jnp.sign(share) == jnp.sign(share[0])))
-
-        share, same = shares(fill[scale])
-        if not plain and fill[scale].size > 1:  # factors of either sign, as of a lasso, are none
-            other, too = shares(-fill[scale])
-            same &= too & (jnp.sign(other[0]) == jnp.sign(share[0]))
-        out.append(jnp.where(same, jnp.median(share), jnp.nan))
-    return jnp.stack(out)
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)

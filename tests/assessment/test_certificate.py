@@ -12,10 +12,7 @@ from numpyro.distributions import constraints
 
 import probml
 from probml.assessment import certificate
-from probml.dataset import read
-from probml.device import load
-from probml.engines import Engine, Outcome, Problem, Status
-from probml.engines.sampling import nuts_many
+from probml.engines import Engine, Outcome, Status
 from probml.families import domains
 from probml.posteriors.drawn import Draws
 from probml.posteriors.relabelling import Exchange
@@ -255,24 +252,6 @@ def test_nuts_is_calibrated(name, x):
 def test_a_hierarchy_with_a_broken_scale_is_rejected_by_nuts():
     report = hierarchy(scale=3.0).check(12, probml.NUTS(), simulations=100, simulator=hierarchy())
     assert "tau" in report.rejected, str(report)
-
-
-@pytest.mark.slow
-def test_chains_side_by_side_find_the_posteriors_of_chains_one_by_one(x):
-    model, sets = regression(), []
-    for i in range(3):
-        sets.append(read.read(model, {"x": x, "y": model.simulate(seed=i, x=x)["y"]}))
-    plan = sets[0].plan()
-    problems = [Problem(data, plan, *load.load(data, plan)) for data in sets]
-    found = nuts_many.chain_each(probml.NUTS(draws=400, warmup=200), problems)
-    for data, values in zip(sets, found.values(), strict=True):
-        y = data.table.columns["y"].values
-        covariance = np.linalg.inv(x.T @ x / 0.25 + np.eye(2) / 4)
-        sd = np.sqrt(np.diag(covariance))
-        assert values["beta"].shape == (400, 2)
-        np.testing.assert_allclose(values["beta"].mean(0), covariance @ x.T @ y / 0.25,
-                                   atol=0.3 * sd.max())
-        np.testing.assert_allclose(values["beta"].std(0), sd, rtol=0.2)
 
 
 @pytest.mark.slow

@@ -87,6 +87,13 @@ CASES = {
 LONG = tuple(case for case in CASES if case != "EM")
 
 
+def test_newtons_steps_that_had_ended_are_not_made_again(tmp_path):
+    whole, again = (logistic().fit(regression(), probml.MAP(prior=False), checkpoint=tmp_path / "state")
+                    for _ in range(2))
+    np.testing.assert_array_equal(again.params["slope"], whole.params["slope"])
+    np.testing.assert_array_equal(again.history, whole.history)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("case", [*(case for case in CASES if case not in LONG),
                                   *(pytest.param(case, marks=pytest.mark.slow) for case in LONG)])

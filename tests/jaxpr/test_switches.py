@@ -222,7 +222,7 @@ def test_a_long_run_shows_a_bar_where_somebody_looks_on_and_lines_elsewhere(monk
     monkeypatch.setattr(run, "DELAY", 10.0)
     monkeypatch.setattr(sys, "stderr", Terminal())
     with running.Progress("NUTS", 100, False) as bar:  # a short one stays silent
-        bar.update(100, 1.0)
+        bar.advance(100, 1.0)
     assert sys.stderr.getvalue() == ""
 
 

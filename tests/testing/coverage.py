@@ -85,10 +85,9 @@ def _matching(patterns: dict[str, str], text: str) -> set[str]:
 
 
 def generated(cases: int = 500) -> list[tuple[set[str], set[str]]]:
-    """The same of what the generator of probml.testing draws: all questions of its claims."""
+    """The same of what the generator of random_models draws: all questions of its claims."""
+    import random_models as testing
     from hypothesis import HealthCheck, Phase, given, settings
-
-    from probml import testing
 
     found, asked = [], {"predict_proba", "joint", "decode", "impute", "conditional", "given=", "do",
                         "log_prob", "evidence", "check", "merge or update", "save"}

@@ -15,8 +15,7 @@ from collections import Counter
 import calls
 import picture_calls
 import shell_calls
-
-from probml.testing import misuse
+from random_models import misuse
 
 
 def main() -> int:

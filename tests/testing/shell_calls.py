@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from click.testing import CliRunner
+from random_models.misuse import Fault, find_fault
 
 from probml.models.commandline.main import main
-from probml.testing.misuse import Fault, find_fault
 
 OWN = '''
 import jax.numpy as jnp

@@ -8,10 +8,10 @@ import calls
 import picture_calls
 import pytest
 import zoo_calls
+from random_models import misuse
 
 import probml.models
 from probml.estimators.estimator import Estimator
-from probml.testing import misuse
 
 FEW = ("save", "report", "answer", "Checkpoint", "load", "read_bif", "write_bif", "probml.model",
        "BayesianLinearRegression.as_data", "BayesianLinearRegression.predict",

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import random_models as testing
 from hypothesis import HealthCheck, given, settings
+from random_models import claims, fuzz
 from scipy import stats
 
-from probml import testing
 from probml.interface.fit import Fit
-from probml.testing import claims, fuzz
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 MIXTURE = {"seed": 3, "sites": [

@@ -1,32 +1,27 @@
 """The closed form of a posterior, read off block by block, with its evidence, and a check of it."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.side_by_side import stack_equal_shapes
-from probml.engines.engine import Problem
 from probml.engines.start.prior import prior_point
-from probml.evidence.passes import expect, log_evidence, summarise
+from probml.evidence.passes import expect, log_evidence
 from probml.factors.prior import log_prior
 from probml.families.links import backward, forward
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.blocks import all_blocks, blocks, pack
 from probml.plan.plan import Plan
-from probml.posteriors.closed import Closed, draw_params
+from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
 from probml.updates.least_squares import root, rooted
 from probml.updates.objective import Objective
 from probml.updates.updates import ahead, modes, read
 
-AT_ONCE = 2**26  # numbers that the closed forms in one program may touch together
 # readings of all blocks: where each is told; where rounding hides one, that look for a place
 # further on; at the most, the last of them where the first was if there is none
 SWEEPS, FURTHER, MOST = 3, 3, 6
@@ -165,32 +160,3 @@ def is_consistent(evidence, mismatch) -> bool:
     more than rounding."""
     return float(mismatch) <= (1e-6 if jax.config.jax_enable_x64
                                else 1e-3 * (1 + abs(float(evidence))))
-
-
-def solve_all(problems: Sequence[Problem], draws: int) -> dict[int, dict[str, np.ndarray]]:
-    """The closed forms of several data sets of one plan in one program: number → draws of those
-    that are sound."""
-    out, plan = {}, problems[0].plan
-    loaded = [(problem.rows, problem.known) for problem in problems]
-    for members, (rows, known) in stack_equal_shapes(loaded):
-        size = sum(leaf.size for leaf in jax.tree.leaves(loaded[members[0]])) * max(plan.width, 1)
-        batch = max(1, min(len(members), AT_ONCE // max(size, 1)))
-        keys = jax.random.split(derive_key(random_key(problems[0].seed), Use.CLOSED),
-                                len(loaded))[jnp.asarray(members)]
-        values, evidence, mismatch = jax.device_get(_solved(plan, draws, batch, known, rows, keys))
-        for j, i in enumerate(members):
-            if is_consistent(evidence[j], mismatch[j]):
-                out[i] = {name: value[j] for name, value in values.items()}
-    return out
-
-
-@functools.partial(jit, static_argnums=(0, 1, 2), seldom=ONCE)
-def _solved(plan: Plan, draws: int, batch: int, known: Known, rows, keys):
-    def solve_data_set(part):
-        known, rows, key = part
-        if plan.additive:
-            rows = summarise(plan, prior_point(plan, known), known, rows)
-        posterior, evidence, mismatch = closed_form(plan, known, rows)
-        return draw_params.__wrapped__(plan, draws, posterior, known, key), evidence, mismatch
-
-    return jax.lax.map(solve_data_set, (known, rows, keys), batch_size=batch)

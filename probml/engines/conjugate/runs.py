@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,13 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.sweep import bound, updated, with_means
 from probml.engines.engine import Status
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.restarting.restarts import to_ends
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.evidence.passes import expect
 from probml.numerics import lapack
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.numerics.outside.checkpoint import Grown
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.updates.updates import maximise
@@ -117,7 +116,7 @@ def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling, gain) ->
     return Run(closed, value, calm, count, status)
 
 
-def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race: Race | None,
+def runs(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race: Race | None,
          limit: int, gain: float, progress: bool) -> tuple[Run, np.ndarray]:
     """Every restart at its end, and its trail of bounds, (restarts, iterations + 1).
 
@@ -126,35 +125,12 @@ def runs(title: str, plan: Plan, run: Run, known: Known, rows: Rows, own: Own, r
             them.
         limit: iterations at the most. gain: of the bound, in nats, less of which is none.
     """
-    ceiling = limit + 1
-    history: list[np.ndarray] = []
+    ceiling = np.int32(limit + 1)
 
-    def turn(done: int) -> Turn:
-        nonlocal run
-        racing, early = race is not None and race.on, not history
-        block = race.first if racing and early else BLOCK if rows.held else 1
-        until = min((0 if early else done + 1) + block, ceiling)
-        run, trail = advance(plan, run, known, rows, own, np.int32(until), np.int32(ceiling),
-                             gain)
-        history.append(np.asarray(trail))
-        status, value = np.asarray(run.status), np.asarray(run.value)
-        if racing and until < ceiling:
-            status = race.left(status, value, history[-1], np.arange(len(value)), early)
-            run = run._replace(status=status)
-        ended = until >= ceiling or not (status == Status.RUNNING).any()
-        return Turn(until - 1 - done, float(value.max()),
-                    Status.CONVERGED if ended else Status.RUNNING)
+    def steps(run: Run, own: Own, limit: int) -> tuple[Run, jax.Array, bool]:
+        return *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False
 
-    def write(held: dict[str, Any]) -> None:
-        nonlocal run
-        run = jax.tree.unflatten(jax.tree.structure(run), held["run"])
-        history[:] = held["history"]
-
-    kept = Held(lambda: {"run": jax.tree.leaves(run), "history": list(history)}, write,
-                {"history": Grown((len(run.value), BLOCK))})
-    with Progress(title, limit, progress) as bar:
-        iterate(bar, ceiling, turn, held=kept)
-    return run, np.concatenate(history, 1)
+    return to_ends("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)

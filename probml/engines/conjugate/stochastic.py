@@ -11,7 +11,7 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.conjugate.runs import finished, initial_posteriors
-from probml.engines.conjugate.sweep import averaged, bound, less_prior, updated
+from probml.engines.conjugate.sweep import averaged, less_prior, updated
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.restarting import batches
 from probml.engines.start.start import Start
@@ -25,17 +25,9 @@ from probml.posteriors.posterior import Posterior
 class MeanField:
     """q(θ), at its optimum given the statistics of the rows."""
 
-    def statistics(self, plan: Plan, point: Closed, known: Known, rows: Rows) -> Any:
-        return averaged(plan, point, known, rows)[0].statistics
-
     def update_point(self, plan: Plan, expected: Expected, point: Closed, known: Known,
                      rows: Rows) -> Closed:
         return updated(plan, expected, point.params, known, rows, point)
-
-    def objective(self, plan: Plan, point: Closed, known: Known,
-                  rows: Rows) -> tuple[jax.Array, jax.Array]:
-        value = bound(plan, point, known, rows)[1]
-        return value, jnp.isfinite(value)
 
     def point_of_fit(self, params: Mapping, posterior: Posterior) -> Closed:
         assert isinstance(posterior, Closed)
@@ -47,18 +39,13 @@ class MeanField:
         return found.statistics, found.log_evidence
 
     def validity_and_prior(self, plan: Plan, point: Closed, known: Known,
-                           summary: Summary) -> tuple[jax.Array, jax.Array]:
+                           rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:
         value = less_prior(plan, point, known)
         return jnp.isfinite(value), value
 
     def found(self, plan: Plan, point: Closed, known: Known) -> tuple[dict[str, Any], Closed]:
         closed = jax.device_get(finished(plan, point, known))
         return dict(closed.mean), closed
-
-
-def refuse(engine: Engine, problem: Problem) -> None:
-    """Raise Refusal where statistics are more than a sum over rows of one size."""
-    batches.refuse(engine, problem, "SVI(batch_rows=...)")
 
 
 def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, tolerance: float,

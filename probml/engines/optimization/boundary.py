@@ -163,7 +163,6 @@ NEAR = 1e-3  # of a range, or of the prior's point: what is further from an end 
 THERE = 1e-9  # what no rows tell from an end, however many there are
 COUNT = 1e-6  # expected observations that are none: a probability of so many is at its end
 IDLE = 0.01  # nats that tell a number from the end no better than rounding does
-INSIDE = 0.25 ** np.arange(6)  # of a range, or of the prior's point: where a number is tried
 
 
 class End(NamedTuple):
@@ -182,11 +181,6 @@ class End(NamedTuple):
     away: np.ndarray
     wide: np.ndarray
     unbounded: bool
-
-    def at(self, share: float) -> np.ndarray:
-        """The parameter with its numbers that are near so far from the end, of `wide`."""
-        side = np.where(self.value >= self.end, 1.0, -1.0)
-        return np.where(self.away < NEAR, self.end + side * share * self.wide, self.value)
 
     def nearer(self, shares: bool) -> np.ndarray:
         """The parameter with its numbers that are near nearer still; of shares the others fill."""
@@ -248,34 +242,10 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, tried: bool
                 least[name] = NEAR if tried else least[name]
             elif loose[name].unbounded:
                 least[name] = 0.0
-    return outcome.noting(*(found.finding(name, least[name]) for name, found in near.items()))
-
-
-def interior(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
-    """From where the entries of a parameter that ended next to an end of its support are taken away
-    from there, if the objective is higher there; scales of what is integrated out: edges.py.
-
-    Cost: six evaluations of each parameter that is near an end.
-    """
-    plan = problem.plan
-
-    def points(outcome: Outcome) -> list[Mapping]:
-        if outcome.status is not Status.CONVERGED:
-            return []
-        params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
-        names = [n for n in plan.free if not plan.structure.sites[n].domain.sums_to_one]
-        tried = [{**params, name: found.at(share)}
-                 for name, found in _ends(problem, names, params).items() for share in INSIDE]
-        if not tried:
-            return []
-        first, *values = heights(plan, prior, [params, *tried], problem.known, problem.rows)
-        rounding = 64 * np.finfo(np.asarray(outcome.params[plan.free[0]]).dtype).eps * abs(first)
-        best = int(np.argmax(values))
-        return [placed_all(tried[best])] if values[best] > first + HIGHER + rounding else []
-
-    applies = not (problem.start or problem.rows is None or plan.carried or plan.groupings
-                   or plan.latents)
-    return Proposal("the interior of the support", points, climb, int(applies))
+    findings = [found.finding(name, least[name]) for name, found in near.items()]
+    # next to an end few digits are left, and what lies beyond may be hidden by rounding
+    adrift = any(findings) and np.asarray(outcome.params[plan.free[0]]).dtype == np.float32
+    return outcome.noting(*findings).with_state(adrift=outcome.state.adrift or adrift)
 
 
 def _ends(problem: Problem, names: Iterable[str],

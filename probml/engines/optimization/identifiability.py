@@ -370,8 +370,15 @@ def of_domains(plan: Plan, known: Known, fact: str) -> np.ndarray:
     """A fact of the domain of each coordinate's parameter, (d,): whether it is `logarithmic`, a
     logarithm or a logit; of `log_scale`, the logarithm of a positive number."""
     sites = plan.structure.sites
-    return np.concatenate([np.full(spec.size, getattr(sites[name].domain, fact))
-                           for name, spec in sorted(density.shapes(plan, known).items())])
+    return by_coordinate(plan, known, lambda name: getattr(sites[name].domain, fact))
+
+
+def by_coordinate(plan: Plan, known: Known, of: Callable[[str], Any]) -> np.ndarray:
+    """What `of` says of the name of each coordinate's parameter, (d,)."""
+    specs = sorted(density.shapes(plan, known).items())
+    return np.concatenate([np.zeros(0, bool), *(np.full(spec.size, of(name))
+                                                for name, spec in specs)])
+
 
 # Separation.
 

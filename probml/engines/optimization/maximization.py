@@ -14,7 +14,7 @@ from probml.engines.engine import Outcome, Problem, State, Status
 from probml.engines.optimization import identifiability
 from probml.engines.optimization.identifiability import find_separation
 from probml.engines.optimization.objective import flat, from_coordinates, to_coordinates, unflat
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
@@ -168,8 +168,7 @@ def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> O
     """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
     in which all are climbed."""
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u = flat(plan, params, known)
-    many, ends = n > 4 * SAMPLE and not isinstance(rows, Summary), {}
+    u, many = flat(plan, params, known), n > 4 * SAMPLE and not isinstance(rows, Summary)
     near, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
         # rows that are read in parts have padding between them
@@ -177,16 +176,17 @@ def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> O
         near = some_rows(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
         scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
 
-    def block(u, count):
-        u, value, count, trail, flat, ends["last"], first, _ = _newton(
+    def block(state, count):
+        u, first, _ = state
+        u, value, count, trail, flat, last, begun, _ = _newton(
             plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
         )
-        ends.setdefault("first", first)
-        return u, value, count, trail, bool(flat)
+        return (u, begun if first is unknown else first, last), value, count, trail, bool(flat)
 
-    top, history, status = in_blocks(engine, block, u, ends)
+    unknown = np.full((u.size, u.size), np.nan, u.dtype)
+    (top, first, last), history, status = in_blocks(engine, block, (u, unknown, unknown))
     if many:
-        centre, root, sound = _frame(u, top, ends["last"])
+        centre, root, sound = _frame(u, top, last)
         enough = SURE * engine.tolerance if sound else 0.0
         rounding, root = float(jnp.finfo(u.dtype).eps), np.asarray(root, float)
         both = in_frame(passes(plan, engine.prior, known, rows), np.asarray(centre, float), root)
@@ -202,13 +202,13 @@ def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> O
         found = _newton(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
         return np.asarray(found[0]), float(found[1]), np.asarray(found[-1])
 
-    end = Optimum(run_newton, np.asarray(top), np.asarray(ends["last"]), many)
+    end = Optimum(run_newton, np.asarray(top), np.asarray(last), many)
 
     def fall(way: np.ndarray) -> float:
         lost = end.value - end.value_at(end.point + way.astype(end.point.dtype))
         return lost / (1 + abs(end.value)) / np.finfo(end.point.dtype).eps
 
-    found = find_separation(plan, known, np.asarray(ends["first"]), end.hessian,
+    found = find_separation(plan, known, np.asarray(first), end.hessian,
                     end.point - np.asarray(u), fall) if lacks_prior(plan, engine.prior) else ()
     return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if found else status,
                    len(history) - 1, found, state=State(optimum=end))
@@ -225,19 +225,20 @@ def height_of(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows
     return float(_lbfgs(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
 
 
-def in_blocks(engine: OptimizerSettings, block: Callable, u: Any,
-            beside: dict[str, Any] | None = None) -> tuple[Any, np.ndarray, Status]:
+def in_blocks(engine: OptimizerSettings, block: Callable,
+              state: Any) -> tuple[Any, np.ndarray, Status]:
     """A climb in blocks of iterations: where it ended, its values and how.
 
     Args:
-        beside: arrays that `block` keeps.
+        block: (state, iterations) → the state, the value there, iterations made, the values on the
+            way, and whether the gradient is zero.
     """
-    limit, history = engine.steps or 1000, []
+    limit, loop = engine.steps or 1000, Loop(state, history=Grown((None,)))
+    history = loop.lists["history"]
 
     def turn(done: int) -> Turn:
-        nonlocal u
         size = min(BLOCK, limit - done)
-        u, value, count, trail, flat = block(u, size)
+        loop.state, value, count, trail, flat = block(loop.state, size)
         history.append(np.asarray(trail)[: int(count) + 1])
         status = Status.RUNNING
         if not np.isfinite(value):
@@ -248,20 +249,9 @@ def in_blocks(engine: OptimizerSettings, block: Callable, u: Any,
             status = Status.CONVERGED
         return Turn(int(count), float(value), status)
 
-    def read() -> dict[str, Any]:
-        return {"u": jax.tree.leaves(u), "history": list(history), "beside": dict(beside or {})}
-
-    def write(held: dict[str, Any]) -> None:
-        nonlocal u
-        u = jax.tree.unflatten(jax.tree.structure(u), held["u"])
-        history.extend(held["history"])
-        if beside is not None:
-            beside.update(held["beside"])
-
     with Progress("MAP", limit, engine.progress) as bar:
-        status = iterate(bar, limit, turn, held=Held(
-            read, write, {"history": Grown((None,))}))
-    return u, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
+        status = iterate(bar, limit, turn, held=loop)
+    return loop.state, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))

@@ -13,7 +13,7 @@ from probml.device.held_out import divided
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.errors import ModelError
 from probml.evidence.density import from_free, log_posterior_and_gradient
 from probml.evidence.passes import row_totals, total_evidence
@@ -52,9 +52,7 @@ def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
     rows, held, n = _divided(engine, problem, key)
     found = _Descent(engine, problem, rows, held, n, key, params)
     with Progress("MAP", found.limit, engine.progress) as bar:
-        status = iterate(bar, found.limit, found.turn, held=Held(
-            found.read, found.write,
-            dict.fromkeys(["history", *["curve"] * bool(found.curve)], Grown(()))))
+        status = iterate(bar, found.limit, found.turn, held=found)
     return found.outcome(status, bar.count)
 
 
@@ -76,13 +74,17 @@ def _divided(engine: Training, problem: Problem, key: jax.Array) -> tuple[Rows, 
     return rows, held, n
 
 
-class _Descent:
+class _Descent(Loop):
     """The coordinates `u`, the optimiser's state, and what was evaluated so far: `history`, the
     objective; `curve`, the mean log-likelihood of held-out rows, and `best`, its highest with the
     coordinates there."""
 
+    kept = ("u", "state", "gradient", "value", "best", "since")
+
     def __init__(self, engine: Training, problem: Problem, rows: Rows, held: Rows | None, n: int,
                  key: jax.Array, params: Mapping):
+        super().__init__(**dict.fromkeys(["history", *["curve"] * (held is not None)], Grown(())))
+        self.history, self.curve = self.lists["history"], self.lists.get("curve", [])
         self.engine, self.plan, self.known = engine, problem.plan, problem.known
         self.rows, self.held, self.n, self.key = rows, held, n, key
         self.limit = engine.steps or STEPS
@@ -92,8 +94,6 @@ class _Descent:
         self.every = BLOCK if self.batch == n else -(-BLOCK // self.epoch) * self.epoch
         self.u = to_coordinates(self.plan, params, self.known)
         self.state, self.order, self.since = engine.optimizer.init(self.u), None, 0
-        self.history: list[float] = []
-        self.curve: list[float] = []
         self._record()
         self.best = (self.u, self.curve[-1]) if self.curve else (self.u, -np.inf)
 
@@ -132,23 +132,6 @@ class _Descent:
             if self.engine.patience is not None and self.since >= self.engine.patience:
                 return Status.EARLY
         return Status.RUNNING
-
-    def read(self) -> dict[str, Any]:
-        trees = {"u": self.u, "state": self.state, "best": self.best[0], "gradient": self.gradient}
-        return {"trees": {name: jax.tree.leaves(tree) for name, tree in trees.items()},
-                "value": self.value, "peak": float(self.best[1]), "since": self.since,
-                "history": list(self.history), "curve": list(self.curve)}
-
-    def write(self, held: dict[str, Any]) -> None:
-        trees = held["trees"]
-        if bool(held["curve"]) != bool(self.curve):
-            raise ValueError(f"its held-out rows had {held['curve']!r:.60}")
-        form = jax.tree.structure(self.u)
-        self.u, top, self.gradient = (jax.tree.unflatten(form, trees[name])
-                                      for name in ("u", "best", "gradient"))
-        self.state = jax.tree.unflatten(jax.tree.structure(self.state), trees["state"])
-        self.best, self.value, self.since = (top, held["peak"]), held["value"], held["since"]
-        self.history[:], self.curve[:] = held["history"], held["curve"]
 
     def outcome(self, status: Status, count: int) -> Outcome:
         """The point after `count` steps, or, of held-out rows, the best one."""

@@ -24,7 +24,7 @@ from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary, compensated
 from probml.engines.engine import Engine, Problem, Status, check_batch
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.start.race import sample
 from probml.errors import Refusal
 from probml.evidence.expected import Expected
@@ -44,18 +44,9 @@ class Way(Protocol):
     """How a point (any pytree) and statistics of rows make each other; frozen and hashable, for it
     is part of a program's name."""
 
-    def statistics(self, plan: Plan, point: Any, known: Known, rows: Rows) -> Any:
-        """Σ over rows of what they are expected to show at a point."""
-
     def update_point(self, plan: Plan, expected: Expected, point: Any, known: Known,
                      rows: Rows) -> Any:
         """The optimum given the statistics, starting from a point."""
-
-    def objective(self, plan: Plan, point: Any, known: Known,
-                  rows: Rows) -> tuple[jax.Array, jax.Array]:
-        """The objective of all rows, and whether the point is one that may be kept."""
-
-    # Of rows that come later (fits/stepping.py)
 
     def point_of_fit(self, params: Mapping, posterior: Posterior) -> Any:
         """The point at which a fit ended."""
@@ -65,7 +56,7 @@ class Way(Protocol):
         """Expected statistics of the rows, and the part of the objective that depends on them."""
 
     def validity_and_prior(self, plan: Plan, point: Any, known: Known,
-                           summary: Summary) -> tuple[jax.Array, jax.Array]:
+                           rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:
         """Whether a point is valid, and the part of the objective that does not depend on rows."""
 
     def found(self, plan: Plan, point: Any, known: Known) -> tuple[dict[str, Any], Posterior]:
@@ -123,43 +114,33 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
     plan, rows, known = problem.plan, problem.rows, problem.known
     assert rows is not None and known is not None
     static, key = (way, int(batch_rows)), random_key(problem.seed)
-    history = [float(_objective(plan, way, point, known, rows)[0])]
-    best, done_batches, statistics = (point, history[0]), np.asarray(0), None
+    first = float(_objective(plan, way, point, known, rows)[0])
+    # the point, its statistics, batches that were met; the best point, and its objective
+    loop = Loop((point, _blank(plan, way, point, known, rows), np.asarray(0), point, first),
+                history=Grown((), 1))
+    history = loop.lists["history"]
+    history.append(first)
 
     def turn(done: int) -> Turn:
-        nonlocal point, statistics, done_batches, best
-        if statistics is None:
-            statistics = _blank(plan, way, point, known, rows)
-        point, statistics, done_batches, value, sound = _passed(
-            plan, static, point, statistics, done_batches, known, rows, key, np.int32(done)
+        point, statistics, batches, best, highest = loop.state
+        point, statistics, batches, value, sound = _passed(
+            plan, static, point, statistics, batches, known, rows, key, np.int32(done)
         )
         history.append(float(value))
-        if not sound or not np.isfinite(history[-1]):
+        sound = bool(sound) and np.isfinite(history[-1])
+        gain = history[-1] - highest
+        if sound and gain > 0:
+            best, highest = point, history[-1]
+        loop.state = point, statistics, batches, best, highest
+        if not sound:
             return Turn(1, history[-1], Status.COLLAPSED)
-        gain = history[-1] - best[1]
-        if gain > 0:
-            best = (point, history[-1])
         small = gain <= tolerance * rows.weight
         return Turn(1, history[-1], Status.CONVERGED if small else Status.RUNNING)
 
-    def read() -> dict[str, Any]:
-        return {"point": jax.tree.leaves(point), "statistics": jax.tree.leaves(statistics),
-                "batches": done_batches, "best": jax.tree.leaves(best[0]),
-                "history": list(history)}
-
-    def write(held: dict[str, Any]) -> None:
-        nonlocal point, statistics, done_batches, best
-        statistics = jax.tree.unflatten(
-            jax.tree.structure(_blank(plan, way, point, known, rows)), held["statistics"])
-        kind = jax.tree.structure(point)
-        point, done_batches = jax.tree.unflatten(kind, held["point"]), held["batches"]
-        history[:] = held["history"]
-        best = (jax.tree.unflatten(kind, held["best"]), max(history))
-
     with Progress(title, max_iterations, progress) as bar:
-        status = iterate(bar, max_iterations, turn, held=Held(
-            read, write, {"history": Grown((), 1)}))
-    return (point if status is Status.COLLAPSED else best[0], np.array(history), status,
+        status = iterate(bar, max_iterations, turn, held=loop)
+    point, statistics, _, best, _ = loop.state
+    return (point if status is Status.COLLAPSED else best, np.array(history), status,
             jax.device_get(statistics))
 
 
@@ -167,12 +148,17 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
 def _blank(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> Any:
     """Statistics of no rows."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(
-        lambda point, known, rows: way.statistics(plan, point, known, rows), point, known, rows))
+        lambda point, known, rows: way.statistics_and_evidence(plan, point, known, rows)[0],
+        point, known, rows))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
-def _objective(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tuple:
-    return way.objective(plan, point, known, rows)
+def _total(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tuple:
+    """The objective of all rows, and whether the point is one that may be kept."""
+    valid, prior = way.validity_and_prior(plan, point, known, rows)
+    return prior + way.statistics_and_evidence(plan, point, known, rows)[1], valid
+
+
+_objective = jit(_total, static_argnums=(0, 1))
 
 
 @functools.partial(jit, static_argnums=(0, 1))
@@ -191,7 +177,7 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
 
     def step(carry, batch):
         point, running, whole, lost, count = carry
-        own = way.statistics(plan, point, known, batch)
+        own = way.statistics_and_evidence(plan, point, known, batch)[0]
         weight = batch.total(lambda chunk: chunk.weights.sum())
         some = weight > 0
         share = jnp.where(some, every / jnp.where(some, weight, 1.0), 0.0)
@@ -206,7 +192,7 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count, known
     point, _, whole, _, count = rows.walk(step, (point, statistics, whole, whole, count), size,
                                           key, epoch)
     point = improved(whole, point, rows)
-    return point, whole, count, *way.objective(plan, point, known, rows)
+    return point, whole, count, *_total(plan, way, point, known, rows)
 
 
 def _chosen(flag, a: Any, b: Any) -> Any:

@@ -1,7 +1,8 @@
-"""All restarts of EM to their ends: a device call serves those that still run; the best of them."""
+"""All restarts to their ends: a device call serves those that still run; the best of them."""
 
 import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.restarting import slices
 from probml.engines.restarting.squarem import BLOCK, Settings, State, advance, initial
 from probml.engines.restarting.vectors import cut, loose
@@ -26,34 +27,56 @@ TIE = 0.01  # of the nats within which two ends count as one: the first of them 
 SELDOM, OFTEN, NARROWER, ALIKE = 2, 6, 0.2, 0.01
 
 
+Advance = Callable[[Any, Any, int], tuple[Any, Any, bool]]
+
+
 def runs(settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
          race: Race | None = None) -> tuple[State, np.ndarray]:
-    """Every restart at its end, and its trail of objectives.
+    """Every restart of EM at its end, and its trail of objectives."""
+    static = (settings.prior, settings.hard, settings.accelerate, closed)
+    gain = settings.tolerance * rows.weight
+
+    def steps(state: State, own: Start, limit: int) -> tuple[State, np.ndarray, bool]:
+        return advance(plan, static, state, own, known, rows, limit, gain)
+
+    start = initial(plan, first.params, first.expected is not None, first.drawn)
+    return to_ends("EM", plan, rows, start, first._replace(drawn=None), steps, BLOCK,
+                   settings.max_iterations, race, settings.progress)
+
+
+def to_ends(title: str, plan: Plan, rows: Rows, state: Any, own: Any, advance: Advance, block: int,
+            limit: int, race: Race | None, progress: bool) -> tuple[Any, np.ndarray]:
+    """Every restart at its end, and its trail of objectives, (restarts, evaluations).
 
     A device call serves all that still run; where it is long, those that ended or were left are
     taken out once they are half.
+
+    Args:
+        state: restarts, a named tuple with `value`, `count` and `status`, whose leaves lead with
+            them. own: what restarts have of their own, of such leaves.
+        advance: (state, own, evaluations in all) → the state, the trail (restarts, block), and
+            whether all have ended. limit: iterations at the most, of which there is one less than
+            evaluations.
     """
-    found = _Restarts(settings, plan, first, rows, known, closed, race)
-    with Progress("EM", settings.max_iterations, settings.progress) as bar:
-        iterate(bar, found.ceiling, functools.partial(found.turn, bar), held=Held(
-            found.read, found.write, {"history": Grown((found.restarts, BLOCK))}))
+    found = _Restarts(plan, rows, state, own, advance, block, limit + 1, race)
+    with Progress(title, limit, progress) as bar:
+        iterate(bar, found.ceiling, functools.partial(found.turn, bar), held=found)
     return found.whole, np.concatenate(found.history, 1)
 
 
-class _Restarts:
+class _Restarts(Loop):
     """All restarts between two device calls: `state` has those that still run, whose numbers are
-    `where`; `whole` has every restart as it was when last stored."""
+    `where`; `whole` has every restart as it was when last stored. Arguments as of `to_ends`."""
 
-    def __init__(self, settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known,
-                 closed: bool, race: Race | None):
-        self.plan, self.rows, self.known, self.race = plan, rows, known, race
-        self.static = (settings.prior, settings.hard, settings.accelerate, closed)
-        self.first = first._replace(drawn=None)
-        self.whole = self.state = initial(plan, first.params, first.expected is not None,
-                                          first.drawn)
-        self.gain, self.ceiling = settings.tolerance * rows.weight, settings.max_iterations + 1
-        self.restarts = len(self.state.value)
-        self.history: list[np.ndarray] = []
+    kept = ("state", "whole", "where", "compiled")
+
+    def __init__(self, plan: Plan, rows: Rows, state: Any, own: Any, advance: Advance, block: int,
+                 ceiling: int, race: Race | None):
+        self.restarts = len(state.value)
+        super().__init__(state, history=Grown((self.restarts, block)))
+        self.whole, self.history = state, self.lists["history"]
+        self.plan, self.rows, self.own, self.advance = plan, rows, own, advance
+        self.block, self.ceiling, self.race = block, ceiling, race
         self.where, self.compiled, self.slow = np.arange(self.restarts), False, 0
 
     def turn(self, bar: Progress, done: int) -> Turn:
@@ -61,12 +84,11 @@ class _Restarts:
         race = self.race if self.race is not None and self.race.on else None
         early = not self.history
         # of rows that are read in parts each evaluation is long
-        block = race.first if race and early else BLOCK if race or self.rows.held else 1
+        block = race.first if race and early else self.block if race or self.rows.held else 1
         limit = min((0 if early else done + 1) + block, self.ceiling)
         began = time.perf_counter()
-        self.state, trail, ended = advance(self.plan, self.static, self.state, self.first,
-                                           self.known, self.rows, limit, self.gain)
-        self.history.append(np.full((self.restarts, BLOCK), np.nan))
+        self.state, trail, ended = self.advance(self.state, self.own, limit)
+        self.history.append(np.full((self.restarts, self.block), np.nan))
         self.history[-1][self.where] = np.asarray(trail)
         ended = bool(ended) or limit >= self.ceiling
         if race and not ended:
@@ -98,26 +120,18 @@ class _Restarts:
     def _keep(self, running: np.ndarray) -> None:
         """Go on with some of the restarts alone, by a power of two: few programs."""
         keep = np.resize(running, 1 << (len(running) - 1).bit_length())
-        self.state, self.first = jax.tree.map(lambda leaf: np.asarray(leaf)[keep],
-                                              (self.state, self.first))
+        self.state, self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[keep],
+                                            (self.state, self.own))
         self.where, self.compiled, self.slow = self.where[keep], False, 0
 
-    def read(self) -> dict[str, Any]:
-        return {"state": jax.tree.leaves(self.state), "whole": jax.tree.leaves(self.whole),
-                "where": self.where, "history": list(self.history), "compiled": self.compiled}
-
     def write(self, held: dict[str, Any]) -> None:
-        form, self.where = jax.tree.structure(self.state), held["where"]
-        self.compiled = held["compiled"]
-        if (any(len(leaf) != len(self.where) for leaf in held["state"])
-                or any(len(leaf) != self.restarts for leaf in held["whole"])
+        super().write(held)
+        if (any(len(leaf) != len(self.where) for leaf in jax.tree.leaves(self.state))
+                or any(len(leaf) != self.restarts for leaf in jax.tree.leaves(self.whole))
                 or not np.isin(self.where, np.arange(self.restarts)).all()):
             raise ValueError(f"the runs {self.where!r:.60} of {self.restarts}")
-        self.state, self.whole = (jax.tree.unflatten(form, held[name])
-                                  for name in ("state", "whole"))
         if len(self.where) < self.restarts:
-            self.first = jax.tree.map(lambda leaf: np.asarray(leaf)[self.where], self.first)
-        self.history.extend(held["history"])
+            self.own = jax.tree.map(lambda leaf: np.asarray(leaf)[self.where], self.own)
 
 
 def _put(where: np.ndarray, whole: Any, part: Any) -> np.ndarray:
@@ -139,41 +153,42 @@ def point_of(plan: Plan, state: State, i: int) -> dict[str, np.ndarray]:
     return loose(plan, state.params[i], cut)
 
 
-def best_at(state: State, close: float) -> int:
+def best_at(runs: Any, close: float = 0.0) -> int:
     """Which restart is the best. close: nats within which two ends count as one."""
-    value = np.asarray(state.value)
-    ended = ~np.isin(state.status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(value)
+    value = np.asarray(runs.value)
+    ended = ~np.isin(runs.status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(value)
     reached = np.where(ended, value, -np.inf)
     # rounding must not choose the order of the states
     alike = TIE * close + 64 * np.finfo(value.dtype).eps * np.abs(reached.max())
     return int(np.argmax(reached >= reached.max() - (alike if np.isfinite(alike) else 0.0)))
 
 
-def best_of(plan: Plan, state: State, trail: np.ndarray, close: float, best: int) -> Outcome:
-    """The restart `best`, and what became of the others. close: nats within which two ends count as
-    one."""
-    status, value = np.asarray(state.status), np.asarray(state.value)
+def best_of(runs: Any, trail: np.ndarray, close: float, best: int) -> Outcome:
+    """How the restart `best` ended, without its parameters, and what became of the others.
+
+    Args:
+        trail: of `best`. close: nats within which two ends count as one.
+    """
+    status, value = np.asarray(runs.status), np.asarray(runs.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     ended = alive & (status != Status.LEFT)
-    history = trail[best][np.isfinite(trail[best])]
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
-    found = ([of_restarts(value, ended, alive, best, close)]
-             if ended.any() and len(value) > 1 else [])
+    told = ended.any() and len(value) > 1
     return Outcome(
-        point_of(plan, state, best),
-        history,
-        Status.MAX_ITERATIONS if final == Status.RUNNING else final,
-        max(int(np.asarray(state.count)[best]) - 1, 0),
-        (*found, *_narrow(plan, state, value, ended, best, close)),
+        {}, trail[np.isfinite(trail)],
+        Status.MAX_ITERATIONS if final is Status.RUNNING else final,
+        max(int(np.asarray(runs.count)[best]) - 1, 0),
+        (of_restarts(value, ended, alive, best, close),) if told else (),
         # a few of many are no matter of digits
     ).with_state(lost=int((~alive).sum()) if alive.any() and 2 * alive.sum() < len(value) else 0)
 
 
-def _narrow(plan: Plan, state: State, value: np.ndarray, ended: np.ndarray, best: int,
-            close: float) -> tuple[Finding, ...]:
+def spurious(plan: Plan, state: State, best: int, close: float) -> tuple[Finding, ...]:
     """A finding where the best optimum is that of hardly a start, and has a scale far smaller than
     the optimum that most lead to: a few rows that agree by chance make a maximum so, which is high
     and has little mass (McLachlan & Peel 2000, "Finite Mixture Models", section 3.10)."""
+    value, left = np.asarray(state.value), (Status.LEFT, Status.COLLAPSED)
+    ended = ~np.isin(state.status, left) & np.isfinite(value)
     at = np.flatnonzero(ended)
     reached = np.abs(value[at][:, None] - value[at]) <= max(close, ALIKE)
     count = reached.sum(1)

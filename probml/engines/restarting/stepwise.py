@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.restarting.batches import Way
 from probml.evidence.expected import Expected
-from probml.evidence.passes import expect, log_evidence
+from probml.evidence.passes import expect
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
@@ -28,19 +28,10 @@ class Maximised:
     prior: bool
     hard: bool
 
-    def statistics(self, plan: Plan, point: Mapping, known: Known, rows: Rows) -> Any:
-        return expect(plan, point, known, rows, self.hard).statistics
-
     def update_point(self, plan: Plan, expected: Expected, point: Mapping, known: Known,
                      rows: Rows) -> dict[str, jax.Array]:
         found = maximise(plan, expected, point, known, rows, self.prior)
         return {name: found[name] for name in point}
-
-    def objective(self, plan: Plan, point: Mapping, known: Known,
-                  rows: Rows) -> tuple[jax.Array, jax.Array]:
-        value = log_evidence(plan, point, known, rows)
-        value = value + (log_prior(plan, point, known, mode=True) if self.prior else 0.0)
-        return value, ~collapsed(plan, point, known, rows)
 
     def point_of_fit(self, params: Mapping, posterior: Posterior) -> dict[str, Any]:
         return dict(params)
@@ -51,9 +42,9 @@ class Maximised:
         return found.statistics, found.log_evidence
 
     def validity_and_prior(self, plan: Plan, point: Mapping, known: Known,
-                           summary: Summary) -> tuple[jax.Array, jax.Array]:
+                           rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:
         prior = log_prior(plan, point, known, mode=True) if self.prior else jnp.zeros(())
-        return ~collapsed(plan, point, known, summary), prior
+        return ~collapsed(plan, point, known, rows), prior
 
     def found(self, plan: Plan, point: Mapping, known: Known) -> tuple[dict[str, Any], Posterior]:
         return dict(point), Point()

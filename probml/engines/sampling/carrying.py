@@ -14,7 +14,7 @@ from probml.device.rows import Known, Resident
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import highest
-from probml.engines.start.begin import AWAY, STEPS, Begin, Ends
+from probml.engines.start.begin import AWAY, STEPS, Begin, Ends, widest_units
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
@@ -29,7 +29,6 @@ from probml.plan.plan import Plan
 INTEGRATE = ("exact", "all", "none")
 CLIMBS = 4  # from the prior's point and from others about it; the highest end is taken
 ABOUT = 0.5  # units of the coordinates by which these lie away from it
-WIDE = 2.0  # the widest unit of coordinates that are logarithms or logits
 MOST = 2**28  # numbers of rows that draws may hold
 
 
@@ -130,20 +129,13 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Resident, 
     tops, values, trails, slopes = jax.lax.map(run_lbfgs, start + noise.astype(start.dtype))
     best = highest(values, jnp.isfinite(values))
     top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
-    widest = _widest(plan, known, len(top)).astype(top.dtype)
+    widest = np.full(len(top), np.inf, top.dtype)
+    widest[: len(first)] = widest_units(plan, known)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
                                                jnp.zeros(len(top), bool), widest)
     left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
     return Begin(frame, hessian, values[best], left[best], trails[best], starts,
                  Ends(tops, values, left))
-
-
-def _widest(plan: Plan, known: Known, total: int) -> jax.Array:
-    sites = plan.structure.sites
-    logs = {name: jnp.full(spec.shape, WIDE if sites[name].domain.logarithmic else jnp.inf)
-            for name, spec in density.shapes(plan, known).items()}
-    own = jax.flatten_util.ravel_pytree(logs)[0]
-    return jnp.concatenate([own, jnp.full(total - len(own), jnp.inf)])
 
 
 def drawn(plan: Plan, known: Known, rows: Resident, u: np.ndarray) -> dict[str, np.ndarray]:

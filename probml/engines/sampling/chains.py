@@ -11,7 +11,7 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
-from probml.engines.progress import Held, Progress, Turn, in_threads, iterate
+from probml.engines.progress import Loop, Progress, Turn, in_threads, iterate
 from probml.engines.sampling import nuts_kernel as kernel
 from probml.engines.sampling.nuts_kernel import HELD, SAID
 from probml.numerics.curvature import Frame, Starts
@@ -98,15 +98,19 @@ class Chains:
 
         def walk(chain):
             number, state = chain
+            lead = np.shape(state.num_steps)  # chains, where they go together
+            drawn = dict.fromkeys(SAID, (*lead, None)) | {
+                "z": (*lead, None, np.shape(state.z)[-1])}
+            loop = Loop(state, out=Grown(drawn, 0))
             # a first iteration may take 2^depth gradients: who knows how long they are?
-            out, size, spent = [], 1, 0
+            out, size, spent = loop.lists["out"], 1, 0
 
             def turn(done: int) -> Turn:
-                nonlocal state, size, spent
+                nonlocal size, spent
                 count = min(size, HELD, total - done)
                 began = time.perf_counter()
-                state, trail = self.advance(self.plan, self.settings, self.frame, target, state,
-                                            self.known, self.rows, count)
+                loop.state, trail = self.advance(self.plan, self.settings, self.frame, target,
+                                                 loop.state, self.known, self.rows, count)
                 keep = (slice(None),) * axis + (slice(count),)
                 out.append(jax.tree.map(lambda leaf: np.asarray(leaf)[keep], trail))
                 took = max(time.perf_counter() - began, 1e-6)
@@ -117,18 +121,8 @@ class Chains:
                 return Turn(count, float(np.mean(out[-1]["log_density"])),
                             Status.MAX_ITERATIONS if over else Status.RUNNING)
 
-            def write(held: dict[str, Any]) -> None:
-                nonlocal state
-                state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
-                out.extend(held["out"])
-
-            lead = np.shape(state.num_steps)  # chains, where they go together
-            drawn = dict.fromkeys(SAID, (*lead, None)) | {
-                "z": (*lead, None, np.shape(state.z)[-1])}
-            held = Held(lambda: {"state": jax.tree.leaves(state), "out": list(out)}, write,
-                        {"out": Grown(drawn, 0)})
-            iterate(bar, total, turn, lanes, held, str(number))
-            return state, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
+            iterate(bar, total, turn, lanes, loop, str(number))
+            return loop.state, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)
 
         found = in_threads(bar, walk, list(enumerate(states)), self.workers)
         trails = [trail for _, trail in found]

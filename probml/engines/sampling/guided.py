@@ -19,7 +19,7 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.progress import Held, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.sampling.reliance import rising
 from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
@@ -88,25 +88,9 @@ def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome
     plan = problem.plan
     inputs = placed_all({name: value[0] for name, value in problem.data.table.inputs.items()})
     _check(static, plan.free, inputs, str(problem))
-    state, losses = _initial(static, inputs, derive_key(random_key(problem.seed), Use.GUIDE)), []
-
-    def turn(done: int) -> Turn:
-        nonlocal state
-        count = min(BLOCK, steps - done)
-        state, trail = _descend(static, state, inputs, count)
-        losses.append(np.asarray(trail)[:count])
-        return Turn(count, -float(losses[-1].mean()))
-
-    def write(held: dict[str, Any]) -> None:
-        nonlocal state
-        state = jax.tree.unflatten(jax.tree.structure(state), held["state"])
-        losses[:] = held["losses"]
-
-    kept = Held(lambda: {"state": jax.tree.leaves(state), "losses": list(losses)}, write,
-                {"losses": Grown((None,), 0)})
-    with Progress("SVI", steps, progress) as bar:
-        iterate(bar, steps, turn, held=kept)
-    history = -np.concatenate(losses)
+    state, history = optimize(
+        _initial(static, inputs, derive_key(random_key(problem.seed), Use.GUIDE)),
+        lambda state, done, count: _descend(static, state, inputs, count), steps, progress)
     sizes = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
     count = max(FEWEST, min(KEPT, HELD // max(sizes, 1)))
     key = derive_key(random_key(problem.seed), Use.GUIDED)
@@ -115,6 +99,27 @@ def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome
     found = with_states(plan, Draws(values, None, {}), problem.known, problem.rows, problem.seed)
     status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
     return Outcome(drawn.mean(values), history, status, steps, rising(history), found)
+
+
+def optimize(state: Any, descend: Callable[[Any, int, int], tuple[Any, jax.Array]], steps: int,
+             progress: bool) -> tuple[Any, np.ndarray]:
+    """A guide's state after all steps, and the bound of each step.
+
+    Args:
+        descend: (state, steps made, BLOCK more at the most) → the state, and the losses.
+    """
+    loop = Loop(state, losses=Grown((None,), 0))
+    losses = loop.lists["losses"]
+
+    def turn(done: int) -> Turn:
+        count = min(BLOCK, steps - done)
+        loop.state, trail = descend(loop.state, done, count)
+        losses.append(np.asarray(trail)[:count])
+        return Turn(count, -float(losses[-1].mean()))
+
+    with Progress("SVI", steps, progress) as bar:
+        iterate(bar, steps, turn, held=loop)
+    return loop.state, -np.concatenate(losses)
 
 
 def _arguments(model: Bound, inputs: Mapping[str, Any]) -> dict[str, Any]:

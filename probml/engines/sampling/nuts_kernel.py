@@ -59,24 +59,6 @@ def _init(settings: Settings, init, target, z, value, gradient, key, arguments):
     )
 
 
-def begin_chains(plan: Plan, settings: Settings, frame: Frame, starts: Starts, keys, known: Known,
-                 rows: Rows):
-    """The sampler's state of every chain; a start without density goes to the best of the others.
-
-    Args:
-        starts: in the frame's coordinates.
-    """
-    init, _ = _sampler(settings, plan, frame)
-    z, values, gradients = starts
-    good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
-    best = jnp.argmax(jnp.where(good, values, -jnp.inf))
-    index = jnp.where(good, jnp.arange(len(z)), best)
-    return jax.lax.map(
-        lambda at: _init(settings, init, TARGET, *at, (frame, known, rows)),
-        (z[index], values[index], gradients[index], keys)
-    )
-
-
 # what is said of every draw, beside the draw itself
 SAID = ("log_density", "energy", "diverging", "steps", "accept")
 
@@ -123,9 +105,21 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target, state, known: 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key, known: Known,
           rows: Rows):
-    """The same of all chains, each with a key of its own."""
-    keys = jax.random.split(key, len(starts.u))
-    return begin_chains(plan, settings, frame, starts, keys, known, rows)
+    """The sampler's state of every chain, each with a key of its own; a start without density goes
+    to the best of the others.
+
+    Args:
+        starts: in the frame's coordinates.
+    """
+    init, _ = _sampler(settings, plan, frame)
+    z, values, gradients = starts
+    good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
+    best = jnp.argmax(jnp.where(good, values, -jnp.inf))
+    index = jnp.where(good, jnp.arange(len(z)), best)
+    return jax.lax.map(
+        lambda at: _init(settings, init, TARGET, *at, (frame, known, rows)),
+        (z[index], values[index], gradients[index], jax.random.split(key, len(z)))
+    )
 
 
 def advance_all(plan: Plan, settings: Settings, frame: Frame, target, states, known: Known,

@@ -2,7 +2,7 @@
 density itself is asked, at draws of them."""
 
 import functools
-from collections.abc import Sequence
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
 from probml.engines.findings import Code, Finding
-from probml.engines.importance import densities_of
+from probml.engines.importance import densities_of, heavy_tail
 from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.passes import log_evidence
@@ -25,107 +25,96 @@ from probml.posteriors.conjugate import Marginals
 from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import BAD, k_hat
 
-SLIGHT = 0.2  # standard deviations by which means may be off and nothing is said of them
-# of independent blocks, of whose ratios a few draws tell no k for certain: √χ² beyond which it is
-# said, if k is bad, or some number should be so many times as wide
+# of ratios of densities of which a few draws tell no k for certain: √χ² beyond which they are said
+# to differ, if k is bad, or the mean of some number should be so many standard deviations away, or
+# its width so many times as large or as small
 UNEVEN, WIDER = 0.5, 1.25
 EACH, FEWEST, MOST = 40, 200, 400  # draws a coordinate, and of all
 WIDEST = 20_000  # coordinates
 OUT = (30.0, 1000.0)  # standard deviations at which a density under a flat prior is asked
-WAYS = 100  # coordinates along which the tails are looked at
-# standard deviations from the centre; the nats that the density falls at least up to the first, or
-# from there to the second, if its tails are not heavy: −log of what lies beyond, a power's growth
-FAR, SHALLOW, SLOW = (5.0, 10.0), 6.0, 4.0
-# of a guide: standard errors beyond which a difference is one, the slope of the bound in its mean,
-# and the logarithm of a width, that are worth a word
-SURE, SHORT, NARROW = 4.0, 0.5, 0.5
+SURE = 4.0  # standard errors beyond which a bound is said to rise
 FEW, RISE = 20, 1.0  # steps of which a mean is one, and nats that a bound may rise unsaid
 STREAM = 12  # of numbers, that no start has
 ROUNDED = 0.1  # nats of rounding beyond which ratios tell of nothing else
 
 
-def doubts(problem: Problem, normal: Normal, most: float = MOST,
-           best: str = "") -> tuple[Finding, ...]:
-    """Whether a normal is far from the posterior, by Pareto's k
-    (posteriors/pareto.py) of the ratios of their densities and by the density far out, or from the
-    normal that it was to become.
+def doubts(problem: Problem, normal: Normal, most: float = MOST) -> tuple[Finding, ...]:
+    """Whether a normal is far from the posterior, by the ratios of their densities at draws of it,
+    and by the density far out, where no draw comes.
 
     Args:
         most: draws that are worth their time; nothing is said of fewer than FEWEST.
-        best: what of it was to be the best of its kind, by the bound: its "mean", its "width" too,
-            or "" where it was made otherwise.
 
-    Cost: 40 evidences a coordinate, between 200 and 400, and four of each of 100 coordinates.
+    Cost: 40 evidences a coordinate, between 200 and 400, and eight of each of 50 coordinates.
     """
-    d = len(normal.loc)
-    count = int(min(max(EACH * d, FEWEST), MOST, most))
-    if not 0 < d <= WIDEST or count < FEWEST or problem.in_parts or problem.rows is None:
+    count = _draws_worth(problem, len(normal.loc), most)
+    if not count:
         return ()
-    points, square, unit = _drawn(normal, count, problem.seed)
-    ways, at = _ways(normal, problem.seed)
-    loc = np.asarray(normal.loc, float)
-    far = np.concatenate([loc[None], *(loc + side * step * ways for step in FAR
-                                       for side in (1, -1))]).astype(points.dtype)
-    found = densities_of(problem.plan, problem.known, problem.rows)(np.concatenate([points, far]))
-    found, far = found[:count], found[count:]
-    if not np.isfinite(found).any():
-        return ()
-    if 4 * np.finfo(points.dtype).eps * np.abs(found[np.isfinite(found)]).max() > ROUNDED:
-        return ()
-    owners = density.owners(problem.plan, problem.known)
-    names = [owners[i] if i < len(owners) else "a number of a row" for i in range(d)]
-    findings = unarrived(found, unit, names, best) if best else ()
-    k = k_hat(found + 0.5 * square)
-    if k > BAD and _bound_mean_error(found + 0.5 * square) > SLIGHT:
-        return (*findings, Finding.of(Code.GUIDE_FAR, what="this normal distribution", k=k,
-                                      worth=f", above {BAD}"))
-    return (*findings, *tails(far, [names[i] for i in at]))
+    densities = densities_of(problem.plan, problem.known, problem.rows)
+    points, logs = _drawn(normal, count, problem.seed)
+    found = _far(densities(points), logs, points, "this normal distribution")
+    worst, power = heavy_tail(densities, normal, problem.seed)
+    if worst >= 0 and (power or found is None):
+        owners = density.owners(problem.plan, problem.known)
+        name = owners[worst] if worst < len(owners) else problem.plan.carried[0]
+        return tuple(filter(None, (
+            found, Finding.of(Code.HEAVY_TAIL if power else Code.WIDER, name))))
+    return () if found is None else (found,)
 
 
 def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MOST) -> Finding | None:
-    """Whether independent blocks q(θ) are far from the posterior (None: they are not, also where
-    there is but one block and nothing latent), by Pareto's k of the ratios of
-    their densities in the parameters' own coordinates. Most often they are too narrow, as where
-    parameters hang together.
-
-    Args:
-        most: draws that are worth their time; nothing is said of fewer than FEWEST.
+    """The same of independent blocks q(θ), in the parameters' own coordinates; None: they are not
+    far, also where there is but one block and nothing latent. Most often they are too narrow, as
+    where parameters are correlated.
 
     Cost: 40 evidences a number, between 200 and 400.
     """
     plan = problem.plan
-    d = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
+    shapes = [plan.structure.sites[name].shape for name in plan.free]
+    count = _draws_worth(problem, sum(map(math.prod, shapes)), most)
+    if not count:
+        return None
+    found, logs, points = (np.asarray(part) for part in _of_blocks(
+        plan, closed, problem.known, problem.rows, Noise.of(shapes, count, problem.seed, STREAM)))
+    return _far(found, logs, points, "these independent blocks")
+
+
+def _draws_worth(problem: Problem, d: int, most: float) -> int:
+    """How many draws of d numbers are looked at; 0: none."""
     count = int(min(max(EACH * d, FEWEST), MOST, most))
-    if not 0 < d <= WIDEST or count < FEWEST or problem.in_parts or problem.rows is None:
-        return None
-    noise = Noise.of([plan.structure.sites[name].shape for name in plan.free], count, problem.seed,
-                    STREAM)
-    found, logs, points = (np.asarray(part, float) for part in _of_blocks(
-        plan, closed, problem.known, problem.rows, noise))
+    some = 0 < d <= WIDEST and count >= FEWEST and not problem.in_parts and problem.rows is not None
+    return count if some else 0
+
+
+def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> Finding | None:
+    """Whether a density is far from an approximation, by Pareto's k of the ratios of both.
+
+    Args:
+        found, logs: (S,) the logarithms of the density and of the approximation, but for constants,
+            at draws of it, `points` (S, d).
+    """
     kept = np.isfinite(found) & np.isfinite(logs)
-    if kept.sum() < FEWEST // 2:
+    rounding = 4 * np.finfo(points.dtype).eps * np.abs(found[kept]).max(initial=0.0)
+    if kept.sum() < FEWEST // 2 or rounding > ROUNDED:
         return None
-    eps = np.finfo(np.asarray(next(iter(closed.mean.values()))).dtype).eps
-    if 4 * eps * np.abs(found[kept]).max() > ROUNDED:
-        return None
-    ratios = np.where(kept, found - logs, -np.inf)
+    ratios = np.where(kept, found.astype(float) - logs, -np.inf)
     k, moved = k_hat(ratios), _bound_mean_error(ratios)
-    wider = _wider(ratios, points)
-    if moved <= UNEVEN or (k <= BAD and wider <= WIDER):
+    if moved <= UNEVEN or k <= BAD and not _differs(ratios, points):
         return None
-    return Finding.of(Code.GUIDE_FAR, what="these independent blocks", k=k, worth=(
+    return Finding.of(Code.GUIDE_FAR, what=what, k=k, worth=(
         f"; reweighted, its draws are worth {1 / (1 + moved**2):.0%} of their number"))
 
 
-def _wider(ratios: np.ndarray, points: np.ndarray) -> float:
-    """How many times as wide as its draws (S, d) the number is of which their ratios of densities
-    say so most."""
+def _differs(ratios: np.ndarray, points: np.ndarray) -> bool:
+    """Whether ratios of densities at draws (S, d) say that the mean of a number lies elsewhere, or
+    that it is wider or narrower than its draws."""
     kept = np.isfinite(ratios)
-    weights, points = np.exp(ratios[kept] - ratios[kept].max()), points[kept]
+    weights, points = np.exp(ratios[kept] - ratios[kept].max()), points[kept].astype(float)
     weights /= weights.sum()
-    spread = weights @ (points - weights @ points) ** 2
-    own = points.var(0)
-    return float(np.sqrt(np.max(np.where(own > 0, spread / np.where(own > 0, own, 1.0), 1.0))))
+    mean, own = weights @ points, np.maximum(points.std(0), np.finfo(float).tiny)
+    away = np.abs(mean - points.mean(0)) / own
+    ratio = np.sqrt(weights @ (points - mean) ** 2) / own
+    return bool((away > UNEVEN).any() or (ratio > WIDER).any() or (ratio < 1 / WIDER).any())
 
 
 def _bound_mean_error(ratios: np.ndarray) -> float:
@@ -139,64 +128,6 @@ def _bound_mean_error(ratios: np.ndarray) -> float:
     weights = np.exp(np.nan_to_num(ratios - np.max(ratios, where=np.isfinite(ratios),
                                                    initial=-np.inf), nan=-np.inf))
     return float(np.sqrt(max(np.mean(weights**2) / np.mean(weights) ** 2 - 1.0, 0.0)))
-
-
-def tails(far: np.ndarray, names: Sequence[str]) -> tuple[Finding, ...]:
-    """Whether the density hardly falls far out from a normal: draws of the
-    normal do not come there, so that no ratio tells of it.
-
-    Args:
-        far: log densities at the centre, then FAR[0] standard deviations from it to one side in
-            each way and to the other, then FAR[1]. names: of the ways.
-    """
-    falls = np.nan_to_num(far[0] - far[1:], nan=np.inf, posinf=np.inf).reshape(2, -1)
-    with np.errstate(invalid="ignore"):
-        heavy = (falls[0] < SHALLOW) & (falls[1] - falls[0] < SLOW)
-    if not np.isfinite(far[0]) or not heavy.any():
-        return ()
-    worst = int(np.argmin(np.where(heavy, falls[0], np.inf)))
-    low, high = FAR
-    return (Finding.of(Code.TAILS, names[worst % len(names)], low=low, high=high,
-                       first=falls[0, worst], second=falls[1, worst], normal_first=low**2 / 2,
-                       normal_second=high**2 / 2),)
-
-
-def unarrived(logs: np.ndarray, unit: np.ndarray, names: Sequence[str],
-              best: str) -> tuple[Finding, ...]:
-    """Whether a guide is not where its bound is highest: there the log density
-    has on average no slope, E ∂ log p = 0, and the curvature that its own width calls for,
-    E ∂² log p = −1 in units of it (Opper & Archambeau 2009, eq. 4 and 5).
-
-    Both are coefficients of log p on z and (z² − 1) / 2 (Stein's lemma), by least squares.
-
-    Args:
-        logs: (S,) at draws. unit: (S, d) these draws, standard normal. names: of coordinates.
-        best: "mean", or "width" for both.
-    """
-    kept = np.isfinite(logs)
-    design = np.concatenate([np.ones((len(unit), 1)), unit, (unit**2 - 1) / 2], 1)[kept]
-    spare = len(design) - design.shape[1]
-    if spare < design.shape[1]:  # too few draws for so many coordinates
-        return ()
-    root, inner = np.linalg.qr(design)
-    found = np.linalg.solve(inner, root.T @ logs[kept])
-    left = logs[kept] - design @ found
-    inverse = np.linalg.inv(inner)
-    error = np.sqrt((inverse**2).sum(1) * (left**2).sum() / spare)
-    slope, bend = np.split(found[1:], 2)
-    doubt, wide = np.split(error[1:], 2)
-    off = np.where(np.abs(slope) > SURE * doubt, np.abs(slope), 0.0)
-    ratio = np.where((np.abs(bend + 1) > SURE * wide) & (best == "width"), -bend, 1.0)
-    ratio = 1 / np.sqrt(np.clip(ratio, 0.01, 100.0))  # the best width, in units of the guide's
-    j, i = int(np.argmax(np.abs(np.log(ratio)))), int(np.argmax(off))
-    said = []
-    if off[i] > SHORT:
-        said.append(f"its bound still rises by {off[i]:.2g} for each standard deviation by which "
-                    f"the mean of '{names[i]}' moves")
-    if np.abs(np.log(ratio[j])) > NARROW:
-        said.append(f"the standard deviation of '{names[j]}' should be about {ratio[j]:.2g} times "
-                    f"as large")
-    return (Finding.of(Code.GUIDE_NOT_CONVERGED, problem=", and ".join(said)),) if said else ()
 
 
 def rising(history: np.ndarray) -> tuple[Finding, ...]:
@@ -249,20 +180,8 @@ def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:
     return Finding.of(Code.IMPROPER, name, fall=near[worst] - far[worst], near=OUT[0], far=OUT[1])
 
 
-def _ways(normal: Normal, seed: int) -> tuple[np.ndarray, list[int]]:
-    """One standard deviation of a coordinate and what the normal then expects of the others, (ways,
-    d), and which coordinates: all, or some by chance."""
-    loc, scale, factor = (np.asarray(part, float) for part in normal)
-    at = np.random.default_rng([seed, 11]).permutation(len(loc))[:WAYS]
-    spread = factor[at] @ factor.T
-    spread[np.arange(len(at)), at] += scale[at] ** 2
-    own = np.sqrt(spread[np.arange(len(at)), at])[:, None]
-    return spread / np.where(own > 0, own, 1.0), [int(i) for i in at]
-
-
-def _drawn(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draws u of a normal, (count, d), (u − μ)ᵀ Σ⁻¹ (u − μ) of each, and the same draws in units of
-    the normal: of its factor where that is all, else of each coordinate."""
+def _drawn(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draws u of a normal, (count, d), and −½ (u − μ)ᵀ Σ⁻¹ (u − μ) of each."""
     random = np.random.default_rng([seed, 7])
     loc, scale, factor = (np.asarray(part, float) for part in normal)
     own = random.standard_normal((count, len(loc)))
@@ -275,10 +194,7 @@ def _drawn(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, np.ndarra
         inner = np.eye(factor.shape[1]) + wide.T @ wide
         told = own_unit @ wide
         square = (own_unit**2).sum(1) - (told * np.linalg.solve(inner, told.T).T).sum(1)
-    wholly = not scale.any() and factor.shape[0] == factor.shape[1]
-    deviation = np.sqrt(scale**2 + (factor**2).sum(1))
-    unit = shared if wholly else away / np.where(deviation > 0, deviation, 1.0)
-    return (loc + away).astype(np.asarray(normal.loc).dtype), square, unit
+    return (loc + away).astype(np.asarray(normal.loc).dtype), -0.5 * square
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)

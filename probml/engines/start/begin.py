@@ -16,7 +16,7 @@ from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.map import MAP
-from probml.engines.optimization.identifiability import direction
+from probml.engines.optimization.identifiability import by_coordinate, direction, of_domains
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import highest
@@ -217,20 +217,21 @@ def find_mode_and_curvature(
         ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
         best = highest(tops[1], tops[2], NEAR)
         free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
-    whole, sites = {**free, **still}, plan.structure.sites
+    whole = {**free, **still}
     u = ravel_pytree(whole)[0]
-    apart = ravel_pytree(
-        {name: jnp.full(leaf.shape, name in held) for name, leaf in whole.items()}
-    )[0]
-    logs = {name: jnp.full(leaf.shape, WIDE if sites[name].domain.logarithmic else jnp.inf)
-            for name, leaf in whole.items()}
-    widest = ravel_pytree(logs)[0].astype(u.dtype)
-    frame, hessian, chains = curvature.measure(density.posterior(plan, known, rows), u,
-                                               spread.astype(u.dtype), apart, widest)
+    apart = by_coordinate(plan, known, held.__contains__)
+    frame, hessian, chains = curvature.measure(
+        density.posterior(plan, known, rows), u, spread.astype(u.dtype), apart,
+        widest_units(plan, known).astype(u.dtype))
     blank = jax.tree.map(jnp.zeros_like, whole)
     # from the mode, in standard deviations
     left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))
     return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
+
+
+def widest_units(plan: Plan, known: Known) -> np.ndarray:
+    """The widest unit that each coordinate may have, (d,)."""
+    return np.where(of_domains(plan, known, "logarithmic"), WIDE, np.inf)
 
 
 _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,

@@ -1,4 +1,4 @@
-"""`python -m probml.testing.fuzz`: random cases against all claims for some time; what does not
+"""`python -m random_models.fuzz`: random cases against all claims for some time; what does not
 hold is made small and kept as a file.
 
     --seconds 600   how long
@@ -27,9 +27,9 @@ from hypothesis.errors import Flaky, NoSuchExample
 
 from probml.numerics.compile_effort import EMITTERS
 from probml.numerics.kept import holding
-from probml.testing.case import Case
-from probml.testing.claims import CLAIMS, check
-from probml.testing.strategies import cases
+from random_models.case import Case
+from random_models.claims import CLAIMS, check
+from random_models.strategies import cases
 
 ROUND = 20  # cases of one seed
 SOME = 5  # claims of a round, beside the first
@@ -39,7 +39,7 @@ MAPPINGS = 4_000  # a gigabyte of programs, none of which is called again
 
 def main(arguments: list[str] | None = None) -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(prog="probml.testing.fuzz", description=__doc__,
+    parser = argparse.ArgumentParser(prog="random_models.fuzz", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))

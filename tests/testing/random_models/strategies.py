@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from probml.testing.case import ABSENT, PART, SEEN, SOFT, Case
-from probml.testing.families import KINDS, LOC, PRIORS, UNIT
-from probml.testing.recipe import (
+from random_models.case import ABSENT, PART, SEEN, SOFT, Case
+from random_models.families import KINDS, LOC, PRIORS, UNIT
+from random_models.recipe import (
     CHAINS,
     EFFECTS,
     INDEXES,

@@ -35,7 +35,7 @@ from probml.interface.model import Model, model
 from probml.language.gaussian_chain import GaussianChain
 from probml.language.language import rows
 from probml.language.markov_chain import MarkovChain
-from probml.testing.families import FACTOR, KINDS, SPREAD, UNIT, constant, last, prior
+from random_models.families import FACTOR, KINDS, SPREAD, UNIT, constant, last, prior
 
 STEPS = 4
 GROUPS = 3

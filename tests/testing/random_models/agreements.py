@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.engines import NUTS, Exact
-from probml.testing.case import ABSENT, PART, SOFT, Case
-from probml.testing.comparing import (
+from random_models.case import ABSENT, PART, SOFT, Case
+from random_models.comparing import (
     CLOSE,
     FEW,
     GRIDS,
@@ -22,8 +22,8 @@ from probml.testing.comparing import (
     starting_point,
     states_of,
 )
-from probml.testing.recipe import INDEXES, counted, finite
-from probml.testing.recipe import computed_value as doubled
+from random_models.recipe import INDEXES, counted, finite
+from random_models.recipe import computed_value as doubled
 
 # discrete without bound: no mean here
 UNTOLD = ("poisson", "counts", "geometric", "negative", "inflated", "rates", "zeros")

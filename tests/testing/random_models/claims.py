@@ -11,9 +11,9 @@ from probml.assessment.enumeration.separable_integral import Unknown
 from probml.engines import EM, VB, Exact
 from probml.engines.findings import Code
 from probml.errors import Refusal
-from probml.testing import agreements, invariants
-from probml.testing.case import SOFT, Case
-from probml.testing.comparing import (
+from random_models import agreements, invariants
+from random_models.case import SOFT, Case
+from random_models.comparing import (
     CLOSE,
     SINGLE,
     digits,
@@ -27,7 +27,7 @@ from probml.testing.comparing import (
     states_of,
     true,
 )
-from probml.testing.recipe import counted, finite, timed
+from random_models.recipe import counted, finite, timed
 
 MANY = 300  # draws of a row
 APART = 6.0  # standard errors that a mean of draws may lie away

@@ -12,8 +12,8 @@ from probml.assessment.enumeration.brute_force import Truth, mixed, truth
 from probml.assessment.enumeration.separable_integral import Unknown
 from probml.engines import EM
 from probml.interface.fit import Fit
-from probml.testing.case import SEEN, SOFT, Case
-from probml.testing.recipe import finite, states
+from random_models.case import SEEN, SOFT, Case
+from random_models.recipe import finite, states
 
 CLOSE = 1e-8  # of float64, where nothing but the order of sums differs
 GRIDS = 5e-6  # where ours or the oracle's integral is one over nodes

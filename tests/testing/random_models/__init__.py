@@ -1,9 +1,9 @@
 """Random models, random data, the right answers by brute force, and what must hold of every answer.
 
-For tests of probml and of what is built on it (a family, an engine, a kind of latent):
+For tests:
 
     from hypothesis import given
-    from probml import testing
+    import random_models as testing
 
     @given(testing.cases())
     def test_every_answer_is_right(case):
@@ -13,16 +13,16 @@ For tests of probml and of what is built on it (a family, an engine, a kind of l
 families, chains, plates, latents, inputs, effects of groups, priors) and data for it with holes. It
 prints as JSON and is made again of it. `check` holds it to all CLAIMS; `truth` is the oracle, which
 knows nothing of probml's engines: it runs the model under NumPyro's handlers at every joint state.
-`cases` needs hypothesis (probml[test]).
+`cases` needs hypothesis.
 """
 
 from probml.assessment.enumeration.brute_force import Truth as Truth
 from probml.assessment.enumeration.brute_force import truth as truth
 from probml.assessment.enumeration.separable_integral import Unknown as Unknown
-from probml.testing.case import Case as Case
-from probml.testing.claims import CLAIMS as CLAIMS
-from probml.testing.claims import check as check
-from probml.testing.recipe import build as build
-from probml.testing.recipe import generated as generated
-from probml.testing.strategies import cases as cases
-from probml.testing.strategies import recipes as recipes
+from random_models.case import Case as Case
+from random_models.claims import CLAIMS as CLAIMS
+from random_models.claims import check as check
+from random_models.recipe import build as build
+from random_models.recipe import generated as generated
+from random_models.strategies import cases as cases
+from random_models.strategies import recipes as recipes

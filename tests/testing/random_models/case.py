@@ -12,7 +12,7 @@ import numpy as np
 from numpyro import handlers
 
 from probml.interface.model import Model
-from probml.testing.recipe import EFFECTS, INDEXES, STEPS, build, finite, inputs, states
+from random_models.recipe import EFFECTS, INDEXES, STEPS, build, finite, inputs, states
 
 ABSENT, PART, SEEN, SOFT = "absent", "part", "seen", "soft"
 

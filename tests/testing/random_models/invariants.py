@@ -13,8 +13,8 @@ from probml.engines import EM, MAP, NUTS, SVI, Exact, Laplace
 from probml.errors import Refusal
 from probml.interface.fit import Fit
 from probml.interface.loading import load
-from probml.testing.case import SOFT, Case
-from probml.testing.comparing import (
+from random_models.case import SOFT, Case
+from random_models.comparing import (
     CLOSE,
     assert_same_fit,
     at,
@@ -26,7 +26,7 @@ from probml.testing.comparing import (
     starting_point,
     states_of,
 )
-from probml.testing.recipe import CHAINS, INDEXES, STEPS, counted, finite, timed
+from random_models.recipe import CHAINS, INDEXES, STEPS, counted, finite, timed
 
 SHORT = (Laplace(), SVI(steps=5), NUTS(draws=4, warmup=4, chains=1))
 
