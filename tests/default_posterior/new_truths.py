@@ -136,7 +136,8 @@ def truth(name: str) -> dict[str, Any]:
             error = np.where(flat.std(0) > 0, flat.std(0) / np.sqrt(effective), 0.0)
         for key, value in (("mean", flat.mean(0)), ("sd", flat.std(0)), ("error", error),
                            ("sd_error", error_of_sd(values))):
-            found[key][site] = rounded(value)
+            # means as of 290 kelvin, of which the sd may be the fourth digit
+            found[key][site] = rounded(value, 7 if key == "mean" else 4)
     found.update(r_hat=rounded(hat), divergences=divergences, target_accept=accept)
     if name in own.labels:
         found["labels"] = True
@@ -151,10 +152,10 @@ def error_of_sd(draws: np.ndarray) -> np.ndarray:
     return halves.std(1).std(0, ddof=1) / np.sqrt(len(halves))
 
 
-def rounded(value: Any) -> Any:
-    """Nested lists with four significant digits."""
-    return (float(f"{float(value):.4g}") if np.ndim(value) == 0
-            else [rounded(each) for each in np.asarray(value)])
+def rounded(value: Any, digits: int = 4) -> Any:
+    """Nested lists with so many significant digits."""
+    return (float(f"{float(value):.{digits}g}") if np.ndim(value) == 0
+            else [rounded(each, digits) for each in np.asarray(value)])
 
 
 def stored(source: str) -> dict[str, Any]:

@@ -800,7 +800,7 @@ LEVEL = 320 / 30 * 1.5 / (1.5 - KE) * (np.exp(-KE * HOURS) - np.exp(-1.5 * HOURS
 
 
 @new(man=MAN, hours=HOURS, level=LEVEL * R.lognormal(0, 0.15, 35))
-def theophylline(man, hours, level=None):
+def theophylline_of_five_men(man, hours, level=None):
     """One compartment, absorbed in the first order; elimination of each person, not centred."""
     ka = sample("ka", dist.LogNormal(0.5, 0.5))
     m = sample("m", dist.Normal(-2, 1))

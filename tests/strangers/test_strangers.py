@@ -23,7 +23,8 @@ import probml  # noqa: E402
 QUICK = ("mask_proba", "mask_chain", "factor_do", "tables_decode", "tables_soft", "tables_do",
          "pasted_joint", "outside_weights", "chain_plate", "chains_two", "censored_mixture",
          "dirichlet_latent", "units_do", "naive_update", "do_codes", "do_plate", "factor_plate",
-         "codes", "words", "semi", "factor_interval")
+         "codes", "words", "semi", "factor_interval", "units_of_every_size",
+         "collinear_and_unknown_noise", "collinear_and_logistic")
 # refused in words, by purpose or until it is built
 REFUSED = {
     "tables_factor": "numpyro.factor in rows",
