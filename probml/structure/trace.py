@@ -38,7 +38,7 @@ MAX_VALUE_SIZE = 2**40  # numbers in a value of one site: 4 or 8 terabytes
 
 
 def trace(model: Bound,
-          inputs: Mapping[str, tuple[tuple[int, ...], str]] | None = None) -> Structure:
+          inputs: Mapping[str, tuple[tuple[int | None, ...], str]] | None = None) -> Structure:
     """Returns the structure of a model; cached.
 
     Args:
