@@ -11,7 +11,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.chain import Chain
-from probml.language.given import traceable
+from probml.language.given import flag, traceable
 from probml.numerics.semidefinite import log_det, rank, root, standardised
 
 ROUNDING = 1e-5  # relative to the largest eigenvalue, by which one may be below 0
@@ -60,6 +60,7 @@ class GaussianChain(Chain):
     def __init__(self, initial_mean: object, initial_covariance: object, transition: object,
                  covariance: object, steps: int | None = None, offset: object = None, *,
                  validate_args: bool | None = None):
+        flag(validate_args, "GaussianChain(validate_args)", optional=True)
         self._last(steps)
         mean, *matrices = (traceable(value, f"GaussianChain({name})") for name, value in {
             "initial_mean": initial_mean, "initial_covariance": initial_covariance,

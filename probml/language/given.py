@@ -48,12 +48,12 @@ def numbers(value: object, where: str) -> np.ndarray:
                      f"got a {type(value).__name__}, {reprlib.repr(value)}")
 
 
-def flag(value: bool | None, where: str) -> None:
+def flag(value: bool | None, where: str, optional: bool = False) -> None:
     """
     Raises:
-        ModelError: it is neither True nor False.
+        ModelError: it is neither True nor False, nor None where it is optional.
     """
-    if not isinstance(value, bool | np.bool_):
+    if not (isinstance(value, bool | np.bool_) or optional and value is None):
         raise ModelError(f"{where}: expected True or False, got a {type(value).__name__}, "
                          f"{reprlib.repr(value)}")
 

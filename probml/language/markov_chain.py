@@ -48,6 +48,7 @@ class MarkovChain(Chain):
     def __init__(self, initial: jax.Array, transition: jax.Array, steps: int | None = None, *,
                  inhomogeneous: bool = False, validate_args: bool | None = None):
         flag(inhomogeneous, "MarkovChain(inhomogeneous)")
+        flag(validate_args, "MarkovChain(validate_args)", optional=True)
         self.initial = traceable(initial, "MarkovChain(initial)")
         self.transition = traceable(transition, "MarkovChain(transition)")
         self.inhomogeneous = inhomogeneous

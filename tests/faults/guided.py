@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from probml.fits.encoding import named, unpacked
-from probml.numerics.kept.disk import DIGEST
+from probml.numerics.kept.disk import DIGEST_BYTES
 from probml.numerics.outside.checkpoint import _digest
 
 WORDS = (b"", b"0", b"-1", b"1e400", b"nan", b"{", b"}", b"(", b")", b";", b",", b"|", b'"', b"//", b"/*",
@@ -242,7 +242,7 @@ def inside_gzip(content: bytes, random: np.random.Generator, others: Sequence[by
 
 def inside_digest(content: bytes, random: np.random.Generator, others: Sequence[bytes] = ()) -> bytes:
     """Changes behind the digest of a kept program."""
-    value = changed(content[DIGEST:], random)
+    value = changed(content[DIGEST_BYTES:], random)
     return hashlib.sha256(value).digest() + value
 
 

@@ -16,7 +16,7 @@ from probml.numerics.kept import holding
 PACKAGE = Path(probml.__file__).parent
 BY_NUMBERS = {  # few entries: of arrays that small numbers say, of settings, of names and sizes, of what others sent
     "elimination/host.py", "engines/svi.py", "families/forms/sticks.py", "fits/cluster_work.py", "jaxpr/memo.py", "latents/laplace.py",
-    "numerics/outside/sent.py", "plan/integrals.py", "testing/comparing.py"}
+    "numerics/outside/sent.py", "plan/integrals.py"}
 
 
 class Found:

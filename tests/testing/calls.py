@@ -99,7 +99,7 @@ def calls():
     """Name → (call, good arguments)."""
     one, two, three = fitted(), regressed(), followed()
     plain = {"data": DATA, "engine": QUICK, "weights": None, "seed": 0, "start": None,
-             "checkpoint": None, "where": None}
+             "checkpoint": None, "where": None, "seconds": None}
     out = {
         "model.fit": (partial(_fit, clusters()), plain),
         "data of fit": (partial(_in_data, lambda d: groups().fit(d), TABLE),
