@@ -19,7 +19,7 @@ from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, as_raw, deny
 from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow_values
 from probml.errors import DataError, listed
-from probml.numerics.process.cores import finite
+from probml.numerics.process.cores import finite, map_chunks
 
 LARGEST_COUNT = 2**62
 
@@ -310,10 +310,26 @@ def _read_integers(e: Expected, a: np.ndarray):
     want = ("a count, an integer >= 0" if e.states is None else f"an integer in 0..{high} "
                                                                 f"({e.states} states)")
     small = e.states is not None or np.can_cast(a.dtype, np.int32)
-    with np.errstate(invalid="ignore"):
-        out = np.asarray(a, np.int32 if small else np.int64, order="C")
-    deny((a < 0) | (a > high) | (out != a), f"'{e.name}'", a, want, e.rows)
-    return out if out.max(initial=0) >= 2**31 else np.asarray(out, np.int32)
+    kind = np.int32 if small else np.int64
+    copied = a.ndim and (a.dtype != kind or not a.flags.c_contiguous)
+    out = np.empty(a.shape, kind) if copied else np.asarray(a, kind)
+
+    def copy_and_bound(part=...):  # of a piece, which is copied where it has to be
+        some = a[part]
+        if copied:
+            with np.errstate(invalid="ignore"):
+                out[part] = some
+        if a.dtype.kind != "f":  # one look: of a number below 0 the bits are those of a huge one
+            return 0, some.view(f"u{a.dtype.itemsize}").max(), False
+        return some.min(), some.max(), bool((out[part] != some).any())
+
+    found = (map_chunks(copy_and_bound, a) if a.ndim else [copy_and_bound()]) if a.size else []
+    least, most = (min(f[0] for f in found), max(f[1] for f in found)) if found else (0, 0)
+    if not (least >= 0 and most <= high):
+        deny((a < 0) | (a > high), f"'{e.name}'", a, want, e.rows)
+    if any(broken for *_, broken in found):
+        deny(out != a, f"'{e.name}'", a, want, e.rows)
+    return out if most >= 2**31 else np.asarray(out, np.int32)
 
 
 def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):

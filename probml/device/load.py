@@ -2,7 +2,9 @@
 into chunks."""
 
 import math
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -12,6 +14,7 @@ import numpy as np
 from probml.dataset import tables
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
+from probml.device.in_place import InPlaceRows, long, place_in_memory
 from probml.device.lanes import Kinds, Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
 from probml.device.rows import Chunk, Coordinates, Known, Resident
@@ -24,6 +27,7 @@ ROOM = 1024  # steps up to which an empty half costs less than another program
 LANES = 32  # sequences of a part at least, for threads
 PARTED = 2**22  # numbers that a pass goes through, from which chunks are a multiple of the parts
 MANY = 32  # chunks from which their number is a multiple of 8
+PART = 2**24  # bytes that are worth a thread to copy
 FEW = 1024  # rows and steps that stay on the host until a program takes them
 
 
@@ -37,7 +41,7 @@ def load(
     params: Mapping[str, Any] | None = None,
     roomy: bool = False,
     devices: int = 1,
-) -> tuple[Resident, Known]:
+) -> tuple[Resident | InPlaceRows, Known]:
     """Rows on the device, (chunks, rows a chunk, ...), and what they share.
 
     Args:
@@ -52,8 +56,8 @@ def load(
             power of two, so that it serves shorter sequences.
         devices: chunks are as many on each of so many.
 
-    Cost: one centred copy of the data in JAX's float type; padding repeats the first row at weight
-        0.
+    Cost: one centred copy of the data in JAX's float type, but for long inputs that can be read
+        where they are (in_place.py); padding repeats the first row at weight 0.
     """
     table, dtype = data.table, jnp.result_type(float)
     if not isinstance(keep, Layout):
@@ -70,6 +74,13 @@ def load(
     weight[:rows] *= every if index is None else every[index]
     weight[rows:] = 0.0
     kinds = Kinds(dtype, jnp.result_type(int))
+    plain = index is None and copies == devices == 1 and not roomy and chunks % 2 == 0
+    if plain and (stay := long(data, plan, dtype)):
+        lying = place_in_memory(data, stay, weight[:rows], chunks,
+                                lambda part, own, shape: packed(part, plan, centre, own, shape,
+                                                                kinds))
+        if lying is not None:
+            return lying, placed_values(data, centre, spreads, place)
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
                   tiles=tiles)
     if place is placed:  # on a CPU the device keeps these arrays, which nobody else has
@@ -148,25 +159,27 @@ def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
 
 def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
            shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
-           switch: bool = True, most: bool = False, tiles: Tiles | None = None) -> Chunk:
+           switch: bool = True, most: bool = False, tiles: Tiles | None = None,
+           room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
     """Rows of data on the host, (chunks, rows a chunk, ...), but for their steps; no JAX in it.
 
     Args:
         centre: what is taken off the columns. weight: (rows of all chunks,), 0 for padding.
         index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
             coordinate of a vector seen in part may be unseen. tiles: in which these rows stand.
+        room: shape, type → an array to write to; None: new ones.
+        at, until: these are the rows from `at` on of so many, of which those before were packed
+            into the same arrays.
     """
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
 
     def cut(array: np.ndarray, kind: np.dtype | None = None, shift: np.ndarray | None = None):
         array = array if index is None else array[index]
-        out = aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
-        if shift is None:
-            out[:rows] = array
-        else:
-            np.subtract(array, shift, out=out[:rows], casting="unsafe")
-        out[rows:] = out[0]
+        out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
+        _write(array, out[at : at + rows], shift)
+        if until is None or at + rows == until:
+            out[at + rows :] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
 
     columns = used(data, plan)
@@ -201,6 +214,48 @@ def room(steps: int | None) -> int:
     """Steps to which few are padded where one program is to serve them all: the next power of
     two."""
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
+
+
+class Room:
+    """Arrays that are written to again, in the order in which they were asked for first: writing to
+    memory that nothing has touched yet costs ten times as much."""
+
+    def __init__(self) -> None:
+        self._held: list[np.ndarray] = []
+        self._next = 0
+
+    def rewind(self) -> "Room":
+        """The same buffers, to be filled from the first array on."""
+        self._next = 0
+        return self
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        if self._next == len(self._held):
+            self._held.append(aligned(shape, dtype))
+        found = self._held[self._next]
+        if found.shape != shape or found.dtype != dtype:
+            found = self._held[self._next] = aligned(shape, dtype)
+        self._next += 1
+        return found
+
+
+def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None:
+    """out[:] = array − shift; of much, by several threads: fresh memory is slow to touch."""
+    if shift is not None and array.dtype != out.dtype and np.can_cast(array.dtype, out.dtype):
+        out[:] = array  # a cast amid a subtraction goes by small buffers
+        out -= shift
+        return
+    if shift is not None:
+        np.subtract(array, shift, out=out, casting="unsafe")
+        return
+    parts = min(out.nbytes // PART, os.cpu_count() or 1)
+    if parts < 2:
+        out[:] = array
+        return
+    cuts = np.linspace(0, len(out), parts + 1).astype(int)
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(lambda a, b: np.copyto(out[a:b], array[a:b], casting="unsafe"), cuts[:-1],
+                      cuts[1:]))
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Rows that no memory holds: each pass reads them anew, several chunks at a time, while those
 before are worked on."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from probml.dataset.sources.parts import Reader
 from probml.dataset.sources.profile import grouped, joined
 from probml.device.lanes import Kinds, Lanes, fitting_rows, located_along, sparse
 from probml.device.layout import bucket
-from probml.device.load import located, packed, placed_values, used
+from probml.device.load import Room, located, packed, placed_values, used
 from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.errors import Refusal, present
 from probml.numerics.outside import feeding
@@ -24,6 +25,7 @@ from probml.plan.plan import Plan
 
 NUMBERS = 2**20  # numbers that are fed at once: a call from the program to Python has its price
 TOGETHER = 16  # chunks that a worker of a cluster meets by one call
+ROOMS = 3  # chunks of a feed: one that is used, the next, and that which is being made
 FIXED = 8  # feeds of a pass from which on their shapes are the same for any number of rows
 
 
@@ -159,7 +161,8 @@ class Cut:
 
     Attributes:
         reader: of its parts. shape: chunks that are made at once, and rows of a chunk.
-        pack: rows as chunks of a shape, on the host, the last padded at weight 0; no JAX in it.
+        pack: rows as chunks of a shape, on the host, the last padded at weight 0; no JAX in it. A
+            Room, if given, holds them.
         some: a few rows. known: what all rows share.
     """
 
@@ -187,11 +190,13 @@ class Cut:
             spread[name] = placed(wide, dtype)
         improbable = bool(data.steps) and sparse(plan, {})
 
-        def pack(piece: Data, shape: tuple[int, int]) -> Chunk:
-            rows, weight = piece.table.rows, aligned((shape[0] * shape[1],), kinds.real)
-            weight[:rows] = 1.0 if piece.weights is None else piece.weights
-            weight[rows:] = 0.0
-            made = packed(piece, plan, centre, weight, shape, kinds, most=True)
+        def pack(piece: Data, shape: tuple[int, int], room: Callable = aligned, at: int = 0,
+                 until: int | None = None) -> Chunk:
+            end, weight = at + piece.table.rows, room((shape[0] * shape[1],), kinds.real)
+            weight[at:end] = 1.0 if piece.weights is None else piece.weights
+            weight[end:] = 0.0
+            made = packed(piece, plan, centre, weight, shape, kinds, most=True, room=room, at=at,
+                          until=until)
             if piece.steps is not None:
                 lanes = Lanes(piece, plan, weight, None, shape, improbable, kinds, place=np.asarray,
                               most=True)
@@ -224,7 +229,27 @@ class Cut:
     def read(self) -> Iterator[Chunk]:
         """A pass: chunks after chunks."""
         for pieces in grouped(self.reader.batches(), self.rows):
-            yield self.pack(joined(pieces), self.shape)
+            yield self._packed(pieces, Room())
+
+    def _packed(self, pieces: list[Data], room: Room) -> Chunk:
+        """Rows behind one another as chunks; each piece is written to its place."""
+        if pieces[0].steps is not None:
+            return self.pack(joined(pieces), self.shape, room.rewind())
+        at, until = 0, sum(piece.table.rows for piece in pieces)
+        for piece in pieces:
+            made = self.pack(piece, self.shape, room.rewind(), at, until)
+            at += piece.table.rows
+        return made
+
+    def read_with_buffers(self) -> Iterator[Chunk]:
+        """As `read`, with buffers that are reused: a chunk may be overwritten from the third on
+        that comes after it, when a program has its own copy."""
+        if jax.default_backend() != "cpu":  # where a copy may be under way
+            yield from self.read()
+            return
+        rooms = itertools.cycle([Room() for _ in range(ROOMS)])
+        for pieces in grouped(self.reader.batches(), self.rows):
+            yield self._packed(pieces, next(rooms))
 
 
 def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
@@ -262,7 +287,7 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
     specs = cutter.specs(cutter.shape)
-    feed = feeding.Feed(cutter.read, specs, cutter.counted(data.survey.rows))
+    feed = feeding.Feed(cutter.read_with_buffers, specs, cutter.counted(data.survey.rows))
     leaves, form = jax.tree.flatten(specs)
     profile = data.survey.profile
     share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # about

@@ -1,18 +1,23 @@
-"""The rows of a plan as their sufficient statistics."""
+"""The rows of a plan as their sufficient statistics: of few rows on the device, of many block by
+block from the host."""
 
+import collections
 import functools
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import load
+from probml.device.blocks import AHEAD, Blocks
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import summarise
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
+from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 
 
@@ -23,10 +28,27 @@ def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
     Args:
         start: see load.load.
 
-    Cost: one pass.
+    Cost: one pass. Of many rows memory of a few blocks, and one program whatever their number;
+        blocks are added in double.
     """
-    rows, known = load.load(data, plan, weights, params=start)
-    return summarised(plan, known, rows), known
+    blocks = None if data.steps else Blocks(data, plan, weights)
+    if blocks is None or blocks.fits_few_blocks:
+        rows, known = load.load(data, plan, weights, params=start)
+        return summarised(plan, known, rows), known
+    waiting: collections.deque[Summary] = collections.deque()
+    total = None
+    for block in blocks:
+        waiting.append(summarised(plan, blocks.known, block))
+        if len(waiting) > AHEAD:
+            total = _added(total, waiting.popleft())
+    for part in waiting:
+        total = _added(total, part)
+    return jax.tree.map(lambda leaf: placed(leaf, blocks.kinds.real), total), blocks.passed()
+
+
+def _added(total: Summary | None, part: Summary) -> Summary:
+    found = jax.tree.map(lambda leaf: np.asarray(leaf, float), jax.device_get(part))
+    return found if total is None else jax.tree.map(np.add, total, found)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)

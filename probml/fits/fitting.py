@@ -404,7 +404,8 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         with place.shipped(problem, engine.together(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
-            found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
+            with one_thread(problem.plan.largest_matrix):
+                found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
             return [check_precision(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = precise(attempt, lambda found: worst(found[0]),

@@ -14,6 +14,7 @@ import numpy as np
 
 from probml.dataset import dataset
 from probml.device import layout, load
+from probml.device.blocks import Blocks, many
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
@@ -243,6 +244,14 @@ def answer(
     # the same program for every site
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
     wanted = tuple(dict.fromkeys((*every, *ask)))
+    blocks = Blocks(posed, plan, None, measured=False) if many(posed) and layout.order(
+        posed, plan) is None else None
+    if blocks is not None and not blocks.fits_few_blocks:
+        belief, averaged = _belief_of_fit(fit, plan, blocks.known, plug_in)
+        log, out = blockwise.answer(blocks, wanted, averaged, belief, view)
+        if ask:
+            warn(fit, log)
+        return log, {k: out[k] for k in ask}
 
     def answer_question(question: Question) -> tuple[np.ndarray, list[np.ndarray]]:
         belief, known, rows, back = (question.belief, question.known, question.rows,

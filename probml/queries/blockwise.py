@@ -1,6 +1,9 @@
-"""Questions about many rows in parts of one size, each asked by a thread of its own: what XLA
-leaves of a core, as along chains, whose steps are too small to be shared, the other part takes."""
+"""Questions about many rows, answered block by block from where they lie: no copy of all rows is
+made, and one program serves any number of them. And of rows that are held, in parts of one size,
+each asked by a thread of its own: what XLA leaves of a core, as along chains, whose steps are too
+small to be shared, the other part takes."""
 
+import collections
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,14 +13,50 @@ import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
+from probml.device.blocks import AHEAD, Blocks
 from probml.numerics.precision import in_same_precision
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
+from probml.queries import queries
+from probml.queries.parts import Belief
 
 PARTED = 2**20  # numbers of all rows from which parts are made: some milliseconds each
 LEAST = 32  # of a part at least: fewer lanes of a chain cost what these do
 # plans → sizes of parts that were asked before: their programs are there
 _MET: WeakKeyDictionary[Plan, set[Any]] = WeakKeyDictionary()
+
+
+def answer(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,
+           view: str) -> tuple[np.ndarray, dict]:
+    """As queries.answer, in the order of the table and without padding: (n,) and (n, ...).
+
+    Cost: memory of the answers and a few blocks.
+    """
+    rows = blocks.data.table.rows
+    waiting: collections.deque = collections.deque()
+    every: list[np.ndarray] = []
+    begin = 0
+
+    def keep(found: Any) -> None:
+        nonlocal begin
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(jax.device_get(found))]
+        leaves = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in leaves]
+        if not every:
+            every.extend(np.empty((rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves)
+        end = min(begin + len(leaves[0]), rows)
+        for whole, leaf in zip(every, leaves, strict=True):
+            whole[begin:end] = leaf[: end - begin]
+        begin = end
+
+    for block in blocks:
+        found = queries.answer(blocks.plan, ask, averaged, belief, blocks.known, block, view)
+        form = jax.tree.structure(found)
+        waiting.append(found)
+        if len(waiting) > AHEAD:
+            keep(waiting.popleft())
+    for found in waiting:
+        keep(found)
+    return jax.tree.unflatten(form, every)
 
 
 def cut(data: Data, plan: Plan) -> list[Data]:

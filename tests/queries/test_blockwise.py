@@ -1,4 +1,5 @@
-"""Questions about many rows in parts, side by side, have the answers of rows that are asked at once."""
+"""Questions about many rows, block by block from where they lie, have the answers of rows that are
+held at once."""
 
 import warnings
 
@@ -9,11 +10,39 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.models import hidden_markov
+from probml.device import blocks
+from probml.models import hidden_markov, naive_bayes
 from probml.queries import blockwise
 
 N = 20_000
 RANDOM = np.random.default_rng(5)
+LABELS = RANDOM.integers(3, size=N)
+X = RANDOM.normal(size=(N, 2)) * [1.0, 50.0] + LABELS[:, None] + [1e4, 0.0]
+HOLES = np.where(RANDOM.random(X.shape) < 0.3, np.nan, X)
+MODEL = naive_bayes(3, {"x": ("normal", 2), "n": "poisson"})
+COUNTS = RANDOM.poisson(LABELS + 1.0)
+FIT = {}
+
+
+def fit() -> probml.Fit:
+    if not FIT:
+        FIT["of some"] = MODEL.fit({"x": X[:500], "n": COUNTS[:500], "class": LABELS[:500]})
+    return FIT["of some"]
+
+
+def answers(data, plug_in) -> list[np.ndarray]:
+    return [fit().predict_proba(data, "class", plug_in=plug_in),
+            fit().log_prob(data, plug_in=plug_in)]
+
+
+@pytest.mark.parametrize("plug_in", (False, True), ids=("averaged", "plug-in"))
+@pytest.mark.parametrize("x", (X, HOLES), ids=("complete", "with holes"))
+def test_blocks_have_the_answers_of_all_rows_at_once(monkeypatch, x, plug_in):
+    data = {"x": x, "n": COUNTS}
+    whole = answers(data, plug_in)
+    monkeypatch.setattr(blocks, "NUMBERS", 1)
+    for part, all_at_once in zip(answers(data, plug_in), whole, strict=True):
+        np.testing.assert_allclose(part, all_at_once, rtol=1e-10, atol=1e-12)
 
 
 @probml.model
@@ -25,7 +54,8 @@ def faulty():
         sample("fault", dist.Bernoulli(rate[kind]))
 
 
-def test_an_impossible_row_of_many_is_told_by_its_number():
+def test_an_impossible_row_of_many_is_told_by_its_number(monkeypatch):
+    monkeypatch.setattr(blocks, "NUMBERS", 1)
     never = faulty().at({"rate": np.zeros(2)})
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

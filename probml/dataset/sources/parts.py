@@ -27,12 +27,13 @@ from probml.dataset.sources.arrow import (
     is_dataset,
     is_scanner,
 )
-from probml.dataset.sources.profile import merged, profile_of, under
+from probml.dataset.sources.profile import merged, profile_of, trim_sample, under
 from probml.dataset.sources.sequences import lengthened, measured
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 
 CHANGED = "the source has changed since it was first read"
+SLACK = 2  # times the rows that stand for all, of which a first look holds as many
 # who hears how many rows a first look has met
 _TELL: ContextVar[Callable[[int], object]] = ContextVar("tell", default=lambda rows: None)
 
@@ -110,11 +111,11 @@ def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
             held = measured(_weighed(read(model, part.rows), part))
             _refuse(held)
             found = profile_of(held, part.called, first + (profile.rows if profile else 0), profile)
-            profile = found if profile is None else merged(profile, found)
+            profile = found if profile is None else merged(profile, found, SLACK)
         _TELL.get()(profile.rows)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no batches: expected at least one")
-    return profile
+    return trim_sample(profile)
 
 
 def _weighed(held: Data, part: Part) -> Data:

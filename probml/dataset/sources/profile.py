@@ -48,8 +48,18 @@ def _entry_rank(profile: Profile) -> np.uint64 | None:
     return profile.ranks.max() if len(profile.ranks) >= _most(profile.sample) else None
 
 
-def merged(profile: Profile, other: Profile) -> Profile:
+def trim_sample(profile: Profile) -> Profile:
+    """The same profile, its sample reduced to the size that represents all rows."""
+    sample, ranks = _bottom_k_sample(profile.sample, profile.ranks)
+    return replace(profile, sample=sample, ranks=ranks)
+
+
+def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
     """Of both, the other's parts behind.
+
+    Args:
+        slack: rows are left out when there are more than so many times those that stand for
+            all: to choose among them costs more than to keep some. See `trim_sample`.
 
     Raises:
         DataError: parts that cannot be read as one table, which site and why.
@@ -80,7 +90,8 @@ def merged(profile: Profile, other: Profile) -> Profile:
     }))
     return Profile(profile.names + other.names, profile.sizes + other.sizes, pattern, labels,
                    moments,
-                   *_bottom_k_sample(whole, np.concatenate([profile.ranks, other.ranks])),
+                   *_bottom_k_sample(whole, np.concatenate([profile.ranks, other.ranks]),
+                                     slack=slack),
                    profile.weight + other.weight)
 
 
@@ -128,13 +139,13 @@ def _least(ranks: np.ndarray, most: int) -> np.ndarray:
     return np.flatnonzero(ranks <= np.partition(ranks, most - 1)[most - 1])
 
 
-def _bottom_k_sample(data: Data, ranks: np.ndarray,
-                     least: np.uint64 | None = None) -> tuple[Data, np.ndarray]:
+def _bottom_k_sample(data: Data, ranks: np.ndarray, least: np.uint64 | None = None,
+                     slack: int = 1) -> tuple[Data, np.ndarray]:
     """The rows of the smallest random ranks (a bottom-k sample), and these ranks."""
     if least is not None:
         index = np.flatnonzero(ranks < least)
         data, ranks = data.taken(index), ranks[index]
-    if len(ranks) <= _most(data):
+    if len(ranks) <= slack * _most(data):
         return data, ranks
     index = _least(ranks, _most(data))
     return data.taken(index), ranks[index]

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from probml.device.in_place import InPlaceRows
 from probml.device.rows import Resident
 from probml.evidence.passes import additive
 from probml.numerics.precision import in_same_precision
@@ -50,18 +51,20 @@ def _places(rows: Resident) -> int:
     return rows.chunks * rows.size * (steps.length * steps.blocks if steps else 1)
 
 
-def parted(plan: Plan, rows: object, runs: int) -> list[Resident]:
+def parted(plan: Plan, rows: object, runs: int) -> list[Resident | InPlaceRows]:
     """The rows of a single run in parts, for threads, where an E-step of parts adds up; none where
     that does not pay."""
     return shares(plan, rows) if runs == 1 and additive(plan) else []
 
 
-def shares(plan: Plan, rows: Any) -> list[Resident]:
+def shares(plan: Plan, rows: Any) -> list[Resident | InPlaceRows]:
     """Rows in parts of one shape, for threads; none where that does not pay. Nothing is copied.
     Vectors that are seen in part stand in the order of their work (layout.py): they come in more
     parts, the most work first."""
-    if type(rows) is not Resident or jax.default_backend() != "cpu" or cores() < 2:
+    if type(rows) not in (Resident, InPlaceRows) or jax.default_backend() != "cpu" or cores() < 2:
         return []
+    if type(rows) is InPlaceRows:
+        return [*rows.halves()]
     if rows.chunks % 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED:
         return []
     count = UNEVEN if plan.partially_observed and rows.chunks % UNEVEN == 0 else 2

@@ -1,0 +1,110 @@
+"""Rows on the host in blocks of one shape, each shipped when its turn comes: for what is passed
+over once. No copy of all rows is made, and one program serves any number of them."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.dataset.moments import Moments
+from probml.dataset.tables import Column
+from probml.device.lanes import Kinds
+from probml.device.load import Room, located, packed, placed_values, scattered, used
+from probml.device.rows import Chunk, Known, Resident
+from probml.numerics.transfer import aligned
+from probml.plan.plan import Plan
+
+NUMBERS = 2**20  # numbers that a block holds
+FEW = 2  # blocks up to which all rows are held at once
+GUESS = 2**12  # rows that tell about where columns lie
+AHEAD = 2  # blocks that may wait for the device, while the next is packed
+
+
+def many(data: Data) -> bool:
+    """Whether data are more than some blocks hold, and not along time, where steps make blocks."""
+    return data.steps is None and data.table.rows * (1 + data.numbers) > FEW * NUMBERS
+
+
+class Blocks:
+    """A pass over rows that are not along time, in the order of the table.
+
+    Columns are centred on a first guess, the means of some rows: their squares then have the digits
+    that those about the means themselves have, and no pass is made to find these.
+
+    Args:
+        weights: (n,); None: 1 each.
+        measured: whether a pass looks at the spreads of columns, too.
+
+    Cost: of a pass, one look at every number, and three more where it measures; memory of a few
+        blocks.
+    """
+
+    def __init__(self, data: Data, plan: Plan, weights: np.ndarray | None, measured: bool = True):
+        self.data, self.plan, self.weights = data, plan, weights
+        self.kinds = Kinds(jnp.result_type(float), jnp.result_type(int))
+        found = {name: column for name, column in used(data, plan).items()
+                 if name in plan.centred or scattered(plan, name)}
+        self.measured = tuple(found) if measured else ()
+        self.moments: dict[str, Moments] = {}
+        self.size = plan.chunk_rows()
+        self.chunks = max(NUMBERS // ((1 + data.numbers) * self.size), 1)
+        index = self._sample_rows()
+        guess = {name: Moments.of(column.mapped(lambda array: array[index]))
+                 for name, column in found.items()}
+        self.centre, spread = located(plan, guess, len(index))
+        self.known = placed_values(data, self.centre, spread)
+
+    @property
+    def fits_few_blocks(self) -> bool:
+        """Whether blocks gain nothing: rows fit into one or two."""
+        return self.data.table.rows <= FEW * self.chunks * self.size
+
+    def __iter__(self) -> Iterator[Resident]:
+        """Each block with its rows, the last padded at weight 0; looks at the spreads on its
+        way. When a block is asked for, programs on all but the AHEAD last must have ended: its
+        arrays are written where those of the one before them were."""
+        n, step = self.data.table.rows, self.chunks * self.size
+        whole = aligned((step,), self.kinds.real)
+        whole[:] = 1.0
+        self.moments, rooms = {}, [Room() for _ in range(AHEAD + 1)]
+        for begin in range(0, n, step):
+            part = slice(begin, min(begin + step, n))
+            rows = part.stop - begin
+            weight = whole
+            if rows < step or self.weights is not None:
+                weight = aligned((step,), self.kinds.real)
+                weight[:rows] = 1.0 if self.weights is None else self.weights[part]
+                weight[rows:] = 0.0
+            piece = self.data.taken(part)
+            held = packed(piece, self.plan, self.centre, weight, (self.chunks, self.size),
+                          self.kinds, room=rooms[begin // step % len(rooms)].rewind())
+            yield Resident(jax.tree.map(jax.device_put, held))
+            for name in self.measured:
+                found = self._measured(name, piece.table.columns[name], held, part)
+                self.moments[name] = (self.moments[name].merged(found) if begin else found)
+
+    def _measured(self, name: str, column: Column, held: Chunk, part: slice) -> Moments:
+        """Where the cells of a block lie, and how widely: of those that it holds less the guess,
+        where these are all that count, and in double."""
+        values = held.values.get(name)
+        if (name not in self.centre or self.weights is not None or column.seen is not None
+                or values is None or values.dtype != np.float64):
+            return Moments.of(column, None if self.weights is None else self.weights[part])
+        away = values.reshape(-1, *values.shape[2:])[: part.stop - part.start]
+        return Moments.about(away, self.centre[name].reshape(away.shape[1:]))
+
+    def passed(self) -> Known:
+        """What all rows share, after a pass: the centre that it was made about, and the spreads of
+        all rows."""
+        total = self.data.table.rows if self.weights is None else self.weights.sum()
+        return self.known._replace(spread=located(self.plan, self.moments, total)[1])
+
+    def _sample_rows(self) -> np.ndarray:
+        """Every so-and-so-many-th row of positive weight."""
+        if self.weights is None:
+            n = self.data.table.rows
+            return np.arange(0, n, max(n // GUESS, 1))
+        index = np.flatnonzero(self.weights)
+        return index[:: max(len(index) // GUESS, 1)]

@@ -1,0 +1,186 @@
+"""Rows of which the long inputs stay where the user has them: a pass reads them there, chunk by
+chunk, and no copy of all rows is made.
+
+A CPU device takes an array of the host as it lies if it begins at a multiple of `ALIGNMENT` bytes,
+which the user's seldom does. So it takes the numbers of such an array from the first multiple on,
+as one row of numbers, and a chunk is a stretch of these. Few rows are copied: those that stand in
+part before that place, and those that are left when all chunks are full. They are one chunk more,
+padded at weight 0.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from probml.dataset.dataset import Data
+from probml.device.rows import Chunk, Resident, Rows, picked
+from probml.numerics.transfer import ALIGNMENT, aligned
+from probml.plan.plan import Plan
+
+LONG = 2**25  # bytes of an array from which a copy costs more than stretches of it
+MOST = 2**31  # numbers of an array, which 32 bits count
+
+Pack = Callable[[Data, np.ndarray, tuple[int, int]], Chunk]  # rows, weights, (chunks, rows of one)
+
+
+@dataclass(frozen=True)
+class InPlaceRows(Rows):
+    """Such rows, in an order of their own: full chunks, then the rest.
+
+    Attributes:
+        inputs: name → the numbers of the array, from an aligned one on.
+        body: full chunks, (chunks, size, ...), but for these inputs.
+        rest: the last chunk, whole.
+        begin: the number of the first full chunk among those of all parts.
+        places: name → (where the first chunk's numbers begin, the shape of a row).
+    """
+
+    inputs: dict[str, jax.Array]
+    body: Chunk
+    rest: Chunk
+    begin: Any
+    places: tuple[tuple[str, int, tuple[int, ...]], ...]
+
+    @property
+    def chunks(self) -> int:
+        return self.body.weights.shape[0] + 1
+
+    @property
+    def size(self) -> int:
+        return self.body.weights.shape[1]
+
+    @property
+    def weight(self) -> float:
+        return float(np.asarray(self.body.weights).sum() + np.asarray(self.rest.weights).sum())
+
+    @property
+    def mass(self) -> jax.Array:
+        return self.body.weights.sum() + self.rest.weights.sum()
+
+    @property
+    def first(self) -> Chunk:
+        return self._full(0)
+
+    @property
+    def stacked(self) -> Chunk:  # type: ignore[override]  # other rows hold them
+        """All chunks, copied."""
+        return self.taken(jnp.arange(self.chunks * self.size).reshape(self.chunks, -1)).stacked
+
+    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+        def turn(carry: Any, at: tuple) -> tuple[Any, Any]:
+            i, *parts = at
+            chunk = jax.lax.cond(i < self.chunks - 1, self._full, lambda _: self.rest, i)
+            return step(carry, chunk, *parts)
+
+        return jax.lax.scan(turn, init, (jnp.arange(self.chunks), *along))
+
+    def taken(self, index: jax.Array) -> Resident:
+        """As Rows.taken; a gather."""
+        index = jnp.atleast_2d(jnp.asarray(index))
+        full = (self.chunks - 1) * self.size
+        inside = jnp.minimum(index, full - 1)
+
+        def rows(at: jax.Array) -> Chunk:
+            found = picked(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), self.body),
+                           at)
+            return found._replace(inputs={**found.inputs, **jax.vmap(
+                lambda row: {name: self._stretch(name, place, shape, row, 1)[0]
+                             for name, place, shape in self.places}
+            )(at)})
+
+        def rest_rows(at: jax.Array) -> Chunk:
+            return picked(self.rest, jnp.clip(at - full, 0, self.size - 1))
+
+        def chosen(one: jax.Array, other: jax.Array) -> jax.Array:
+            return jnp.where((index < full).reshape(index.shape + (1,) * (one.ndim - 2)), one,
+                             other)
+
+        return Resident(jax.tree.map(chosen, jax.vmap(rows)(inside), jax.vmap(rest_rows)(index)))
+
+    def halves(self) -> list["InPlaceRows"]:
+        """Two parts of one shape, over the same numbers; the rest counts in the second."""
+        half = (self.chunks - 1) // 2
+        nothing = jax.device_put(np.zeros_like(np.asarray(self.rest.weights)))
+        blank = self.rest._replace(weights=nothing)
+        body = jax.tree.map(np.asarray, self.body)
+        return [replace(self, begin=jax.device_put(np.asarray(self.begin) + at),
+                        body=jax.tree.map(lambda leaf, at=at: jax.device_put(leaf[at : at + half]),
+                                          body), rest=rest)
+                for at, rest in ((0, blank), (half, self.rest))]
+
+    def _full(self, i: Any) -> Chunk:
+        """The i-th full chunk."""
+        inputs = {name: self._stretch(name, place, shape, i * self.size, self.size)
+                  for name, place, shape in self.places}
+        found = jax.tree.map(lambda leaf: leaf[i], self.body)
+        return found._replace(inputs={**found.inputs, **inputs})
+
+    def _stretch(self, name: str, place: int, shape: tuple[int, ...], row: Any,
+                 rows: int) -> jax.Array:
+        """So many rows of an input from one of the body's on."""
+        width = math.prod(shape)
+        begin = place + (self.begin * self.size + row) * width
+        return jax.lax.dynamic_slice_in_dim(self.inputs[name], begin, rows * width).reshape(
+            rows, *shape
+        )
+
+
+jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "rest", "begin"],
+                                 meta_fields=["places"])
+
+
+def long(data: Data, plan: Plan, kind: Any) -> Mapping[str, np.ndarray]:
+    """The inputs that are worth it: long, of the type that is asked for, in C's order; none where
+    something is kept of each row, whose order would matter, or rows are not on a CPU."""
+    if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables
+        or plan.partially_observed
+        or plan.latents or plan.groupings or plan.carried or plan.structure.chains or data.steps):
+        return {}
+    return {name: array for name, array in data.table.inputs.items()
+            if array.nbytes >= LONG and array.size < MOST and array.dtype == kind
+            and array.flags.c_contiguous and array.ctypes.data % array.dtype.itemsize == 0}
+
+
+def place_in_memory(data: Data, found: Mapping[str, np.ndarray], weight: np.ndarray, chunks: int,
+                    pack: Pack) -> InPlaceRows | None:
+    """Rows whose long inputs stay in the user's arrays, uncopied; None where so many chunks do not
+    fit.
+
+    Args:
+        found: these inputs, of `long`. weight: (n,). chunks: so many full ones, an even number.
+        pack: rows and weights → chunks on the host.
+    """
+    n = data.table.rows
+    leads = {name: -array.ctypes.data % ALIGNMENT // array.dtype.itemsize
+             for name, array in found.items()}
+    # rows that stand before the first aligned number
+    before = max(-(-leads[name] // math.prod(array.shape[1:])) for name, array in found.items())
+    size = (n - before) // chunks
+    after = before + chunks * size
+    if before + n - after > size:
+        return None
+    others = {name: array for name, array in data.table.inputs.items() if name not in found}
+    body = data.taken(slice(before, after))
+    body = body._replace(table=replace(body.table,
+                                       inputs={name: body.table.inputs[name] for name in others}))
+    index = np.concatenate([np.arange(before), np.arange(after, n)])
+    index = np.zeros(1, int) if not len(index) else index
+    own = aligned((size,), np.float64)
+    own[:] = 0.0
+    own[: before + n - after] = weight[index[: before + n - after]]
+    whole = aligned((chunks * size,), np.float64)
+    whole[:] = weight[before:after]
+    rest = pack(data.taken(index), own, (1, size))
+    held = pack(body, whole, (chunks, size))
+    inputs = {name: jax.device_put(array.reshape(-1)[leads[name] :])
+              for name, array in found.items()}
+    places = tuple((name, before * math.prod(array.shape[1:]) - leads[name], array.shape[1:])
+                   for name, array in found.items())
+    return InPlaceRows(inputs, jax.tree.map(jax.device_put, held),
+                       jax.tree.map(lambda leaf: jax.device_put(leaf[0]), rest), np.asarray(0),
+                       places)
