@@ -31,6 +31,9 @@ SPREAD = 2**13  # lanes on a machine with thousands of its own
 BLOCK = 64  # steps of a block, about, at the least
 IMPROBABLE = 1e-15  # probability of a move below which float32 keeps logs throughout
 AT_ONCE = 2**24  # numbers of a message along time that a chunk may hold
+GROUP = 8  # blocks of a sequence that are laid side by side at once: some lines of the cache wide
+_KINDS = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"),
+          16: np.dtype("c16")}  # bytes → what moves as fast as they can
 
 
 class Kinds(NamedTuple):
@@ -78,6 +81,13 @@ def located_along(site: Site, found: Moments) -> tuple[np.ndarray, np.ndarray]:
     spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
     shape = (math.prod(site.lattice), *site.event)
     return rounded(found.mean.reshape(shape)), spread.reshape(shape)
+
+
+def _items(array: np.ndarray) -> np.ndarray:
+    """(..., d) → (...): what lies together as one item."""
+    size = array.shape[-1] * array.dtype.itemsize
+    kind = _KINDS.get(size, np.dtype((np.void, size)))
+    return array.view(kind)[..., 0]
 
 
 class Lanes:
@@ -135,21 +145,38 @@ class Lanes:
 
     def _transpose(self, array: np.ndarray, kind: np.dtype, shift: np.ndarray | None,
                    seen: np.ndarray | None) -> np.ndarray:
-        """(rows, steps, ...) → (chunks, L, rows, blocks, ...). Steps and rows that are not there
+        """(rows, steps, ...) → (chunks, L, rows, blocks, ...): some blocks at a time, so that what
+        is read along time and written across it stays in cache. Steps and rows that are not there
         are the first."""
-        (chunks, size), n, steps = self.shape, len(array), self.data.steps
-        whole = np.empty((chunks * size, self.blocks * self.length, *array.shape[2:]), kind)
-        if shift is None:
-            whole[:n, :steps] = array
-        else:
-            np.subtract(array, shift, out=whole[:n, :steps], casting="unsafe")
-        if seen is not None:
-            np.copyto(whole[:n, :steps], 0, where=~seen)
-        whole[:n, steps:] = whole[:n, :1]
-        whole[n:] = whole[:1]
-        out = aligned((chunks, self.length, size, self.blocks, *array.shape[2:]), kind)
-        out[...] = np.moveaxis(whole.reshape(chunks, size, self.blocks, self.length,
-                                             *array.shape[2:]), 3, 1)
+        (chunks, size), length, steps = self.shape, self.length, self.data.steps
+        rest, together = array.shape[2:], length * GROUP
+        out = aligned((chunks, length, size, self.blocks, *rest), kind)
+        # the numbers of a step move as one
+        items = _items(out.reshape(*out.shape[:4], -1))
+        for chunk in range(chunks):
+            rows = slice(chunk * size, (chunk + 1) * size)
+            own, mask = array[rows], None if seen is None else seen[rows]
+            n = len(own)
+            for begin in range(0, steps, together) if n else ():
+                part = slice(begin, min(begin + together, steps))
+                count = part.stop - begin
+                held = np.empty((n, -(-count // length) * length, *rest), kind)
+                if shift is None:
+                    held[:, :count] = own[:, part]
+                else:
+                    np.subtract(own[:, part], shift, out=held[:, :count], casting="unsafe")
+                    if mask is not None:
+                        np.copyto(held[:, :count], 0, where=~mask[:, part])
+                if begin == 0:
+                    first = held[:, :1].copy()
+                held[:, count:] = first
+                cut = _items(held.reshape(n, -1, length, math.prod(rest)))
+                at = begin // length
+                items[chunk, :, :n, at : at + cut.shape[1]] = np.moveaxis(cut, 2, 0)
+            if n:
+                done = -(-steps // length)
+                out[chunk, :, :n, done:] = first[None]
+            out[chunk, :, n:] = out[0, :, :1]
         return out
 
     def load(self, columns: Mapping[str, tables.Column], centre: dict, spreads: dict) -> Steps:
