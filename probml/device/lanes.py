@@ -32,7 +32,7 @@ BLOCK = 64  # steps of a block, about, at the least
 IMPROBABLE = 1e-15  # probability of a move below which float32 keeps logs throughout
 AT_ONCE = 2**24  # numbers of a message along time that a chunk may hold
 GROUP = 8  # blocks of a sequence that are laid side by side at once: some lines of the cache wide
-_KINDS = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"),
+_KINDS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"),
           16: np.dtype("c16")}  # bytes → what moves as fast as they can
 
 
@@ -148,7 +148,7 @@ class Lanes:
         """(rows, steps, ...) → (chunks, L, rows, blocks, ...): some blocks at a time, so that what
         is read along time and written across it stays in cache. Steps and rows that are not there
         are the first."""
-        (chunks, size), length, steps = self.shape, self.length, self.data.steps
+        (chunks, size), length, steps = self.shape, self.length, present(self.data.steps)
         rest, together = array.shape[2:], length * GROUP
         out = aligned((chunks, length, size, self.blocks, *rest), kind)
         # the numbers of a step move as one
