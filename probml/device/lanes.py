@@ -32,8 +32,9 @@ BLOCK = 64  # steps of a block, about, at the least
 IMPROBABLE = 1e-15  # probability of a move below which float32 keeps logs throughout
 AT_ONCE = 2**24  # numbers of a message along time that a chunk may hold
 GROUP = 8  # blocks of a sequence that are laid side by side at once: some lines of the cache wide
-_KINDS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"),
-          16: np.dtype("c16")}  # bytes → what moves as fast as they can
+# bytes → what moves as fast as they can
+_KINDS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"),
+                          8: np.dtype("u8"), 16: np.dtype("c16")}
 
 
 class Kinds(NamedTuple):
