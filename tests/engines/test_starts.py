@@ -10,6 +10,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from numpyro import plate, sample
+from scipy.cluster.hierarchy import fcluster, linkage
 
 import probml
 from compilations import counted
@@ -17,7 +18,7 @@ from probml.dataset import read
 from probml.dataset.measures import with_measures
 from probml.engines.engine import Status
 from probml.engines.ladder import choose
-from probml.engines.start import labelling, race
+from probml.engines.start import labelling, race, ward
 from probml.interface.sizes import grid
 from probml.models import LatentClass, gaussian_mixture, hidden_markov, mixture_of_experts
 
@@ -98,6 +99,19 @@ def test_starts_do_not_depend_on_units_and_are_of_several_kinds():
     hard, soft = ((table == 1).any(-1) & (table.sum(-1) == 1),
                   (table > 0).all(-1) & (table.sum(-1) < 1 + 1e-9))
     assert hard[1, 3:].all() and soft[2, 3:].all() and hard[0, :3].all() and one.drawn.sum() == 2
+
+
+def test_a_tree_that_is_cut_is_that_of_scipy():
+    for seed, (n, d, k) in enumerate([(40, 3, 2), (256, 4, 3), (30, 1, 7), (12, 2, 11), (9, 2, 1)]):
+        x = np.random.default_rng(seed).normal(size=(n, d)) * [10.0 ** (i - 1) for i in range(d)]
+        wanted = fcluster(linkage(x, "ward"), k, "maxclust") - 1
+        np.testing.assert_array_equal(ward.cut(x, k), wanted)
+
+
+def test_a_tree_with_equal_heights_at_the_cut_has_no_such_parts():
+    square = np.array([[0.0, 0.0], [0.0, 1.0], [5.0, 0.0], [5.0, 1.0]])
+    assert ward.cut(square, 3) is None and ward.cut(square[:2], 3) is None
+    np.testing.assert_array_equal(ward.cut(square, 2), [0, 0, 1, 1])
 
 
 def test_an_outlier_does_not_hide_the_spread_of_a_column():

@@ -1,5 +1,5 @@
-"""Which rows an EM starts from, and how they are labelled: seeds far apart, clusters, soft waves;
-knows no model.
+"""Which rows an EM starts from, and how they are labelled: seeds far apart, clusters, cuts of a
+tree, soft waves; knows no model.
 
 All is done in standardised units on the host: no unit of measurement matters, and nothing is
 compiled.
@@ -13,19 +13,21 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.layout import bucket
+from probml.engines.start import ward
 from probml.errors import DataError, present
 from probml.plan.plan import Plan
 
 SAMPLE = 1024  # rows that join a start beside its seeds
 CANDIDATES = 10_000  # rows among which they are drawn
+TREE = 256  # rows of a hierarchical tree
 LLOYD = 12  # iterations of k-means
 TAIL = 3.0  # spreads beyond which distances count by their logarithm: an outlier is no cluster
 WHITENED = 32  # columns of features at the most that are made uncorrelated
 WINDOWS = (1, 5, 15, 45)  # steps of a chain that are looked at together
 
-SPREAD, PARTS, WAVES, DRAWN = "spread", "parts", "waves", "drawn"
+SPREAD, PARTS, WAVES, DRAWN, CUTS = "spread", "parts", "waves", "drawn", "cuts"
 # in this order, then
-KINDS = (SPREAD, PARTS, WAVES, DRAWN, SPREAD, PARTS, WAVES, SPREAD, WAVES, DRAWN)
+KINDS = (SPREAD, PARTS, WAVES, DRAWN, SPREAD, CUTS, WAVES, PARTS, SPREAD, WAVES, DRAWN)
 FURTHER = (WAVES, PARTS, SPREAD)  # over and over
 
 
@@ -56,8 +58,8 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
 
     spread: a row for every state, far from each other (k-means++, Arthur & Vassilvitskii 2007), and
         others unlabelled with as much weight.
-    parts: k-means. waves: soft labels along random directions, squares among them, or at random.
-    drawn: no labels, but the parameters' prior.
+    parts: k-means. cuts: Ward's tree of a sample (1963), cut. waves: soft labels along random
+    directions, squares among them, or at random. drawn: no labels, but the parameters' prior.
     """
     random = np.random.default_rng(seed)
     variables = hidden(plan)
@@ -95,10 +97,11 @@ def labelled(data: Data, plan: Plan, weights: np.ndarray | None, starts: int, se
             loose[i] *= (sure[i].sum() if variables else size) / loose[i].sum()
             continue
         loose[i] = fresh * (1.0 if weights is None else _mean_one(weights[candidates[others[i]]]))
-        for v in variables:
+        for j, v in enumerate(variables):
             free = np.flatnonzero(allowed[v][i]) if v in allowed else np.arange(states[v])
+            way = WAVES if kind == CUTS and j else kind  # a second variable must not be the first
             table = np.zeros((size, states[v]))
-            table[:, random.permutation(free)] = _ways[kind](views, others[i], fresh, len(free),
+            table[:, random.permutation(free)] = _ways[way](views, others[i], fresh, len(free),
                                                             random)
             evidence[v][i, total:] = table
     rows = candidates[np.concatenate([seeds, others], 1)]
@@ -124,6 +127,16 @@ def _parts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
     return np.eye(k)[_nearest(x, centres)]
 
 
+def _cuts(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
+          random: np.random.Generator) -> np.ndarray:
+    x = views[random.integers(len(views))][rows]
+    some = x[np.flatnonzero(fresh)[:TREE]]
+    code = ward.cut(some, k) if len(some) > k else None
+    if code is None:  # where heights are equal no cut has k parts
+        return _parts(views, rows, fresh, k, random)
+    return np.eye(k)[_nearest(x, np.stack([some[code == j].mean(0) for j in range(k)]))]
+
+
 def _waves(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
            random: np.random.Generator) -> np.ndarray:
     x = views[random.integers(len(views))][rows]
@@ -139,7 +152,7 @@ def _waves(views: list, rows: np.ndarray, fresh: np.ndarray, k: int,
     return np.exp(field) / np.exp(field).sum(1, keepdims=True)
 
 
-_ways = {PARTS: _parts, WAVES: _waves}
+_ways = {PARTS: _parts, CUTS: _cuts, WAVES: _waves}
 
 
 def _nearest(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
