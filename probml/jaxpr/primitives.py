@@ -94,7 +94,8 @@ _OWN = {
     "tridiagonal_solve": (1, 1, 1, 2),
     "fft": (),  # as many as it has lengths
 }
-FACTORISING = frozenset(_OWN) - {"fft", "symmetric_product"}
+FACTORISING = frozenset(name for name, own in _OWN.items() if own[:1] == (2,)) - {
+    "symmetric_product"}
 """Primitives that factorise a matrix, or solve with one, by LAPACK."""
 OPERATIONS: dict[str, Operation] = {**elementwise.OPERATIONS, **moves.OPERATIONS,
                                     **randoms.OPERATIONS, **sums.OPERATIONS}
