@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 
 from probml.assessment.decisions import distribution
-from probml.assessment.pages.html import noted, records_of, table
+from probml.assessment.pages import charts
+from probml.assessment.pages.html import figure, noted, records_of, table
 from probml.dataset import tables
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
@@ -90,9 +91,15 @@ class Calibration:
         scores = {"accuracy": self.accuracy, "log score per row": self.log_score,
                   "Brier score": self.brier, "calibration error, most probable label": self.ece,
                   "calibration error, classwise": self.ece_classwise}
+        curve = [(float(row["predicted"]), float(row["observed"]), float(row["rows"]))
+                 for _, row in self.curve.iterrows()]
+        picture = charts.reliability(curve, "Reliability of the most probable label",
+                                     "mean predicted probability", "observed share")
         return noted(
             table([{"score": name, "value": value} for name, value in scores.items()],
                   f"{self.rows} rows, {self.strategy} bins")
+            + figure(picture, "Each dot is a bin; its size is the number of rows. On the line the "
+                              "probabilities are calibrated.")
             + table(records_of(self.table()), "labels"))
 
 

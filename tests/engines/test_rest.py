@@ -67,7 +67,6 @@ def test_parameters_that_creep_for_ever_cost_no_more_than_twice_the_climb_itself
     assert iterations[0] < iterations[1] <= 3 * iterations[0]
 
 
-@pytest.mark.filterwarnings("ignore::probml.ConvergenceWarning")
 def test_no_iterations_beyond_those_allowed_are_made_on_a_ridge():
     estimator = PoissonMixture(4, max_iter=60, engine=probml.EM(max_iterations=60)).fit(QUAKES[:, None])
     assert estimator.n_iter_ <= 60

@@ -55,6 +55,26 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], title: str, acros
     return _svg(parts, high, title, said)
 
 
+def reliability(bins: Sequence[tuple[float, float, float]], title: str, across: str,
+                up: str) -> str:
+    """(predicted, observed, rows) of each bin, a dot as large as its rows, beside the diagonal on
+    which the two are equal."""
+    if not bins:
+        return ""
+    x, y = _scale(0.0, 1.0, LEFT, WIDE - RIGHT), _scale(0.0, 1.0, HIGH - FOOT, TOP)
+    parts = _axes(x, y, across, up)
+    parts.append(f'<line x1="{x(0)}" y1="{y(0)}" x2="{x(1)}" y2="{y(1)}" {AXIS} '
+                 f'stroke-dasharray="5 4"/>')
+    path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b, _ in bins)
+    parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[0]}" '
+                 f'stroke-width="1.4"/>')
+    most = max(rows for *_, rows in bins)
+    parts += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{3 + 5 * math.sqrt(rows / most):.1f}" '
+              f'fill="{COLOURS[0]}"/>' for a, b, rows in bins]
+    said = "; ".join(f"predicted {a:.2f}, observed {b:.2f}, {rows:g} rows" for a, b, rows in bins)
+    return _svg(parts, HIGH, title, said)
+
+
 def counts(edges: np.ndarray, seen: np.ndarray, low: np.ndarray,
            middle: np.ndarray, high: np.ndarray, title: str, across: str,
            up: str) -> str:
