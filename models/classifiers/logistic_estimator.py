@@ -118,12 +118,14 @@ class LogisticRegression(RegressionResults, Planes):
         if k > 2:
             beta, bias = beta - beta.mean(1, keepdims=True), bias - bias.mean()
         self.coef_, self.intercept_ = self._planes(beta, bias)
-        maximum = np.isinf(self.C) and not is_posterior(fit)
-        logits = X @ self.coef_.T + self.intercept_
-        logits = np.column_stack([np.zeros(len(X)), logits]) if k == 2 else logits
-        logs = logits[np.arange(len(X)), codes] - logsumexp(logits, axis=1)
-        self._learn_likelihood(float((weights * logs).sum()) if maximum else None,
-                               (k - 1) * (X.shape[1] + int(self.fit_intercept)), codes, weights)
+        loglik = None
+        if np.isinf(self.C) and not is_posterior(fit):
+            logits = X @ self.coef_.T + self.intercept_
+            logits = np.column_stack([np.zeros(len(X)), logits]) if k == 2 else logits
+            logs = logits[np.arange(len(X)), codes] - logsumexp(logits, axis=1)
+            loglik = float((weights * logs).sum())
+        self._learn_likelihood(loglik, (k - 1) * (X.shape[1] + int(self.fit_intercept)), codes,
+                               weights)
         return self
 
     def _coefficient_names(self):

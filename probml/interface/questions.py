@@ -23,6 +23,7 @@ from probml.numerics.transfer import random_key
 from probml.queries import asking, decoding, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
+from probml.queries.weighting import weighted
 
 
 @in_its_own
@@ -46,18 +47,20 @@ class Questions(Serving):
                 mean.
 
         Of rows with factors (numpyro.factor): the log density of the sites plus the factors, as the
-        model is written, whether or not that integrates to 1.
+        model is written.
 
         Of a posterior: log ∫ p(row | θ) p(θ | data) dθ, in closed form where it has one, else the
         log of the mean over draws.
 
         Raises:
-            DataError: bad rows, by name. Refusal: what is missing has no sum or integral.
+            DataError: bad rows, by name. Refusal: what is missing has no sum or integral; a factor
+                is a loss, such as the hinge of a support vector machine, and no likelihood.
 
         Cost: one pass; averaged over draws one for each of them.
         """
         held = self._read(data, unknown=unknown)
         held.structure.need_rows("log_prob")
+        weighted.check_likelihood(self, held)
         return members.answer(self, held, plug_in,
                               lambda fit, held: asking.answer(fit, held, (), plug_in)[0])
 

@@ -89,12 +89,12 @@ def test_what_needs_a_normalised_likelihood_refuses_a_loss_by_name():
     refused(lambda: model.fit(data, probml.Exact()), "'hinge'")
 
 
-def test_a_fit_answers_with_a_loss_as_it_is_written():
+def test_a_loss_is_no_likelihood_but_its_classes_have_probabilities_over_both():
     x, y = classes(20)
     fit = squared_hinge().fit({"x": x, "y": y}, probml.MAP())
     side = x @ np.asarray(fit.params["weights"]) + float(fit.params["bias"])
     logs = np.log(0.5) - np.maximum(1 - np.array([-1.0, 1.0]) * side[:, None], 0.0) ** 2
-    np.testing.assert_allclose(fit.log_prob({"x": x, "y": y}), logs[np.arange(20), y], atol=1e-5)
+    refused(lambda: fit.log_prob({"x": x, "y": y}), "likelihood", "'hinge'", "'y'", "log_joint")
     chance = softmax(logs, 1)
     np.testing.assert_allclose(fit.predict_proba({"x": x}), chance, atol=1e-5)
     drawn = np.mean([fit.simulate(x=x, seed=seed)["y"] for seed in range(300)], 0)

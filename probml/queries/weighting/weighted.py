@@ -21,6 +21,7 @@ from probml.queries.weighting.weighted_values import candidates, evaluate
 from probml.structure.site import Site
 
 CANDIDATES, MOST = 256, 2**16  # draws of which one row is taken: at first, and at the most
+MAX_CHECKED_ROWS = 8  # whose densities are added up over the values of a site
 ENOUGH = 32  # draws that weighed ones are worth, at the least
 
 
@@ -81,6 +82,33 @@ def table_of(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table | None:
         found = (_drawn(fit, held, name, plug_in) if math.prod(site.cells) > 1
                  else _tabulate(fit, held, site, plug_in))
     return found and Table(found.values[back] + site.low, found.weights[back], found.smooth)
+
+
+def check_likelihood(fit: Fitted, held: Data) -> None:
+    """Check that rows have a likelihood where an observed site depends on parameters by factors
+    alone: over the values of that site the densities of a row must add up to 1, as they do where
+    a factor only normalises; those of the hinge of a support vector machine do not.
+
+    Raises:
+        Refusal: they add up to something else.
+    """
+    sites = held.structure.sites
+    factors = {name: sites[name].parents for name in held.structure.losses}
+    for site in sites.values():
+        loss = next((name for name, parents in factors.items() if site.name in parents), None)
+        if (loss is None or not site.rows or site.finite is None or site.cells
+                or site.time is not None or held.pattern.get(site.name) != "seen"
+                or any(not sites[parent].rows for parent in site.parents)):
+            continue
+        few = held.taken(np.arange(min(held.table.rows, MAX_CHECKED_ROWS)))
+        total = np.exp(evaluate(fit, few, site, True).logs).sum(1)
+        if not np.allclose(total, 1.0, atol=1e-3):
+            raise Refusal(
+                f"log_prob needs a likelihood, and the factor '{loss}' of model "
+                f"'{fit.model.name}' is a loss: over the {site.finite} values of "
+                f"'{site.name}' the densities of row {int(np.argmax(abs(total - 1)))} add up to "
+                f"{total[np.argmax(abs(total - 1))]:.3g}, not to 1. log_joint has loss and penalty "
+                f"as they are written; predict, predict_proba and simulate are normalised")
 
 
 def looking(held: Data, asked: str | None = None) -> bool:
