@@ -164,6 +164,17 @@ def broken_counter_on_a_walk(traffic, hits=None):
         sample("hits", dist.ZeroInflatedPoisson(fails, traffic * jnp.exp(base + walk)), obs=hits)
 
 
+@summed("broken_counter_on_a_walk")
+def broken_counter_on_a_walk_not_centred(traffic, hits):
+    """The same density in steps of sd 1, without the funnel in which NUTS gets stuck."""
+    scale = sample("scale", dist.HalfNormal(0.5))
+    base = sample("base", dist.Normal(0, 1))
+    fails = sample("fails", dist.Beta(1, 3))
+    z = sample("z", dist.Normal(0, 1).expand([40]).to_event(1))
+    walk = deterministic("walk", scale * jnp.cumsum(z))
+    sample("hits", dist.ZeroInflatedPoisson(fails, traffic * jnp.exp(base + walk)), obs=hits)
+
+
 # ---- discrete variables of groups -----------------------------------------------------------------
 
 R = rng(6)
