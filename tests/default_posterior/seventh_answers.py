@@ -140,13 +140,6 @@ def log_of_answers_with_holes(d):
     return np.tensordot(WEIGHTS, own, 1)
 
 
-@about("species_of_ponds_overdispersed",
-       lambda fit: fit.predict({"pond": [0, 3], "sun": [1.0, -1.0]}, "caught"), 0.05)
-def mean_catch_of_ponds(d):
-    rest = d["a"][:, None] + d["b"][:, None] * np.array([[1.0], [-1.0]]) + d["u"][:, [0, 3]]
-    return 25 * sp.softmax(np.concatenate([np.zeros((*rest.shape[:2], 1)), rest], -1), -1)
-
-
 BASKETS = {"shop": [0, 2, 4], "euro": [14.0, 22.0, 18.0]}
 
 
