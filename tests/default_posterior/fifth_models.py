@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from collection import Collection
+from collection import PARALLEL, Collection, logistic
 from jax.scipy.special import gammaln, logsumexp
 from jax.scipy.stats import norm
 from numpyro import deterministic, factor, handlers, plate, sample
@@ -17,17 +17,8 @@ from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints, transforms
 from numpyro.infer.reparam import LocScaleReparam
 
-FIFTH = Collection()
-new, summed = FIFTH.new, FIFTH.summed
-PARALLEL = {"enumerate": "parallel"}
-
-
-def rng(seed: int) -> np.random.Generator:
-    return np.random.default_rng([1129, seed])
-
-
-def logistic(x):
-    return 1 / (1 + np.exp(-np.asarray(x)))
+FIFTH = Collection(1129)
+new, summed, rng = FIFTH.new, FIFTH.summed, FIFTH.rng
 
 
 # ---- errors of inputs, missing inputs --------------------------------------------------------------

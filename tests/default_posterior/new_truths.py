@@ -1,4 +1,5 @@
-"""References of the models of new_models.py, more_models.py, fifth_models.py and sixth_models.py: long runs of NumPyro's own NUTS on the plain functions.
+"""References of the models of new_models.py, more_models.py and fifth_ to seventh_models.py: long runs
+of NumPyro's own NUTS on the plain functions.
 
     python tests/default_posterior/new_truths.py            # what is not stored yet
     python tests/default_posterior/new_truths.py NAME …     # these, again
@@ -29,12 +30,14 @@ from numpyro.distributions import biject_to
 from numpyro.infer import init_to_uniform
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import constrain_fn, potential_energy
+from seventh_models import SEVENTH
 from sixth_models import SIXTH
 from truths import waited
 
 import probml
 
-COLLECTIONS = {"new": NEW, "more": MORE, "fifth": FIFTH, "sixth": SIXTH}  # NAME_truths.json → its models
+COLLECTIONS = {"new": NEW, "more": MORE, "fifth": FIFTH, "sixth": SIXTH,
+               "seventh": SEVENTH}  # NAME_truths.json → its models
 CHAINS, WARMUP, DRAWS = 4, 500, 1000
 ACCEPT = (0.9, 0.99)  # the second where more of the first run diverges or its chains disagree
 DENSE = 20  # numbers at most whose covariance is adapted as a whole

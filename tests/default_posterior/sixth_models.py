@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from collection import Collection
+from collection import PARALLEL, Collection, logistic
 from jax.scipy.special import gammaln, logsumexp
 from jax.scipy.stats import norm
 from numpyro import deterministic, factor, handlers, plate, sample
@@ -17,17 +17,8 @@ from numpyro.distributions import transforms
 
 import probml
 
-SIXTH = Collection()
-new, summed = SIXTH.new, SIXTH.summed
-PARALLEL = {"enumerate": "parallel"}
-
-
-def rng(seed: int) -> np.random.Generator:
-    return np.random.default_rng([1130, 3, seed])
-
-
-def logistic(x):
-    return 1 / (1 + np.exp(-np.asarray(x)))
+SIXTH = Collection(1130, 3)
+new, summed, rng = SIXTH.new, SIXTH.summed, SIXTH.rng
 
 
 # ---- effects of groups ------------------------------------------------------------------------------

@@ -3,8 +3,8 @@ density of the plain function that a long run of NumPyro's NUTS samples.
 
 A name is its table and the function: "stan_guide/change_point". Tables: tests/user_models.py
 ("users"), the lists of models written elsewhere in tests/interface, tests/engines/hierarchy_models.py
-("hierarchies"), and new_models.py, more_models.py, fifth_models.py and sixth_models.py of this folder ("new", "more",
-"fifth", "sixth").
+("hierarchies"), and new_models.py, more_models.py and fifth_ to seventh_models.py of this folder
+("new", "more", "fifth", "sixth", "seventh").
 """
 
 import functools
@@ -27,6 +27,7 @@ import jax.numpy as jnp  # noqa: E402
 import more_models  # noqa: E402
 import new_models  # noqa: E402
 import numpy as np  # noqa: E402
+import seventh_models  # noqa: E402
 import sixth_models  # noqa: E402
 import written_elsewhere  # noqa: E402
 from numpyro import handlers  # noqa: E402
@@ -71,7 +72,8 @@ def every() -> dict[str, Case]:
     out += [_of_a_function("hierarchies", name, *pair, hierarchy_models.BY_HAND.get(name))
             for name, pair in hierarchy_models.MODELS.items()]
     for source, own in (("new", new_models.NEW), ("more", more_models.MORE),
-                        ("fifth", fifth_models.FIFTH), ("sixth", sixth_models.SIXTH)):
+                        ("fifth", fifth_models.FIFTH), ("sixth", sixth_models.SIXTH),
+                        ("seventh", seventh_models.SEVENTH)):
         out += [Case(f"{source}/{name}", functools.partial(_bound, pair[0]),
                      functools.partial(dict, pair[1]), None) for name, pair in own.models.items()]
     return {case.name: case for case in out}

@@ -3,6 +3,8 @@ standard deviations of a long run of NumPyro's NUTS, or says that it is not to b
 
 run.py of this folder runs and counts all of them in float32; truths.py adds a case's truth."""
 
+import functools
+import json
 import sys
 import warnings
 from pathlib import Path
@@ -15,6 +17,7 @@ if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
 import judge  # noqa: E402
+import seventh_answers  # noqa: E402
 import tabled_models  # noqa: E402
 
 import run  # noqa: E402
@@ -25,7 +28,8 @@ CASES = {name: case for name, case in tabled_models.every().items()
          and "hopeless" not in TRUTHS[name]}
 QUICK = ("users/kidscore", "users/normal_inverse_gamma", "users/logistic", "users/change_point",
          "users/ordered_mixture", "hierarchies/five_rows", "hierarchies/folded",
-         "hierarchies/bradley_terry")
+         "hierarchies/bradley_terry", "seventh/rain_in_a_full_gauge",
+         "seventh/frogs_that_call_with_gaps")
 # wrong without a word, as run.py counts them: name → what is wrong; the aim is none
 WRONG: dict[str, str] = {}
 
@@ -50,6 +54,27 @@ def test_the_default_has_the_posterior_or_says_that_it_has_not(name):
             return
         found = judge.judge(fit, TRUTHS[name])
     assert found.verdict != "wrong", f"{found}: {fit.status}"
+
+
+ANSWERS = json.loads(seventh_answers.STORED.read_text())
+
+
+@functools.cache
+def fitted(name):
+    case = tabled_models.every()[name]
+    return case.build().fit(case.read(), seed=0)
+
+
+@pytest.mark.parametrize("name", [name if "behind_a_hurdle" in name else
+                                  pytest.param(name, marks=pytest.mark.slow) for name in ANSWERS])
+def test_new_rows_are_answered_as_by_draws_of_nuts(name):
+    question = seventh_answers.QUESTIONS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = question.ask(fitted(f"seventh/{question.model}"))
+    want = np.asarray(ANSWERS[name])
+    assert np.shape(found) == want.shape
+    np.testing.assert_array_less(np.abs(found - want), question.close * np.maximum(1, np.abs(want)))
 
 
 def moments(mean, sd):

@@ -5,7 +5,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
-from numpyro import sample
+from numpyro import plate, sample
 
 import probml
 from probml.models import gaussian_mixture
@@ -92,6 +92,26 @@ def test_an_unseen_cell_of_a_function_without_rows_says_where_rows_stand():
     with pytest.raises(probml.DataError, match=r"missing cell \(None\) at position 2, .*probml.rows"):
         heights().fit(data)
     assert 160.0 < float(told().fit(data).params["mean"]) < 185.0
+
+
+def test_new_rows_of_a_function_without_rows_are_refused_with_the_reason():
+    def fixed(x, y=None):
+        slope = sample("slope", dist.Normal(0.0, 2.0))
+        with plate("n", 4):
+            sample("y", dist.Normal(slope * x, 1.0), obs=y)
+
+    def mended(x, y=None):
+        slope = sample("slope", dist.Normal(0.0, 2.0))
+        with plate("n", len(x)):
+            sample("y", dist.Normal(slope * x, 1.0), obs=y)
+
+    data, new = {"x": np.arange(4.0), "y": 2.0 * np.arange(4)}, {"x": [5.0]}
+    with pytest.raises(probml.DataError, match="fixed size of 4: write its size as the length of an "
+                                               "argument"):
+        probml.model(fixed)().fit(data, seed=0).predict(new)
+    mean = 28 / (14 + 1 / 4)  # of the slope: conjugate
+    np.testing.assert_allclose(probml.model(mended)().fit(data, seed=0).predict(new), [5 * mean],
+                               rtol=0.02)
 
 
 @pytest.mark.parametrize("k", ["3", 3.0, 0])

@@ -119,7 +119,7 @@ def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, bake
     reading = Whole(model.generative, names, seen, summed, masks, loops, integrated,
                     shown.computed if integrated else (),
                     {own: values for own, values in every.items() if own in names.values()},
-                    params=shown.params)
+                    why, params=shown.params)
     read = bound(model, reading, fixed, arguments)
     seen_as = {id(site.value) for site in shown.seen}
     data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)

@@ -356,11 +356,11 @@ def _again(model: Bound, data: Any) -> Met:
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
         raise DataError(f"{model.name}: '{lacks}' is missing in the data. The function was read as "
-                        f"one joint density without rows, which answers questions about the fitted "
-                        f"data only: fit.params, fit.draws, fit.posterior. For new data "
-                        f"fit.simulate({again}) "
-                        f"draws the observed sites; predict(new) needs `with probml.rows():` "
-                        f"instead of a plate")
+                        f"one joint density without rows ({reading.why}), which answers questions "
+                        f"about the fitted data only: fit.params, fit.draws, fit.posterior. For "
+                        f"new data fit.simulate({again}) draws the observed sites; predict(new) "
+                        f"needs rows: change that, or write `with probml.rows():` instead of a "
+                        f"plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)

@@ -84,7 +84,7 @@ class Reading:
     @property
     def key(self) -> tuple:
         """What tells two readings of one function apart."""
-        parts = [getattr(self, own.name) for own in fields(self)[1:]]
+        parts = [getattr(self, own.name) for own in fields(self)[1:] if own.compare]
         return type(self), *(tuple(part.items()) if isinstance(part, Mapping) else part
                              for part in parts)
 
@@ -114,6 +114,7 @@ class Whole(Reading):
         integrated: these are integrated out (steps/chains.py, steps/scans.py).
         derived: names of what the function then computes.
         every: arguments of which the function asks which values there are, see rowed.py.
+        why: why it has no rows, for messages.
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -123,6 +124,7 @@ class Whole(Reading):
     integrated: bool = False
     derived: tuple[str, ...] = ()
     every: Mapping[str, tuple] = field(default_factory=dict)
+    why: str = field(default="", compare=False)
     whole: ClassVar[bool] = True
 
     @property
