@@ -17,10 +17,11 @@ from probml.dataset.moments import Moments
 from probml.device.in_place import InPlaceRows, long, place_in_memory
 from probml.device.lanes import Kinds, Lanes, fitting_rows, sparse
 from probml.device.layout import Layout, bucket
-from probml.device.rows import Chunk, Coordinates, Known, Resident
+from probml.device.rows import Chunk, Coordinates, Known, Pairs, Resident
 from probml.errors import present
 from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed, rounded
+from probml.plan.effects import sparsely_crossed
 from probml.plan.plan import Plan
 
 ROOM = 1024  # steps up to which an empty half costs less than another program
@@ -28,6 +29,8 @@ LANES = 32  # sequences of a part at least, for threads
 PARTED = 2**22  # numbers that a pass goes through, from which chunks are a multiple of the parts
 MANY = 32  # chunks from which their number is a multiple of 8
 PART = 2**24  # bytes that are worth a thread to copy
+SCATTERED = 64  # multiplications in a dense product that cost as much as a scattered one
+PAIRED = 2**25  # products of pairs of rows at the most, all of which a pass holds
 FEW = 1024  # rows and steps that stay on the host until a program takes them
 
 
@@ -89,7 +92,30 @@ def load(
         lanes = Lanes(data, plan, weight, index, (chunks, size), sparse(plan, params or {}), kinds,
                       room(data.steps) if roomy and data.steps <= ROOM else None, place)
         held = held._replace(steps=lanes.load(used(data, plan), centre, spreads))
-    return Resident(held), placed_values(data, centre, spreads, place)
+    pairs = _pairs(plan, held, place) if copies == devices == 1 else None
+    return Resident(held, pairs=pairs), placed_values(data, centre, spreads, place)
+
+
+def _pairs(plan: Plan, held: Chunk, place: Callable) -> Pairs | None:
+    """Every two rows of positive weight that read the same member of the largest grouping, where
+    their products cost less than those of a dense table; None: they do not, or in float32."""
+    if jnp.result_type(float) != np.float64 or not sparsely_crossed(plan):
+        return None
+    first, *others = plan.groupings
+    index, weights = present(first.index), np.asarray(held.weights).reshape(-1)
+    codes = np.asarray(held.inputs[index.input]).reshape(len(weights), -1)
+    codes = np.round(codes[:, index.cells[0] if index.cells else 0]).astype(int)
+    order = np.argsort(np.where(weights > 0, codes, -1), kind="stable")
+    order = order[np.count_nonzero(weights <= 0) :]
+    _, counts = np.unique(codes[order], return_counts=True)
+    dense = first.size * sum(part.size for part in others) ** 2
+    work = np.sum(counts**2) * sum(part.cells for part in others) ** 2
+    if work > min(dense // (SCATTERED * first.cells), PAIRED):
+        return None
+    left = np.repeat(np.cumsum(counts), counts) - np.arange(len(order)) - 1  # in the same member
+    one = np.repeat(np.arange(len(order)), left)
+    two = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(left) - left, left)
+    return Pairs(*(place(order[rows], np.int32) for rows in (one, two)))
 
 
 def placed_values(data: Data, centre: Mapping[str, np.ndarray],

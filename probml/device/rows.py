@@ -3,7 +3,7 @@ statistics, steps of sequences, and what is known besides."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -303,9 +303,24 @@ class Stacked(Rows):
         return jax.tree.map(lambda leaf: leaf[0], self.stacked)
 
 
+class Pairs(NamedTuple):
+    """Every two rows that read the same member of the largest grouping of effects, by their numbers
+    in all chunks behind one another, (pairs,) each."""
+
+    one: jax.Array
+    two: jax.Array
+
+
 @dataclass(frozen=True)
 class Resident(Stacked):
-    """Rows that are held on the device."""
+    """Rows that are held on the device.
+
+    Attributes:
+        pairs: of large crossed effects (plan/effects.py, `sparsely_crossed`); None: they are
+            eliminated by a dense table.
+    """
+
+    pairs: Pairs | None = field(default=None, kw_only=True)
 
     @property
     def weight(self) -> float:
@@ -328,7 +343,7 @@ class Resident(Stacked):
         return Resident(jax.vmap(lambda at: picked(flat, at))(index))
 
 
-jax.tree_util.register_dataclass(Resident, data_fields=["stacked"], meta_fields=[])
+jax.tree_util.register_dataclass(Resident, data_fields=["stacked", "pairs"], meta_fields=[])
 
 
 class Summary(NamedTuple):

@@ -99,7 +99,7 @@ class Repeated(Resident):
         return jax.tree.map(lambda leaf: leaf[:count], found)
 
 
-jax.tree_util.register_dataclass(Repeated, data_fields=["stacked"], meta_fields=["mesh"])
+jax.tree_util.register_dataclass(Repeated, data_fields=["stacked", "pairs"], meta_fields=["mesh"])
 
 
 def repeated(rows: Rows, mesh: Mesh) -> Repeated:

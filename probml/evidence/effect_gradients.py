@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from probml.device.rows import Chunk, Known, Rows
+from probml.device.rows import Chunk, Known, Pairs, Resident, Rows, merged
 from probml.evidence import effect_modes
 from probml.evidence import effects as exact
 from probml.evidence.passes import returned
@@ -37,6 +37,8 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     nodes = plan.groupings[0].nodes
     if nodes > 1:
         return _by_nodes(plan, point, u, known, rows)
+    if isinstance(rows, Resident) and rows.pairs is not None:
+        return _by_pairs(plan, point, u, known, rows.pairs, merged(rows.stacked))
     own, params = effects.proper(plan), point(u)[0]
     noise, told = (effect_modes.mode(plan, params, known, rows.total) if nodes
                    else (exact.reference(plan, params, known, rows.total), None))
@@ -67,6 +69,19 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     at = eliminated_effects.eliminated(prior(u), told, noise, own)
     way = eliminated_effects.solved(at, *across)
     return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
+
+
+def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs,
+              rows: Chunk) -> tuple[jax.Array, Any]:
+    """The same of crossed effects whose table is sparse: of all rows in double at once."""
+    def log(u: Any) -> jax.Array:
+        params, noise = point(u)[0], effects.none(plan)
+        found = effects.prior(plan, params, known)
+        told = effects.information(plan, params, known, rows,
+                                   effects.point_at(plan, found, noise), pairs)
+        return eliminated_effects.eliminated(found, told, noise, effects.proper(plan)).log
+
+    return jax.value_and_grad(log)(u)
 
 
 def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,

@@ -51,6 +51,7 @@ from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
 from probml.plan.affine_rows import is_affine_in_rows
+from probml.plan.effects import sparsely_crossed
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_members, by_moments, cells, numbers
 from probml.plan.squares import squared
@@ -162,11 +163,13 @@ def _refuse_unobserved(held: dataset.Data) -> None:
 
 
 def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
-    """Why rows in memory that tell only their second moments are fitted in double, in words: the
-    objective is flat along what these leave open, so that rounding hides where it ends, and a few
-    rows cost the same in any precision. None: they tell more."""
+    """Why rows in memory that tell only their second moments, or read crossed effects of many
+    levels, are fitted in double, in words: the objective is flat along what these leave open, so
+    that rounding hides where it ends, and in double the work is no more. None: neither."""
     alone = (engine.capabilities.uses_all_rows and held.survey is None
              and bool(plan.free and by_moments(plan)))
+    if engine.capabilities.uses_all_rows and held.survey is None and sparsely_crossed(plan):
+        return "crossed effects of many levels leave a flat objective, which loses precision"
     return "the likelihood depends on second moments alone, which lose precision" if alone else None
 
 

@@ -20,6 +20,7 @@ FEWEST = 3  # numbers of an effect for each number of its spread, below which th
 CELLS = 256  # numbers that a row reads at the most
 REST = 2048  # numbers of all groupings but the first at the most: they are one dense system
 CROSS = 2**24  # entries of the table between the first and the others at the most
+DENSE = 2**18  # of these up to which the table is dense whatever is in it
 APART = 24  # numbers that a row reads of several groupings at the most, whose integral is not exact
 
 
@@ -138,6 +139,15 @@ def _large(plan: Plan, names: tuple[str, ...]) -> set[str]:
     if cells <= most and rest <= REST and parts[0].size * rest <= CROSS:
         return set()
     return set(parts[-1].names)
+
+
+def sparsely_crossed(plan: Plan) -> bool:
+    """Whether crossed effects that are integrated out in closed form have so many members that the
+    table of members by members may be mostly empty. They are fitted in double, and the products of
+    its rows are added over pairs of rows of the data (device/load.py)."""
+    first, *others = plan.groupings or (None,)
+    return (first is not None and first.index is not None and not first.nodes
+            and first.size * sum(part.size for part in others) > DENSE)
 
 
 def _shared(plan: Plan, tie: hierarchy.Tie) -> bool:

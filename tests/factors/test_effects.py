@@ -1,5 +1,7 @@
 """Effects of groups integrated out, against the joint normal of all rows written down in NumPy."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +13,11 @@ from scipy import stats
 import probml
 from probml.dataset import read
 from probml.device import load
-from probml.evidence import density, passes
+from probml.evidence import density, effect_gradients, passes
 from probml.evidence import effects as over_rows
 from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
+from probml.plan import effects as plan_effects
 from probml.plan.effects import effects as integrable
 
 N = 24
@@ -171,6 +174,32 @@ def test_the_gradient_is_that_of_differences_in_one_chunk_and_in_several(case):
     again, other = both(u, cut(rows, 2))
     assert float(again) == pytest.approx(float(value), abs=1e-9)
     np.testing.assert_allclose(other, gradient, atol=1e-8)
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 2.0, 0.0] * 8)])
+def test_effects_eliminated_by_pairs_of_rows_have_the_joint_normal_of_all_rows(monkeypatch,
+                                                                               weights):
+    """Of large crossed effects, here of small ones: vectors, and others that every row reads."""
+    monkeypatch.setattr(plan_effects, "DENSE", 0)
+    monkeypatch.setattr(load, "SCATTERED", 1e-3)
+    table = data()
+    plan, rows, known = loaded(table, weights)
+    live = np.ones(N, bool) if weights is None else weights > 0
+    group = table["group"][live]
+    assert len(rows.pairs.one) == sum(n * (n - 1) // 2 for n in np.bincount(group))
+    at = {name: jnp.asarray(value) for name, value in POINT.items()}
+    u = density.to_free(plan, at, known)
+    both = jax.jit(lambda u, rows: effect_gradients.value_and_gradient(
+        plan, lambda u: density.from_free(plan, u, known), u, known, rows))
+    value, gradient = both(u, rows)
+    again, other = both(u, dataclasses.replace(rows, pairs=None))
+    for name in u:
+        np.testing.assert_allclose(gradient[name], other[name], atol=1e-9, err_msg=name)
+    assert float(value) == pytest.approx(float(again), abs=1e-9)
+    if weights is None:
+        y, mean, covariance, *_ = joint(table, POINT)
+        want = stats.multivariate_normal(mean, covariance).logpdf(y)
+        assert float(value) == pytest.approx(want, abs=1e-9)
 
 
 def test_the_surrogate_touches_the_evidence(case):

@@ -7,12 +7,13 @@ u₀ = loc + R ε₀, with K = I + RᵀGR and b = Rᵀh − ε₀,
 
 whatever ε₀ (Bates et al. 2015, equation 14 and on, whose θ makes R; K ⪰ I however small a spread,
 which may be 0). The first grouping's part of K is one block a member; the others are eliminated
-after it, by one dense factor of the Schur complement. Effects without a prior (R = I; they have no
+after it, by one dense factor of the Schur complement, whose products are added over the pairs of
+rows of a member where these are few (`Paired`). Effects without a prior (R = I; they have no
 part in |ε₀|², nor in the I of K) have a density of 1, and each adds ½ log 2π: the evidence is then
 the restricted likelihood. Where g, h and G are of the second order about a mode ε₀, this is
 Laplace's approximation.
 
-Cost: members × cells³, and (numbers of the other groupings)³.
+Cost: members × cells³, (numbers of the other groupings)³, and members × (these numbers)², or pairs.
 """
 
 from collections.abc import Collection
@@ -27,6 +28,7 @@ from probml.errors import present
 from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.messages import (
     Information,
+    Paired,
     Prior,
     Two,
     both_sides,
@@ -85,16 +87,44 @@ def eliminated(found: Prior, told: Information, noise: Two, own: Two,
     if not found.rest:
         move = small.solve(lower, half, True)[..., 0]
         return Eliminated(log, Two(noise.first + move, noise.rest), lower, told.cross, told.rest)
-    cross = small.solve(lower, turned @ turned_by(found, told.cross))
-    flat = cross.reshape(-1, len(told.rest))
-    schur = _raised(both_sides(found, told.rest), own.rest, damping) - flat.T @ flat
-    root = jnp.linalg.cholesky(schur)
-    left = solve_triangular(root, slope.rest - half.reshape(-1) @ flat, lower=True)
+    if isinstance(told.cross, Paired):
+        cross, square, pulled = _by_pairs(found, told.cross, lower, half[..., 0])
+    else:
+        cross = small.solve(lower, turned @ turned_by(found, told.cross))
+        flat = cross.reshape(-1, len(told.rest))
+        square, pulled = flat.T @ flat, half.reshape(-1) @ flat
+    root = jnp.linalg.cholesky(_raised(both_sides(found, told.rest), own.rest, damping) - square)
+    left = solve_triangular(root, slope.rest - pulled, lower=True)
     log += 0.5 * jnp.sum(left**2) - jnp.log(jnp.diagonal(root)).sum()
     move = solve_triangular(root, left, lower=True, trans=1)
     gain = small.solve(lower, cross, True)
     away = small.solve(lower, half, True)[..., 0] - gain @ move
     return Eliminated(log, Two(noise.first + away, noise.rest + move), lower, gain, root)
+
+
+def _by_pairs(found: Prior, cross: Paired, lower: jax.Array,
+              half: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """C = lower⁻¹ × the cross part of K, (members, cells, r), CᵀC and halfᵀC, the products by pairs
+    of rows: C is made where it is read itself.
+
+    Cost: pairs × (numbers that a row reads of the others)².
+    """
+    owner, at, begin, r, parts = cross.owner, cross.at, 0, 0, []
+    for root in found.rest:  # each row has the roots of the members that it reads
+        members, cells, _ = root.shape
+        own = root[(at[:, begin] - r) // cells]
+        parts.append(cross.values[..., begin : begin + cells] @ own)
+        begin, r = begin + cells, r + members * cells
+    values = jnp.swapaxes(found.first, -1, -2)[owner] @ jnp.concatenate(parts, -1)
+    values = small.solve(lower[owner], values)
+    (one, two), zeros = cross.pairs, jnp.zeros((r, r), values.dtype)
+    apart = zeros.at[at[one][:, :, None], at[two][:, None, :]].add(
+        jnp.swapaxes(values[one], 1, 2) @ values[two])
+    alone = zeros.at[at[:, :, None], at[:, None, :]].add(jnp.swapaxes(values, 1, 2) @ values)
+    pulled = zeros[0].at[at].add((half[owner][:, None] @ values)[:, 0])
+    table = jnp.zeros((*half.shape, r), values.dtype).at[owner[:, None], :, at].add(
+        jnp.swapaxes(values, 1, 2))
+    return table, apart + apart.T + alone, pulled
 
 
 def _raised(matrix: jax.Array, own: jax.Array, damping: jax.Array | float) -> jax.Array:

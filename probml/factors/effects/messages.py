@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.device.rows import Chunk, Known
+from probml.device.rows import Chunk, Known, Pairs
 from probml.errors import present
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
@@ -45,8 +45,17 @@ class Information(NamedTuple):
     log: jax.Array  # g
     slope: Two  # h
     block: jax.Array  # G of each member of the first grouping, (members, cells, cells)
-    cross: jax.Array  # of these with the others, (members, cells, r)
+    cross: "jax.Array | Paired"  # of these with the others, (members, cells, r)
     rest: jax.Array  # of the others, (r, r)
+
+
+class Paired(NamedTuple):
+    """`Information.cross` row by row: a row adds `values` at its member and at `at`."""
+
+    values: jax.Array  # (rows, cells, numbers that a row reads of the others)
+    owner: jax.Array  # (rows,)
+    at: jax.Array  # (rows, numbers)
+    pairs: Pairs
 
 
 class Prior(NamedTuple):
@@ -59,8 +68,9 @@ class Prior(NamedTuple):
 
 
 def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-                point: Mapping[str, jax.Array]) -> Information:
-    """What a chunk of rows says of the effects about `point`, each weighted."""
+                point: Mapping[str, jax.Array], pairs: Pairs | None = None) -> Information:
+    """What a chunk of rows says of the effects about `point`, each weighted; with the pairs of all
+    rows of one chunk, the table between the groupings row by row."""
     sites, fixed = plan.structure.sites, environment(plan, params, known)
     varying = {name: row_environment(plan, known, rows, name) for name in plan.grouped}
     seen = {name: (cells(sites[name], rows.values[name]),
@@ -94,11 +104,11 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         slope = -jnp.einsum("pbm,bm,b->bp", slopes, residual, weight)
         square = jnp.einsum("pbm,qbm,b->bpq", slopes, slopes, weight)
     owners = [members(grouping, rows, len(slope)) for grouping in plan.groupings]
-    return added(plan, owners, total, slope, square)
+    return added(plan, owners, total, slope, square, pairs)
 
 
 def added(plan: Plan, owners: list[jax.Array], log: jax.Array, slope: jax.Array,
-          square: jax.Array) -> Information:
+          square: jax.Array, pairs: Pairs | None = None) -> Information:
     """The rows' own slopes (b, p) and squares (b, p, p) added up member by member."""
     (first, *others), owner = plan.groupings, owners[0]
     d, count, dtype = first.cells, first.members, slope.dtype
@@ -108,12 +118,15 @@ def added(plan: Plan, owners: list[jax.Array], log: jax.Array, slope: jax.Array,
         place.append(begin[:, None] + jnp.arange(grouping.cells))
         r += grouping.size
     at = jnp.concatenate(place, 1)
-    rest_slope, cross, rest = (jnp.zeros(r, dtype), jnp.zeros((count, d, r), dtype),
-                               jnp.zeros((r, r), dtype))
+    rest_slope, rest = jnp.zeros(r, dtype), jnp.zeros((r, r), dtype)
+    cross = (jnp.zeros((count, d, r), dtype) if pairs is None
+             else Paired(square[:, :d, d:], owner, at, pairs))
     if r:
         rest_slope = rest_slope.at[at].add(slope[:, d:])
         # an index between others moves its axis to the front
-        cross = cross.at[owner[:, None], :, at].add(jnp.swapaxes(square[:, :d, d:], 1, 2))
+        if not isinstance(cross, Paired):
+            cross = cross.at[owner[:, None], :, at].add(
+                jnp.swapaxes(square[:, :d, d:], 1, 2))
         rest = rest.at[at[:, :, None], at[:, None, :]].add(square[:, d:, d:])
     return Information(
         log,
