@@ -23,6 +23,7 @@ from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.factors.squares import squares_of
 from probml.jaxpr.opened.backward import value_and_gradient, with_vjp
+from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.plan.squares import squared
 
@@ -33,7 +34,7 @@ def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
     """Σ over rows of weight × log evidence; rows of weight 0 count nothing, even where they are
     impossible."""
     weights = weights.reshape(-1, *(1,) * (log.ndim - 1))
-    return jnp.where(weights > 0, weights * jnp.where(weights > 0, log, 0.0), 0.0).sum(0)
+    return weighted_log(weights, log).sum(0)
 
 
 def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,
@@ -251,7 +252,7 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
     for name in plan.ordered:
         switches, order = plan.switches[name], present(plan.switches[name].order)
         logs, weights = setting_logs(plan, params, known, every, name), every.weights[:, None]
-        logs = jnp.where(weights > 0, scale * weights * jnp.where(weights > 0, logs, 0.0), 0.0)
+        logs = scale * weighted_log(weights, logs)
         number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
                           axis_size=len(weights))(row_environment(plan, known, every, name))
         parents = switches.parents

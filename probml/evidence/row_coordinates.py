@@ -19,7 +19,7 @@ from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents import coordinates
-from probml.latents.coordinates import LOG_TWO_PI
+from probml.numerics.logs import LOG_TWO_PI
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.structure.site import Site

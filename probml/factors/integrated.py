@@ -22,6 +22,7 @@ from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
 from probml.latents.latent import Group, Moments, Seen, placed, places
 from probml.latents.quadrature import again
+from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 
@@ -192,8 +193,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
     logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
         plan.structure, group, env, seen, found
     ), belief.moments)
-    live = belief.weight != 0
-    return jnp.where(live, belief.weight * jnp.where(live, logs, 0.0), 0.0).sum()
+    return weighted_log(belief.weight, logs).sum()
 
 
 def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,

@@ -18,11 +18,10 @@ from numpyro.distributions import biject_to
 
 from probml.latents import hidden_cells
 from probml.latents.latent import Group, Seen, over, placed, places
+from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.densities import log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
-
-LOG_TWO_PI = math.log(2 * math.pi)
 
 
 def standard(site: Site, seen: jax.Array | None) -> bool:

@@ -23,7 +23,7 @@ from probml.latents import coordinates
 from probml.latents.inner import mode
 from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Seen
-from probml.latents.quadrature import ROUGH, Nodes
+from probml.latents.quadrature import ROUGH, Nodes, expected_log_joint, weighted_nodes
 from probml.structure.structure import Structure
 
 NODES, REACH = 25, 6.4  # in each direction; of t, 16 standard deviations
@@ -72,8 +72,7 @@ class Cubature:
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         points, share = self._points(structure, group, env, seen)
         logs, values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)
-        weights = jax.nn.softmax(logs + share)
-        return Nodes(weights @ values, values, weights)
+        return weighted_nodes(values, logs + share)
 
     row_posterior = conditional
 
@@ -83,9 +82,7 @@ class Cubature:
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Nodes) -> jax.Array:
-        logs = jax.vmap(coordinates.log_joint(structure, group, env, seen))(moments.values)
-        live = moments.weights > 0
-        return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
+        return expected_log_joint(structure, group, env, seen, moments)
 
     def _points(self, structure: Structure, group: Group, env: Mapping,
                 seen: Seen) -> tuple[jax.Array, jax.Array]:

@@ -24,13 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.latents.latent import SETTINGS, Group, Moments, Seen, placed, places
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
 from probml.latents.residuals import (
     CLOSE,
-    LOG_TWO_PI,
     layout,
     root_of,
     standardised,
@@ -38,13 +36,13 @@ from probml.latents.residuals import (
 )
 from probml.latents.whitened import Whitened, averaged, every, partially_observed
 from probml.numerics.compiling import jit
+from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 KINDS = ("Normal", "MultivariateNormal", "LowRankMultivariateNormal")
-PLAIN = ("times", "complement")  # coordinates that are affine
 
 
 class Gaussian:
@@ -213,9 +211,8 @@ def not_affine(structure: Structure, group: Group,
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                 if argument not in moved[site.kind]:
                     return f"'{latent}' enters the {argument} of '{name}'"
-                bent = any(step not in PLAIN for step, _ in use.coordinate)
-                if use.level > Level.AFFINE or bent or not is_location_affine(
-                        structure, group.names, name, argument):
+                if not (use.is_affine and is_location_affine(structure, group.names, name,
+                                                             argument)):
                     return f"'{latent}' enters the {argument} of '{name}' not affinely"
     return None
 

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probml.errors import Refusal
-from probml.jaxpr.levels import Level
 from probml.latents.chains.linear_chain import LinearChain
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
-from probml.latents.gaussian import PLAIN, Gaussian
+from probml.latents.gaussian import Gaussian
 from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Kind
@@ -82,8 +81,8 @@ def _affine(structure: Structure, name: str, names: tuple[str, ...]) -> bool:
     """Whether what is asked is computed affinely from latents."""
     if name not in structure.deterministics:
         return False
-    return all(use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
-               for latent, use in structure.row_uses(name)["value"].items() if latent in names)
+    return all(use.is_affine for latent, use in structure.row_uses(name)["value"].items()
+               if latent in names)
 
 
 def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | None,

@@ -29,7 +29,7 @@ from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
 from probml.latents.latent import WEIGHTS, Group, Seen, over, over_grid
-from probml.numerics.logs import log_of
+from probml.numerics.logs import log_of, weighted_log
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example, log_densities, log_masses
 from probml.structure.site import Site
@@ -70,9 +70,8 @@ class HiddenCells:
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: list[jax.Array]) -> jax.Array:
-        return sum((jnp.where(share > 0, share * jnp.where(share > 0, part.log, 0.0), 0.0).sum()
-                    for part, share in zip(_parts(structure, group, env, seen), moments,
-                                           strict=True)), jnp.zeros(()))
+        parts = zip(_parts(structure, group, env, seen), moments, strict=True)
+        return sum((weighted_log(share, part.log).sum() for part, share in parts), jnp.zeros(()))
 
 
 def sites_with_hidden_cells(structure: Structure, group: Group) -> tuple[str, ...]:

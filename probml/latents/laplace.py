@@ -29,10 +29,10 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from probml.latents import coordinates
-from probml.latents.coordinates import LOG_TWO_PI
 from probml.latents.inner import mode, moving
 from probml.latents.latent import Group, Seen
-from probml.latents.quadrature import Nodes
+from probml.latents.quadrature import Nodes, weighted_nodes
+from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.structure import Structure
 
 MOST = 64  # numbers of a row
@@ -98,7 +98,7 @@ class Laplace:
              start: jax.Array | None) -> jax.Array:
         height, top = _found(structure, group, env, seen, start)
         if self.points:
-            logs = _weighed(height, top, _normal_points(self.points, len(top)))[1]
+            logs = _weighed(height, top, normal_points(self.points, len(top)))[1]
             return jax.nn.logsumexp(logs) - jnp.log(float(self.points))
         top = moving(height, top)
         value, lower = height(top), jnp.linalg.cholesky(-jax.hessian(height)(top))
@@ -114,8 +114,9 @@ class Laplace:
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         height, top = _found(structure, group, env, seen, None)
-        points, logs = _weighed(height, top, _normal_points(POINTS, len(top)))
-        return _nodes(structure, group, env, seen, points, logs)
+        points, logs = _weighed(height, top, normal_points(POINTS, len(top)))
+        values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)[1]
+        return weighted_nodes(values, logs)
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
@@ -149,15 +150,8 @@ def _weighed(height: Callable, top: jax.Array, noise: jax.Array) -> tuple[jax.Ar
     return points, jnp.where(jnp.isfinite(logs), logs, -jnp.inf)
 
 
-def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen, points: jax.Array,
-           logs: jax.Array) -> Nodes:
-    values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)[1]
-    weights = jax.nn.softmax(logs)
-    return Nodes(weights @ values, values, weights)
-
-
 @functools.lru_cache(maxsize=64)
-def _normal_points(count: int, size: int) -> np.ndarray:
+def normal_points(count: int, size: int) -> np.ndarray:
     """Standard normal points that fill space evenly, and their mirror images: Sobol's sequence."""
     from scipy.stats import norm, qmc  # late: slow to import
 

@@ -36,6 +36,7 @@ from numpyro.distributions import biject_to
 
 from probml.latents.coordinates import known_beforehand, log_joint
 from probml.latents.latent import Group, Latent, Seen
+from probml.numerics.logs import weighted_log
 from probml.numerics.optimum import Newton, maximize
 from probml.structure.structure import Structure
 
@@ -61,6 +62,19 @@ class Nodes(NamedTuple):
     mean: jax.Array
     values: jax.Array
     weights: jax.Array
+
+
+def weighted_nodes(values: jax.Array, logs: jax.Array) -> Nodes:
+    """Nodes at `values` (m, p) whose weights are proportional to exp(logs), (m,)."""
+    weights = jax.nn.softmax(logs)
+    return Nodes(weights @ values, values, weights)
+
+
+def expected_log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen,
+                       nodes: Nodes) -> jax.Array:
+    """E[log p(latents, what is seen | env)] over latents at nodes."""
+    logs = jax.vmap(log_joint(structure, group, env, seen))(nodes.values)
+    return weighted_log(nodes.weights, logs).sum()
 
 
 @dataclass(frozen=True)
@@ -118,9 +132,9 @@ class Quadrature:
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         values, logs = _weighed(structure, group, env, seen, self.nodes)
-        weights, own = jax.nn.softmax(logs), seen.get(group.name, (None, None))
-        values = where_seen(own, lambda x: jnp.broadcast_to(x, values.shape), values)
-        return Nodes((weights @ values)[None], values[:, None], weights)
+        values = where_seen(seen.get(group.name, (None, None)),
+                            lambda x: jnp.broadcast_to(x, values.shape), values)
+        return weighted_nodes(values[:, None], logs)
 
     def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         return self.conditional(structure, group, env, seen)
@@ -136,10 +150,7 @@ class Quadrature:
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Nodes) -> jax.Array:
-        joint, _ = joint_density(structure, group, env, seen)
-        logs = jax.vmap(lambda value: joint(value, 0.0))(moments.values[:, 0])
-        live = moments.weights > 0
-        return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
+        return expected_log_joint(structure, group, env, seen, moments)
 
 
 def _weighed(structure: Structure, group: Group, env: Mapping, seen: Seen,

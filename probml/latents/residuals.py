@@ -9,9 +9,9 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from probml.numerics import semidefinite
+from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.site import Site
 
-LOG_TWO_PI = float(np.log(2 * np.pi))
 SMALL = 16  # columns of a covariance up to which it may be singular
 CLOSE = 1e-3  # relative difference that is no rounding, in float32
 

@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.latents.latent import SETTINGS, Group, Seen, places
-from probml.latents.residuals import LOG_TWO_PI, layout, root_of, standardised
+from probml.latents.residuals import layout, root_of, standardised
 from probml.numerics import small
+from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 

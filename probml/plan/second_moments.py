@@ -5,9 +5,9 @@ of a factor analysis; and rows that read effects of groups, member by member."""
 import math
 from typing import NamedTuple
 
-from probml.jaxpr.levels import Level, classify
+from probml.jaxpr.levels import classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import PLAIN, is_location_affine
+from probml.latents.gaussian import is_location_affine
 from probml.plan.plan import Plan
 
 MOST = 512  # numbers of a row
@@ -87,9 +87,8 @@ def _affine(plan: Plan, *names: str) -> bool:
         program, takes = structure.programs[name]
         mine = {i: t for i, t in enumerate(takes) if t in names}
         every = zip(structure.sites[name].arguments, classify(program, mine), strict=True)
-        if mine and (any(argument != "loc" or use.level > Level.AFFINE or any(
-                step not in PLAIN for step, _ in use.coordinate)
-                for argument, uses in every for use in uses.values())
-                or not is_location_affine(structure, tuple(mine.values()), name)):
+        if mine and (any(argument != "loc" or not use.is_affine
+                         for argument, uses in every for use in uses.values())
+                     or not is_location_affine(structure, tuple(mine.values()), name)):
             return False
     return True

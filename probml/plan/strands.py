@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
@@ -35,8 +34,7 @@ def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
     number = {}
     for p in sorted(plan.free):
         shape, use = sites[p].shape, uses[p]
-        if (shape[-1:] != (count,) or use.level > Level.AFFINE or not sites[p].domain.unbounded
-                or any(step not in ("times", "complement") for step, _ in use.coordinate)):
+        if shape[-1:] != (count,) or not (use.is_affine and sites[p].domain.unbounded):
             return ()
         number[p] = np.broadcast_to(np.arange(count), shape)
     if not 1 < count <= NUMBERS or sum(each.size for each in number.values()) > count * WIDEST:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.numerics.logs import finite, log_of, log_sum
+from probml.numerics.logs import divide, finite, log_of, log_sum
 
 ALIKE = 512  # rounding errors by which rows that are equal may differ
 SMALL = 1024  # multiplications of a step up to which they are no matrix product
@@ -120,8 +120,7 @@ def kind(states: int) -> Any:
 def normalised(u: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     """u / its sum over an axis, and that; 0 stays 0."""
     scale = u.sum(axis)
-    inverse = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
-    return u * jnp.expand_dims(inverse, axis), scale
+    return u * jnp.expand_dims(divide(1, scale), axis), scale
 
 
 def seen_at(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array, jax.Array]:
@@ -153,10 +152,6 @@ SUMS = Arithmetic(
 WIDE = _in_logs(log_sum, lambda moves, new, alive: (log_sum(new[:, :, None] + moves, 1), new),
                 False)
 BEST = _in_logs(jnp.max, best_moves, True)
-
-
-def divide(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
 
 
 def share_of(log: jax.Array, axis: int) -> jax.Array:

@@ -41,7 +41,6 @@ from probml.elimination.chains.arithmetic import (
     WIDE,
     Chain,
     Way,
-    divide,
     is_small,
     normalised,
     one_step,
@@ -58,6 +57,7 @@ from probml.elimination.chains.walk import (
     given,
     one_by_one,
 )
+from probml.numerics.logs import divide
 
 
 def evidence(chain: Chain, way: Way = UNCUT) -> jax.Array:

@@ -34,7 +34,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-LOG_TWO_PI = float(np.log(2 * np.pi))
+from probml.numerics.logs import LOG_TWO_PI
+
 FLAT = 1e-4  # relative distance at which what has no variance is seen elsewhere: impossible
 UNROLLED = 4  # numbers of a step that are seen one after the other without a loop
 
