@@ -319,30 +319,34 @@ def _forward_in_blocks(walk: Walk) -> Pass:
         lambda carry: (carry[0] < count) & ~jnp.all(forgot(carry)), walk.swept,
         (jnp.asarray(0), rows, jnp.zeros_like(rows), jnp.zeros((g, k, m), dtype)))
 
-    def filter_piece(piece: Any, carry: tuple) -> tuple:
-        ahead, kept, scales, _ = carry
-        ahead, (own, scale, last) = walk.filtered(ahead, piece)
-        return (ahead, lax.dynamic_update_index_in_dim(kept, own, piece, 0),
-                lax.dynamic_update_index_in_dim(scales, scale, piece, 0), last)
+    def join(scales: jax.Array, last: jax.Array) -> tuple:
+        single = (met < count) & forgot((met, p, new, scale))
+        transfer = Transfer(
+            split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
+            split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
+        before = lanes_of(_before(transfer, arithmetic, walk.way.parallel))
+        after = lanes_of(_after(transfer, arithmetic, walk.way.parallel)) if smooths else None
+        return walk.entering(before), before, after
+
+    def filter_piece(turn: jax.Array, carry: tuple) -> tuple:
+        joined, kept, scales, last = carry
+        # one loop for both passes: a program of two is compiled a third longer
+        joined = lax.cond(turn == count, lambda: join(scales, last), lambda: joined)
+        piece = jnp.where(turn < count, turn, turn - count)
+        ahead, (own, scale, ends) = walk.filtered(joined[0], piece)
+        return ((ahead, *joined[1:]), lax.dynamic_update_index_in_dim(kept, own, piece, 0),
+                lax.dynamic_update_index_in_dim(scales, scale, piece, 0),
+                jnp.where(piece == count - 1, ends, last))
 
     # of rows that are equal, any that is possible
     one = jnp.where((scale > -jnp.inf)[:, :, None], p, arithmetic.weights(-jnp.inf)).max(1)
+    smooths, zero = walk.keeps and walk.ends and not arithmetic.pointers, jnp.zeros_like(one)
     blank = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype),
                          jax.eval_shape(lambda: walk.filtered(one, jnp.asarray(0))[1][:2]))
-    _, kept, scales, last = lax.fori_loop(met, count, filter_piece,
-                                          (one, *blank, jnp.zeros_like(one)))
-    single = (met < count) & forgot((met, p, new, scale))
-    transfer = Transfer(
-        split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
-        split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
-    before = lanes_of(_before(transfer, arithmetic, walk.way.parallel))
-    again = jnp.minimum(2 * met + 1, count)
-    _, kept, scales, ends = lax.fori_loop(0, again, filter_piece,
-                                          (walk.entering(before), kept, scales, last))
-    after = None if arithmetic.pointers else lanes_of(
-        _after(transfer, arithmetic, walk.way.parallel))
-    return Pass(walk.total(scales.sum(0)), kept, jnp.where(again == count, ends, last), before,
-                after)
+    (_, before, after), kept, scales, last = lax.fori_loop(
+        met, count + jnp.minimum(2 * met + 1, count), filter_piece,
+        ((one, zero, zero if smooths else None), *blank, zero))
+    return Pass(walk.total(scales.sum(0)), kept, last, before, after)
 
 
 def _joined(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
