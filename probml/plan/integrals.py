@@ -30,7 +30,8 @@ from probml.structure.structure import Structure
 
 PRIORS = (*KINDS, "GaussianRandomWalk")  # of effects: a location and a root times standard normals
 NODES = 25  # of a quadrature, by default
-# that tell how far an integral is off: nodes of one number, of each of two, points of more
+# of the finer rule that estimates the error of an integral: nodes in one dimension, in each of two,
+# points in more
 FINER = {1: 2 * NODES + 1, 2: 21}
 POINTS = 1024
 SHIFTS = -3.1, -0.7, 1.7  # of all effects, the middle one half way
@@ -109,8 +110,8 @@ def choose_quadrature(structure: Structure, parts: tuple[Grouping, ...],
 
 
 def finer(parts: tuple[Grouping, ...]) -> int | None:
-    """Nodes that tell how far the integral is off; None where nothing does: it is in closed form,
-    or members are not independent of one another."""
+    """Nodes of the finer rule that estimates the error of the integral; None where it is in closed
+    form, or members are not independent of one another."""
     if len(parts) != 1 or parts[0].nodes == 0 or parts[0].flat:
         return None
     size = parts[0].cells
