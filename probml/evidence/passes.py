@@ -90,7 +90,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
 
 
 def additive(plan: Plan) -> bool:
-    """Whether an E-step of rows is one number and statistics, which parts of the rows add up to."""
+    """Whether an E-step is one number and statistics that add over parts of the rows."""
     return not (plan.touching or plan.rowwise or plan.latents or plan.groupings)
 
 
@@ -302,8 +302,8 @@ def returned(function: Callable, rows: Rows, outer: Callable,
     gradient with respect to what chunks take.
 
     Where the sum is a table over the states of sites outside rows, its cotangent is their
-    posterior, which only the whole sum tells. So several chunks are passed over twice, for the sum
-    and for its gradient; back through every state by itself would be as many passes.
+    posterior, which is known only after the whole sum. So several chunks are passed over twice, for
+    the sum and for its gradient; a gradient for every state would be as many passes.
 
     Args:
         function: chunk → (its part of the sum, cotangent → gradients), as jax.vjp gives them.

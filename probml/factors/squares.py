@@ -27,8 +27,8 @@ from probml.plan.plan import Plan
 from probml.plan.squares import coefficients
 from probml.structure.densities import cells
 
-RIDGE = 1e-6  # of a column's own square: where columns say the same, any point will do
-PASSES = 2  # about the prior, and about the least squares that this tells
+RIDGE = 1e-6  # of a column's own square: of collinear columns any least squares will do
+PASSES = 2  # about the given point, and about the least squares found there
 
 
 class Squares(NamedTuple):
@@ -61,7 +61,7 @@ def log_density(plan: Plan, name: str, params: Mapping, known: Known,
                 squares: Squares) -> jax.Array:
     """Σ over rows of weight × log p(seen cells of the site | params)."""
     program, takes = plan.structure.programs[name]
-    blank = {t: jnp.zeros(spec.shape, spec.dtype)  # of a row, of which the scale knows nothing
+    blank = {t: jnp.zeros(spec.shape, spec.dtype)  # zeros of a row: the scale does not depend on it
              for t, spec in zip(takes, program.in_avals, strict=True)}
     env = {**blank, **known.given, **params}
     scale = plan.structure.cells(name, {t: jnp.reshape(env[t], blank[t].shape) for t in takes})[
@@ -110,8 +110,8 @@ def unfused_product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _least(squares: Squares) -> jax.Array:
-    """From `about` to about the least squares, each cell in units of its residuals; nowhere, if
-    nothing is known."""
+    """The step from `about` to the least squares, each cell in units of its residuals; 0 without
+    data."""
     mean = squares.gram[:, -1, -1] / jnp.maximum(squares.count, 1.0)
     whole = jnp.tensordot(divide(1.0, mean), squares.gram, 1)
     normal, right = whole[:-1, :-1], whole[:-1, -1]

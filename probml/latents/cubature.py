@@ -5,8 +5,8 @@ curvature H = L Lᵀ. In u = û + L⁻ᵀ (v(t₁), v(t₂)), v(t) = sinh(κt) /
 trapezoid rule in both t, as quadrature.py takes that over one number, and for its reason: nodes
 follow tails that are no normal's. Under counts and choices it is good to 1e-6 nats for a normal and
 3e-4 for a Student's t or a Gamma number, where Gauss and Hermite's 15 nodes (Liu & Pierce 1994;
-lme4's nAGQ) have 1e-7 and 3e-3. What twice the nodes, further out, would change a fit says
-(fits/boundary.py). Gradients hold the nodes still.
+lme4's nAGQ) have 1e-7 and 3e-3. A fit reports the change by twice the nodes, further out
+(fits/boundary.py). Gradients are taken at fixed nodes.
 
 Cost: m² log densities a row, and a few Hessians to its mode.
 """
@@ -86,7 +86,7 @@ class Cubature:
 
     def _points(self, structure: Structure, group: Group, env: Mapping,
                 seen: Seen) -> tuple[jax.Array, jax.Array]:
-        """Coordinates of the nodes, and the logarithms of what each stands for; held still."""
+        """Coordinates of the nodes and their log weights, without derivatives."""
         env, seen = jax.lax.stop_gradient((dict(env), dict(seen)))
         at = coordinates.joint(structure, group, env, seen)
 

@@ -6,14 +6,14 @@ seen of it, h(u), has a mode û with curvature H = −∂²h/∂u²; then
 
     log ∫ exp h(u) du ≈ h(û) + (p / 2) log 2π − ½ log det H,
 
-exact where h is quadratic, and off by terms of third and fourth derivatives where it is not: the
-more a row says of its latents, the less. Derivatives go through û by the implicit function theorem
-(inner.py) and through H. How far off it is at what was fitted, importance sampling says: points of
-a normal a little wider than the mode's, the same in every row, weighed by exp h. Means over latents
-and draws of them are taken over such points too, and so are nearer than the normal itself.
+exact where h is quadratic, with an error of third and fourth derivatives where it is not, which is
+the smaller the more data a row has. Derivatives go through û by the implicit function theorem
+(inner.py) and through H. A fit estimates the error by importance sampling: points of a normal a
+little wider than the mode's, the same in every row, weighted by exp h. Means over latents and draws
+of them are taken over such points too, and so are more accurate than the normal itself.
 
-An M-step climbs the approximation itself, begun from the modes of the E-step: what an engine climbs
-is then what it reports, and does not fall.
+An M-step maximises the approximation itself, from the modes of the E-step: so the objective that an
+engine reports never falls.
 
 Cost: a few Hessians of p gradients a row, p³.
 """
@@ -35,14 +35,15 @@ from probml.latents.quadrature import Nodes, weighted_nodes
 from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.structure import Structure
 
-MOST = 64  # numbers of a row
+MOST = 64  # latent numbers of a row
 POINTS = 128  # of importance sampling
-WIDER = 0.3  # standard deviations by which those lie further apart, over √p
-ROUGH = 0.01  # nats a row by which importance sampling may move an evidence unsaid
+# over √p: by how much the proposal is wider than the mode's normal, in standard deviations
+WIDER = 0.3
+ROUGH = 0.01  # nats a row by which importance sampling may change an evidence without a warning
 
 
 class Modes(NamedTuple):
-    """What an E-step keeps of a row: the mode, in unbounded coordinates, (p,)."""
+    """The mode of a row in unbounded coordinates, (p,)."""
 
     mean: jax.Array
 
@@ -52,7 +53,7 @@ class Laplace:
     """Several continuous numbers of a row; see the top of this file.
 
     Args:
-        points: by which the integral is corrected by importance sampling; 0: not at all.
+        points: of an importance sample that corrects the integral; 0: none.
     """
 
     points: int = 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from probml.jaxpr.program import largest_matrix
 from probml.jaxpr.switches import Switches, find
-from probml.latents.latent import Group
+from probml.latents.latent import Group, is_row_free
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
 from probml.plan.groupings import Grouping
@@ -145,20 +145,15 @@ class Plan:
         sufficient statistics are of fixed size."""
         sites = self.structure.sites
 
-        def is_row_independent(name: str) -> bool:
-            return not sites[name].inputs and all(
-                not sites[p].rows or p in self.hidden or p in self.variables
-                for p in sites[name].parents
-            )
-
         def entries(group: Group) -> int:
             own, cells = (sum(math.prod(sites[name].cells) for name in names)
                           for names in (group.names, group.sites))
             states = math.prod(self.variables[v].states for v in self.reach(group))
             return cells * (1 + own) ** 2 * states
 
-        return tuple(group for group in self.latents if group.kind.pools
-                     and all(map(is_row_independent, group.sites)) and entries(group) <= TABLE)
+        besides = {*self.hidden, *self.variables}
+        return tuple(group for group in self.latents if group.kind.pools and entries(group) <= TABLE
+                     and is_row_free(self.structure, group.sites, besides))
 
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
