@@ -1,5 +1,5 @@
-"""Bucket elimination (Dechter 1999): the factors of one name after the other, and what is done with
-a bucket: sums by products of matrices, log-sum-exp, maxima, and draws backwards."""
+"""Bucket elimination (Dechter 1999), one name after the other: sums by matrix products or
+log-sum-exp, maxima, and draws backwards."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,5 +1,4 @@
-"""Factors: named log tables, checked against one another, added and multiplied out; and what any
-schedule of their elimination gives."""
+"""Factors, which are named log tables: checks, products, and the result of an elimination."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -16,23 +15,23 @@ class Factor(NamedTuple):
 
     log: jax.Array  # a rows axis of size 1 (shared by all rows) or n, then one axis per name
     names: tuple[str, ...]
-    indicator: bool = False  # the log is 0 or −∞, what is possible and what is not, and all of it
+    indicator: bool = False  # whether all logs are 0 (possible) or −∞ (impossible)
 
 
 def indicator(allowed: jax.Array, name: str) -> Factor:
-    """The factor of a name that is 1 where a state is allowed, and else 0: (rows, states) bool."""
+    """The factor that is 1 where a state is allowed, (rows, states) bool, and else 0."""
     return Factor(jnp.where(allowed, 0.0, -jnp.inf), (name,), True)
 
 
 class Swept(NamedTuple):
-    """Factors after names were eliminated, one after the other or level by level.
+    """The result of an elimination.
 
     Args:
-        left: over the names that stay, what was scaled out among them.
-        follow: (possible (rows,) bool, key or None) → name → states (rows,) int32 of every name
-            that went, the last one first, each given those already chosen: the best after a sweep
-            by maxima, a draw where there is a key after one by sums. Ties go to the lowest index;
-            impossible rows have states 0.
+        left: the factors over the names that stay, and the scales that were divided out.
+        follow: (possible (rows,) bool, key or None) → name → states (rows,) int32 of every
+            eliminated name, chosen from the last to the first given those already chosen: the best
+            after maxima; with a key, a draw after sums. Ties go to the lowest index; impossible
+            rows have states 0.
     """
 
     left: list[Factor]
@@ -41,7 +40,7 @@ class Swept(NamedTuple):
 
 def checked(factors: Iterable[Factor], order: Sequence[str],
              complete: bool = False) -> list[Factor]:
-    """The factors, or a ValueError that says what does not fit."""
+    """The factors, with a ValueError where they do not agree with each other or the order."""
     factors = [Factor(jnp.asarray(f.log), tuple(f.names), f.indicator) for f in factors]
     sizes, rows = {}, 1
     for f in factors:
@@ -66,8 +65,8 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
 
 def grouped(scopes: Sequence[tuple], rows: Sequence[int],
             joins: Callable[[int, int], bool] = lambda i, host: True) -> list[list[int]]:
-    """Tables in groups that are one table each, by place: those over names of their first, unless
-    that would blow a table that all rows share up to one copy per row.
+    """Numbers of tables in groups that are multiplied out into one table, that of the first: the
+    others are over some of its names. A table that all rows share joins none that differs by row.
 
     Args:
         joins: (a table, the first of a group) → whether it may join it.

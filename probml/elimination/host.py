@@ -1,10 +1,10 @@
 """Variable elimination on the host, for questions whose sums take less than a program takes to
 compile.
 
-The same sums as elimination.py, of NumPy arrays in log space: nothing is traced or compiled. What
-is observed is taken out of the tables first, so that the sums are those of this question alone.
-Where all tables together would be too large to be held, a variable is put at each of its states in
-turn (`marginals`): the same sums in less memory.
+The same sums as elimination.py, of NumPy arrays in log space: nothing is traced or compiled. The
+tables are first restricted to the observed states, so that only the sums of this question are made.
+Where all tables together would be too large, a variable is fixed at each of its states in turn
+(`marginals`): the same sums in less memory.
 
 Source: Dechter 1999 (bucket elimination, backwards for all marginals); Pearl 1986 (cutset
     conditioning).
@@ -19,7 +19,7 @@ import numpy as np
 
 from probml.elimination import orders
 
-HELD = 2**26  # entries of the tables that are held together
+HELD = 2**26  # entries of all tables in memory
 
 
 class Table(NamedTuple):

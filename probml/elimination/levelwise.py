@@ -1,14 +1,14 @@
 """Variable elimination of hundreds of names: all buckets of one level of the elimination tree are
 one gather and one reduction.
 
-`elimination` unrolls an einsum for each name: the fastest to run, but a program that grows with the
-names (441 names: a minute of compiling). Here the buckets that need nothing of each other, those of
-one level, are laid out behind one another: an entry of a message is a sum of entries of flat pools,
-found by tables of indices, reduced over the states of the name that goes. The program grows with
-the levels (a few dozen), and with the buckets that are too wide for such tables. Messages are logs,
-so that there is no limit of range; rows are the last axis, so that a gather copies whole rows.
+buckets.py unrolls an einsum for each name: the fastest to run, but a program that grows with the
+names (441 names: a minute of compiling). Here the buckets of one level, none of which depends on
+another, are concatenated: an entry of a message is a sum of entries of flat pools, found by tables
+of indices, reduced over the states of the eliminated name. The program grows with the levels (a few
+dozen), and with the buckets that are too wide for such tables. Messages are logs, so that there is
+no limit of range; rows are the last axis, so that a gather copies whole rows.
 
-Every factor and every message is met once, by one bucket: a pool holds what one level meets.
+Every factor and every message is read once, by one bucket; a pool holds those that one level reads.
 """
 
 import functools
@@ -28,8 +28,8 @@ from probml.elimination.semiring import Semiring
 from probml.jaxpr.memo import memo
 from probml.numerics.logs import capped
 
-# entries from which a bucket is worked on by itself, as tensors: quicker to run than indices, but
-# long to compile
+# entries from which a bucket is reduced by itself, as tensors: faster to run than indices, but
+# slower to compile
 WIDE = 2**16
 
 

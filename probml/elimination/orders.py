@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from probml.errors import present
 
 TRIES = 50  # random orders at the most
-STEPS = 2_000_000  # pairs of neighbours that all tries together may look at, about two seconds
-NONE = (math.inf, math.inf)
+STEPS = 2_000_000  # pairs of neighbours that all tries together may visit, about two seconds
+NONE = (math.inf, math.inf)  # no bound on (largest table, entries of all)
 
-# What a name costs, from the edges its removal adds, the entries of the table it makes and a random
-# number in [0, 1): each try takes one in turn. No single one is best: minimum fill wins on link,
+# The cost of eliminating a name, from the edges that it adds, the entries of its table and a random
+# number in [0, 1): each try takes the next cost. No single one is best: minimum fill wins on link,
 # minimum weight on munin, their product on diabetes.
 COSTS: tuple[Callable[[int, int, float], tuple[float, ...]], ...] = (
     lambda fill, entries, chance: (fill, chance),
@@ -43,7 +43,7 @@ def best_order(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int],
     `min_fill`, and then random orders of several costs; the smallest largest table wins, then the
     least work, then the first. Where no edge is added (chains, trees, mixtures) nothing is better
     and nothing is tried. The same graph gives the same order.
-    Cost: at most `TRIES` greedy orders, fewer where `STEPS` says so: 1,000 names in about a second.
+    Cost: at most `TRIES` greedy orders, within `STEPS`: 1,000 names in about a second.
     """
     near = _interaction(scopes, eliminate)
     names, wanted = sorted(near), sorted(set(eliminate))
@@ -149,13 +149,13 @@ def work(scopes: Iterable[Iterable[str]], sizes: Mapping[str, int], order: Seque
 
 
 class Bucket(NamedTuple):
-    """What meets where a name goes (Dechter 1999).
+    """The tables that are multiplied where a name is eliminated (Dechter 1999).
 
     Attributes:
-        tables: factors by their numbers; the message of the i-th bucket is numbered behind all
-            factors, as the i-th after these.
-        axes: of each table among (*others, name): so equal steps are the same in any names.
-        others: the names that the bucket's message is over.
+        tables: numbers of factors, and of messages, which are numbered after the factors in the
+            order of their buckets.
+        axes: of each table among (*others, name): so equal steps are equal in any names.
+        others: the names of the bucket's message.
     """
 
     name: Any
@@ -166,8 +166,8 @@ class Bucket(NamedTuple):
 
 def buckets(scopes: Sequence[tuple], order: Sequence) -> tuple[list[Bucket], list[tuple[int,
                                                                                         tuple]]]:
-    """The buckets of names in their order: each factor, and each message, is met once, by the first
-    of its names to go; and (number, names) of those that are left."""
+    """The buckets of an order, each factor and message in that of the first of its names; and
+    (number, names) of the tables that are left."""
     turn = {name: i for i, name in enumerate(order)}
     piles: list[list] = [[] for _ in range(len(order) + 1)]  # the last one holds what is left
 
@@ -187,7 +187,7 @@ def buckets(scopes: Sequence[tuple], order: Sequence) -> tuple[list[Bucket], lis
 
 
 def _cliques(scopes: Iterable[Iterable[str]], order: Sequence[str]) -> list[frozenset[str]]:
-    """The names that meet when each name of the order goes."""
+    """The names of the table of each bucket."""
     return [frozenset((bucket.name, *bucket.others))
             for bucket in buckets([tuple(scope) for scope in scopes], order)[0]]
 

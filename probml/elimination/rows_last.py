@@ -29,10 +29,10 @@ from probml.elimination.factor import Factor, grouped
 from probml.jaxpr.memo import memo
 from probml.numerics.logs import finite, huge, least, log_of
 
-ROWS = 64  # from which what all operations cost by themselves is little
-NAMES = 4  # of fewer, products of matrices are as quick
+ROWS = 64  # from which the fixed cost of an operation is negligible
+NAMES = 4  # with fewer, matrix products are as fast
 PRECISE = jax.lax.Precision.HIGHEST
-ENTRIES = 2**10  # of a table that is met, at the most
+ENTRIES = 2**10  # of the largest table, at the most
 
 
 class _Bucket(NamedTuple):
@@ -47,11 +47,12 @@ class _Bucket(NamedTuple):
 
 
 class _Schedule(NamedTuple):
-    """How an order goes; tables are numbered, those given first and then messages.
+    """The buckets of an elimination order; tables are numbered, the factors first and then the
+    messages.
 
     Attributes:
         left: the tables that stay, with their names.
-        indicators: those given that are 1 or 0.
+        indicators: the factors that are 1 or 0.
     """
 
     buckets: tuple[_Bucket, ...]
@@ -81,7 +82,7 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
 
 
 def fits(factors: Sequence[Factor], order: Sequence[Any]) -> bool:
-    """Whether a sum over `order` is such work: many rows and names, and tables of few entries."""
+    """Whether a sum over `order` has many rows and names, and tables of few entries."""
     rows = max((f.log.shape[0] for f in factors), default=1)
     if rows < ROWS or len(order) < NAMES:
         return False
@@ -108,7 +109,7 @@ def sum_out(factors: Sequence[Factor], order: Sequence[Any]) -> list[Factor]:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _left(schedule: _Schedule, logs: list[jax.Array]) -> list[jax.Array]:
-    """The logs of what stays, and of what was scaled out."""
+    """The logs of the remaining tables, and of the scales that were divided out."""
     return _forward(schedule, logs)[0]
 
 
@@ -116,9 +117,9 @@ def _forward(schedule: _Schedule, logs: list[jax.Array]) -> tuple[list[jax.Array
     given = [jnp.moveaxis(jnp.minimum(log, huge(log)), 0, -1) for log in logs]
     messages: dict[int, jax.Array] = {}
     met, raw, scale = [], {}, jnp.zeros(1, logs[0].dtype)
-    # XLA's loops on a CPU make a number again for each of its readers, with all that it is made of,
-    # unless a quotient or a root is what was done last: so messages end in a division by 1, of
-    # which XLA does not know that it is, indicators in a root, and ratios in a division
+    # On a CPU XLA fuses an array into each of its readers and so computes it once for each, unless
+    # the last operation is a quotient or a root: so messages end in a division by a 1 that is no
+    # constant to XLA, indicators in a root, and ratios in a division.
     first = given[0].ravel()[0]
     one = jnp.where(first > huge(first), 2.0, 1.0).astype(first.dtype)
     for bucket in schedule.buckets:
@@ -209,8 +210,8 @@ def _margin(belief: jax.Array, axes: tuple[int, ...], rows: int) -> jax.Array:
 
 
 def _along(array: jax.Array, axes: Sequence[int], both: Callable) -> jax.Array:
-    """`both` of all along some axes, written out: XLA (jaxlib 0.10) makes vectors of that, and
-    none of a reduction."""
+    """A reduction by `both` along some axes, unrolled: XLA (jaxlib 0.10) vectorises that, and no
+    reduction."""
     for axis in sorted(axes, reverse=True):
         array = functools.reduce(both, [jax.lax.index_in_dim(array, i, axis, False)
                                         for i in range(array.shape[axis])])
@@ -218,12 +219,12 @@ def _along(array: jax.Array, axes: Sequence[int], both: Callable) -> jax.Array:
 
 
 def _reduced(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Summed over rows, where a table is all rows'."""
+    """Summed over rows, where all rows share a table."""
     if array.shape[-1] == shape[-1]:
         return array
     if shape[-1] > 1:
         return jnp.broadcast_to(array, shape)
-    # a product, into which XLA fuses nothing: a reduction of what is fused into it makes no vectors
+    # a product, into which XLA fuses nothing: a reduction into which something is fused is scalar
     flat = array.reshape(-1, array.shape[-1])
     return jnp.matmul(flat, jnp.ones(flat.shape[1], flat.dtype), precision=PRECISE).reshape(shape)
 

@@ -1,8 +1,8 @@
-"""What elimination does with the states of a name that goes: their sum, or the best of them.
+"""How elimination reduces the states of a variable: to their sum, or to their maximum.
 
-Every sweep (buckets, levels, cells) multiplies factors and then reduces states; the pair of the
-two is a commutative semiring (Aji & McEliece 2000), and which one is all that tells the evidence
-from the most probable state.
+Every schedule (buckets, levels, cells) multiplies factors and then reduces states; the pair of the
+two operations is a commutative semiring (Aji & McEliece 2000). With sums elimination computes the
+evidence, with maxima the most probable states.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ class Semiring(NamedTuple):
     """A way to reduce the states along an axis.
 
     Args:
-        logs: (array, axis) → without the axis, of logarithms.
-        additive: it is a sum, which matrix products do.
+        logs: (log weights, axis) → their log sum or maximum over the axis.
+        additive: whether it is a sum, which matrix products compute.
     """
 
     logs: Callable[[jax.Array, int], jax.Array]

@@ -1,12 +1,13 @@
-"""Coordinates for effects whose spread is unseen: standardised by their prior, by as much as the
-data leave open.
+"""Coordinates for effects whose scale is a parameter: standardised by their prior to the degree to
+which the data leave them open.
+
 
 An effect v ~ loc + scale · ε has coordinates u, v = loc + scale^(1 − c) (u − c · loc): at c = 1 its
-own (centred), at c = 0 those of ε (non-centred). Between a scale and effects that the data say
-little of, the density has a funnel in the first and none in the second; where the data say much it
-is the other way round. c = i / (i + 1/r), the share of the data in what is known of an effect, i
-their information on ε and r the variance of ε, makes both nearly independent (Papaspiliopoulos,
-Roberts & Sköld 2007; Gorinova, Moore & Hoffman 2020).
+own (centred), at c = 0 those of ε (non-centred). Between a scale and effects that the data hardly
+inform, the density has a funnel in the first and none in the second; where the data are informative
+it is the other way round. c = i / (i + 1/r), the share of the data in the posterior precision of an
+effect, i their information on ε and r the variance of ε, makes both nearly independent
+(Papaspiliopoulos, Roberts & Sköld 2007; Gorinova, Moore & Hoffman 2020).
 """
 
 import math
@@ -24,14 +25,14 @@ from probml.plan.plan import Plan
 from probml.structure.densities import ahead
 
 ROUNDS = 30  # of estimating the variance of ε, by EM
-# standard errors of its logarithm by which it is taken to be smaller: a funnel is worse than what
-# it is exchanged for
+# standard errors of its logarithm by which the variance is taken to be smaller: too small a c is
+# better than a funnel
 SURE = 2.5
 
 
 def effects(plan: Plan) -> tuple[str, ...]:
-    """The parameters whose prior has an unseen spread and is a location and a scale in their
-    unbounded coordinates."""
+    """The parameters whose prior has a free scale and is a location-scale family in their unbounded
+    coordinates."""
     sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan)
                                                        if tie.kind == "spread")
     # one location and one scale, not those of several states, nor of steps about those before
@@ -101,16 +102,16 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
         name, shape = tie.name, own_shape(sites[tie.name])
         _, scale, matrix = location_and_scale(plan, name, env)
         own = np.asarray(scale.lower() if matrix else scale, float)
-        told = np.maximum(_information(np.asarray(hessian[name], float), own, shape, matrix), 0.0)
+        info = np.maximum(_information(np.asarray(hessian[name], float), own, shape, matrix), 0.0)
         sharing = math.prod(shape) / max(_count(plan, other) for other in tie.others)
         mode, r = np.nan_to_num(np.asarray(u[name], float)), 1.0
         for _ in range(ROUNDS):
             r = float(np.clip(
-                np.mean((mode * (told + 1) / (told + 1 / r)) ** 2 + 1 / (told + 1 / r)), 1e-6, 1.0
+                np.mean((mode * (info + 1) / (info + 1 / r)) ** 2 + 1 / (info + 1 / r)), 1e-6, 1.0
             ))
-        noise = float(np.median(1 / np.maximum(told, 1e-6)))  # an effect's own, beside r
+        noise = float(np.median(1 / np.maximum(info, 1e-6)))  # an effect's own, beside r
         r *= math.exp(-SURE * math.sqrt(2 / sharing) * (1 + noise / r))
-        c = told * r / (told * r + 1)
+        c = info * r / (info * r + 1)
         out[name] = (np.round(c.mean(-1, keepdims=True)) if matrix else c).astype(out[name].dtype)
     return out
 
@@ -121,8 +122,8 @@ def _count(plan: Plan, name: str) -> int:
 
 def _information(hessian: np.ndarray, scale: np.ndarray, shape: tuple[int, ...],
                  matrix: bool) -> np.ndarray:
-    """What the data say of each cell, in units of what its prior says given the other cells of its
-    vector."""
+    """The information of the data on each cell, in units of that of its prior given the other cells
+    of its vector."""
     if not matrix:
         return np.nan_to_num(np.diagonal(hessian).reshape(shape) - 1)
     size, out = shape[-1], []

@@ -23,6 +23,7 @@ from probml.factors.naturals import naturals, over_states
 from probml.factors.rowwise import row_environment, setting_logs
 from probml.factors.squares import squares_of
 from probml.jaxpr.opened.backward import value_and_gradient, with_vjp
+from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.plan.squares import squared
 
@@ -33,7 +34,7 @@ def weigh(log: jax.Array, weights: jax.Array) -> jax.Array:
     """Σ over rows of weight × log evidence; rows of weight 0 count nothing, even where they are
     impossible."""
     weights = weights.reshape(-1, *(1,) * (log.ndim - 1))
-    return jnp.where(weights > 0, weights * jnp.where(weights > 0, log, 0.0), 0.0).sum(0)
+    return weighted_log(weights, log).sum(0)
 
 
 def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard: bool = False,
@@ -89,7 +90,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
 
 
 def additive(plan: Plan) -> bool:
-    """Whether an E-step of rows is one number and statistics, which parts of the rows add up to."""
+    """Whether an E-step is one number and statistics that add over parts of the rows."""
     return not (plan.touching or plan.rowwise or plan.latents or plan.groupings)
 
 
@@ -251,7 +252,7 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
     for name in plan.ordered:
         switches, order = plan.switches[name], present(plan.switches[name].order)
         logs, weights = setting_logs(plan, params, known, every, name), every.weights[:, None]
-        logs = jnp.where(weights > 0, scale * weights * jnp.where(weights > 0, logs, 0.0), 0.0)
+        logs = scale * weighted_log(weights, logs)
         number = jax.vmap(lambda env, s=switches: s.at(s.order.row, env),
                           axis_size=len(weights))(row_environment(plan, known, every, name))
         parents = switches.parents
@@ -301,8 +302,8 @@ def returned(function: Callable, rows: Rows, outer: Callable,
     gradient with respect to what chunks take.
 
     Where the sum is a table over the states of sites outside rows, its cotangent is their
-    posterior, which only the whole sum tells. So several chunks are passed over twice, for the sum
-    and for its gradient; back through every state by itself would be as many passes.
+    posterior, which is known only after the whole sum. So several chunks are passed over twice, for
+    the sum and for its gradient; a gradient for every state would be as many passes.
 
     Args:
         function: chunk → (its part of the sum, cotangent → gradients), as jax.vjp gives them.

@@ -1,12 +1,12 @@
-"""Unseen numbers inside rows that a sampler moves: coordinates of the density beside those of the
-parameters, each row's own.
+"""Latent numbers inside rows that a sampler moves: each row has coordinates of its own, in addition
+to those of the parameters.
 
-To the plan such a site is seen ("carried"): its density is part of the likelihood, its children are
-evaluated at its values, and whatever is integrated or summed out beside it stays so. Here these
-values come from coordinates u: z = loc + scale · u where its prior is a location and a scale, so
-that between a spread and what it spreads there is no funnel (coordinates.py); else those of its
-support. Cells that are seen, and rows of weight 0, have coordinates that are standard normal and
-touch nothing, so that shapes depend on the number of rows alone.
+The plan treats such a site as observed ("carried"): its density is part of the likelihood, its
+children are evaluated at its values, and other latents are integrated or summed out. Here these
+values come from coordinates u: z = loc + scale · u where its prior has a location and a scale, so
+that there is no funnel between the scale and z (coordinates.py); else those of its support.
+Observed cells, and rows of weight 0, have standard normal coordinates on which nothing depends, so
+that shapes depend on the number of rows alone.
 """
 
 import math
@@ -19,7 +19,7 @@ from probml.device.rows import Chunk, Known, Resident, Rows
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment
 from probml.latents import coordinates
-from probml.latents.coordinates import LOG_TWO_PI
+from probml.numerics.logs import LOG_TWO_PI
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.structure.site import Site

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from probml.device.rows import Chunk, Known
 from probml.factors.naturals import environment
 from probml.factors.rowwise import row_environment, row_log
+from probml.factors.squares import unfused_product
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.jaxpr.switches import SETTING
+from probml.numerics.logs import weighted_log
 from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
 from probml.plan.strands import Columns
@@ -50,7 +51,7 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
         entering, log = _through(plan, name, argument, point, c, known, varying, x, seen)
 
         def value(eta: jax.Array):
-            return jnp.where(weight > 0, scale * weight * jnp.where(weight > 0, log(eta), 0.0), 0.0)
+            return scale * weighted_log(weight, log(eta))
 
         eta, slope = value_and_gradient(lambda c: entering(c).reshape(()))(c)
         first = value_and_gradient(value)
@@ -60,9 +61,7 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
     total, first, second, slope = jax.vmap(row_derivatives)(
         row_environment(plan, known, rows, name), rows.values[name], rows.seen.get(name),
         rows.weights)
-    # apart from the product, into which XLA would fold them, for half the speed
-    across, bent = lax.optimization_barrier((slope.T, slope * second[:, None]))
-    return total.sum(), across @ first, across @ bent
+    return total.sum(), slope.T @ first, unfused_product(slope.T, slope * second[:, None])
 
 
 def _through(plan: Plan, name: str, argument: str, point: Callable, c: jax.Array, known: Known,
@@ -110,10 +109,8 @@ def curvatures(plan: Plan, point: Callable, c: jax.Array, places: jax.Array, kno
     bent, slope = jax.vmap(row_curvature)(row_environment(plan, known, rows, name),
                                           rows.values[name],
                                           rows.seen.get(name), rows.weights)
-    # apart from the product, into which XLA would fold them, for half the speed
-    across, weighed = lax.optimization_barrier((jnp.transpose(slope, (1, 2, 0)),
-                                                jnp.swapaxes(slope * bent[..., None], 0, 1)))
-    return across @ weighed
+    return unfused_product(jnp.transpose(slope, (1, 2, 0)),
+                           jnp.swapaxes(slope * bent[..., None], 0, 1))
 
 
 def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c: jax.Array,
@@ -135,7 +132,7 @@ def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c
 
         def value(eta: jax.Array):
             logs = log(here.at[numbers].set(eta))
-            return jnp.where(q > 0, q * jnp.where(q > 0, logs, 0.0), 0.0).sum()
+            return weighted_log(q, logs).sum()
 
         bent = jax.jacfwd(gradient(value))(here[numbers])
         # a coefficient enters one number, so that the slope of their sum is its own
@@ -149,8 +146,7 @@ def weighed_hessian(plan: Plan, name: str, entering: Columns, point: Callable, c
     m, wide, b = across.shape
     bends = jnp.transpose(bent, (1, 0, 2))[..., None]  # (m, b, l, 1)
     beside = jnp.transpose(across, (2, 0, 1))  # (b, l, q)
-    # apart from the product, into which XLA would fold them, for half the speed
-    across, weighed = lax.optimization_barrier((across, (bends * beside).reshape(m, b, m * wide)))
+    blocks = unfused_product(across, (bends * beside).reshape(m, b, m * wide)).reshape(
+        m * wide, m * wide)
     flat = places.reshape(-1)
-    blocks = (across @ weighed).reshape(m * wide, m * wide)
     return jnp.zeros((c.size, c.size), blocks.dtype).at[flat[:, None], flat].set(blocks)

@@ -1,8 +1,8 @@
-"""What an M-step needs of groups along time: smoothed moments of a chunk of rows, added up where a
-group takes nothing of rows (Shumway & Stoffer 1982), and the expectations that it climbs.
+"""The M-step of groups along time: smoothed moments of a chunk of rows, summed where a group
+depends on nothing of rows (Shumway & Stoffer 1982), and the expected log density.
 
-Each of the matrices of a chain is a regression of a step's numbers on those of the step before, so
-that second moments are all that it takes: of (1, s_{t−1}, ε_t), ε_t what a step adds at the
+Each of the matrices of a chain is a regression of a step's numbers on those of the step before,
+with second moments as sufficient statistics: of (1, s_{t−1}, ε_t), ε_t the noise of a move at the
 parameters of the E-step (latents/chains/chain_gains.py).
 """
 
@@ -39,10 +39,10 @@ from probml.structure.structure import Structure
 
 
 class Path(NamedTuple):
-    """What an E-step knows of a group along time: of every step the states' probability times the
-    row's weight, (N, *states), and the numbers' smoothed moments, (N, *states, D), (N, *states, D,
-    D) and Cov(s_{t−1}, s_t); and those of the noise of each move at the E-step's parameters.
-    Covariances that rows share lead with the steps of one, (T, *states, D, D)."""
+    """The E-step of a group along time: of every step the states' probability times the row's
+    weight, (N, *states), and the numbers' smoothed moments, (N, *states, D), (N, *states, D, D) and
+    Cov(s_{t−1}, s_t); and those of the noise of each move at the E-step's parameters. Covariances
+    that rows share lead with the steps of one row, (T, *states, D, D)."""
 
     weight: jax.Array
     mean: jax.Array
@@ -62,15 +62,15 @@ class Totals(NamedTuple):
 
 def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
             weight: jax.Array) -> Path:
-    """What an E-step knows of a group in a chunk of rows.
+    """The E-step of a group in a chunk of rows.
 
     Args:
         weight: (rows, *states).
     """
 
     def at(env: dict) -> tuple:
-        told, _, centre = system(plan, env, known, rows, group)
-        found, noise = kalman_evidence.smoothed_moves(told)
+        chain, _, centre = system(plan, env, known, rows, group)
+        found, noise = kalman_evidence.smoothed_moves(chain)
         found = found._replace(mean=found.mean + centre)
         noise = _untilted(tilt(plan, env, known, rows, group), found, noise)
         return jax.tree.map(steps_first, (*found, noise))
@@ -88,8 +88,8 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
 
 def _untilted(tilted: tuple[jax.Array, jax.Array] | None, found: kalman_evidence.Smoothed,
               noise: kalman_evidence.Noise) -> kalman_evidence.Noise:
-    """The noise of moves at the E-step's parameters, from that of averaged moves, which go by so
-    much elsewhere (linear_chains.tilt)."""
+    """The noise of moves at the E-step's parameters, from that of averaged moves and their
+    difference (linear_chains.tilt)."""
     if tilted is None:
         return noise
     slope, offset = tilted
@@ -102,7 +102,7 @@ def _untilted(tilted: tuple[jax.Array, jax.Array] | None, found: kalman_evidence
 
 
 def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path) -> Totals:
-    """The second moments of a group that takes nothing of rows, over steps and rows: leaves
+    """The second moments, over steps and rows, of a group that depends on nothing of rows: leaves
     (*states, ...)."""
 
     def totals_of(middle: Middle, path: Path):
@@ -125,7 +125,7 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
 
 
 def _first_steps(steps: Steps, leaf: jax.Array) -> jax.Array:
-    """Of the first steps of rows, (rows, ...), or (1, ...) of what rows share."""
+    """The first steps of rows, (rows, ...), or (1, ...) where rows share them."""
     return at_first(steps, leaf)[:: steps.blocks]
 
 
@@ -159,7 +159,7 @@ def _second(plan: Plan, rows: Chunk, name: str, state: jax.Array, old: Line, wei
 
 
 def middles(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
-    """The parameters' point, over the states beside a group."""
+    """The point about which statistics are taken, over the discrete states of a group."""
     return over(plan, params, known, group, lambda env: chain_gains.middle(plan.structure, group,
                                                                            env))
 
@@ -190,8 +190,8 @@ def _gain_below(structure: Structure, group: Group, name: str, env: Mapping, sta
 
 def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
              path: Path, origin: Mapping) -> jax.Array:
-    """The same over the point `origin` from the beliefs of a chunk of rows, of a group that takes
-    something of rows or steps: what takes nothing is added up first."""
+    """The same gain over the parameters `origin` from the E-step of a chunk of rows, of a group
+    that depends on data of rows or steps."""
     structure, steps, before = plan.structure, rows.along, environment(plan, origin, known)
     moving = varying(plan, known, steps, group.names)
 

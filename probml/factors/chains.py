@@ -18,8 +18,8 @@ from probml.elimination.factor import Factor
 from probml.errors import present
 from probml.factors import sequences
 from probml.factors.naturals import environment, over_states
-from probml.factors.pooled import at_level
-from probml.factors.rowwise import in_slices, row_environment, rowwise_factor, uncelled
+from probml.factors.pooled import at_level, in_slices
+from probml.factors.rowwise import row_environment, rowwise_factor, uncelled
 from probml.factors.sequences import Moves
 from probml.families.likelihoods import markov_chain as chains_family
 from probml.numerics.logs import finite, log_sum
@@ -28,8 +28,8 @@ from probml.plan.plan import Plan
 
 def counted_factor(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
                    predictive: Mapping) -> Factor:
-    """The factor of a chain that is seen whole; tables of which `predictive` has the concentrations
-    are integrated out."""
+    """The factor of a completely observed chain; tables of which `predictive` has the
+    concentrations are integrated out."""
     site, parents, steps = plan.structure.sites[name], plan.discrete_parents(name), rows.along
     states = steps.folded(steps.rows.values[name].reshape(-1))
     alive = None if steps.rows.weights is None else steps.folded(steps.rows.weights)
@@ -103,10 +103,8 @@ def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: s
 
 
 def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None = None) -> Factor:
-    """function(rows, taps) → the factor of their steps, for all; where what it passes through is
-    large, a piece of the steps at a time.
-
-    Backwards a piece is passed through again, so that no more than one is held.
+    """function(rows, taps) → the factor of their steps, for all steps; where these are many, a
+    piece at a time, which is recomputed for its gradient, so that no more than one is in memory.
     """
     steps = rows.along
     count = sequences.count_pieces(plan, steps, len(rows.weights))
@@ -128,7 +126,7 @@ def in_pieces(plan: Plan, function: Callable, rows: Chunk, taps: Mapping | None 
 
 
 class Given(NamedTuple):
-    """What factors of steps take of parameters."""
+    """The arguments of factors of steps that come from parameters."""
 
     params: Mapping
     natural: Mapping
@@ -139,10 +137,10 @@ class Given(NamedTuple):
 def steps_factor(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: Chunk,
                  taps: Mapping | None = None, hard: bool = False,
                  more: Mapping[tuple[str, ...], jax.Array] = MappingProxyType({})) -> Factor:
-    """What the steps say of each row, (rows, *states of the row's variables).
+    """The factor of each row from its steps, (rows, *states of the row's variables).
 
     Args:
-        inside: (given, steps, taps) → the factors of these steps; it knows no array but these.
+        inside: (given, steps, taps) → the factors of these steps; it closes over no array.
         taps: row-wise site → zeros added to its factor; with respect to these and to the naturals,
             and to nothing else then, gradients are asked.
         more: scope → a factor of all steps besides, 0 and lane after lane, (M, L, *states): its
@@ -190,17 +188,17 @@ def _cut(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: C
               if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}
     sloped = [id(leaf) in places for leaf in leaves]
 
-    def emitted(shared: list, told: list, own: Any, held: Chunk):
-        (taps, logs), kept = own, {True: iter(shared), False: iter(told)}
+    def emitted(shared: list, constants: list, own: Any, held: Chunk):
+        (taps, logs), kept = own, {True: iter(shared), False: iter(constants)}
         found = jax.tree.unflatten(form, [next(kept[which]) for which in sloped])
         piece = replace(steps, rows=held, length=steps.length // count)
         return [*inside(found, piece, taps),
                 *(Factor(log, scope) for log, scope in zip(logs, more, strict=True))]
 
-    shared, told = ([leaf for leaf, is_ in zip(leaves, sloped, strict=True) if is_ is which]
+    shared, constants = ([leaf for leaf, is_ in zip(leaves, sloped, strict=True) if is_ is which]
                     for which in (True, False))
     return sequences.cut_of(plan, count, emitted, moves, steps, size, Pieces(
-        shared, told, own, steps.rows, list(more.values())))
+        shared, constants, own, steps.rows, list(more.values())))
 
 
 def chain_moves(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,

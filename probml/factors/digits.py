@@ -1,4 +1,4 @@
-"""Whether a scale has collapsed, or too few digits are left for it."""
+"""Whether a scale has collapsed, or is lost to rounding."""
 
 import functools
 from collections.abc import Mapping
@@ -26,8 +26,7 @@ LOST = 2e-4
 
 
 def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -> jax.Array:
-    """Whether some component's scale is below what the arithmetic can tell from zero, relative to
-    its column.
+    """Whether some component's scale is zero within rounding, relative to its column.
 
     The squares of pooled sites lose half the digits. Row-wise sites take the difference first, and
     are judged at the first row.
@@ -121,7 +120,7 @@ def _parameters(site: Site, argument: str,
 
 
 def _narrowest(argument: str, value: np.ndarray, steps: tuple[tuple[str, float], ...]) -> float:
-    """The least standard deviation in a parameter; ∞ where that is not told."""
+    """The least standard deviation in a parameter; ∞ where it is not known."""
     for step, power in steps:
         if step != "power":
             return np.inf

@@ -77,7 +77,7 @@ def level_factors(
     own.
 
     Args:
-        evidence: with what is seen; else only what the hidden variables are to one another.
+        evidence: with the data; else only the factors among latent variables.
     """
     predictive = predictive or {}
     rows = whole.along.rows if steps else whole
@@ -104,7 +104,7 @@ def level_factors(
 
 
 def _partial_evidence(plan: Plan, rows: Chunk) -> Iterator[Factor]:
-    """Which states are possible of variables that some rows show, −1 where they do not."""
+    """The factors of variables that are observed in some rows: codes, −1 where missing."""
     for states, codes in rows.codes.items():
         names, codes = plan.partly[states], codes.T[:, None]  # made with the rows last
         agrees = (codes == jnp.arange(states)[:, None]) | (codes < 0)
@@ -114,8 +114,7 @@ def _partial_evidence(plan: Plan, rows: Chunk) -> Iterator[Factor]:
 
 
 def _state_evidence(plan: Plan, rows: Chunk, name: str) -> Factor:
-    """What rows show of a variable: the weights of its states, or the values of some of its
-    cells."""
+    """The data of a variable as a factor: weights of its states, or values of some of its cells."""
     if name in rows.likelihood:
         return Factor(log_of(rows.likelihood[name]), (name,))
     states = jnp.asarray(plan.variables[name].values)
@@ -126,7 +125,7 @@ def _state_evidence(plan: Plan, rows: Chunk, name: str) -> Factor:
 
 
 def global_factors(plan: Plan, params: Mapping, known: Known) -> list[Factor]:
-    """Log tables of the discrete sites outside rows, then those of what looks at them there
+    """Log tables of the discrete sites outside rows, then those of what depends on them there
     (Plan.mixed)."""
     out, env = [], environment(plan, params, known)
     for name in plan.globals:

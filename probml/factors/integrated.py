@@ -1,8 +1,8 @@
-"""Groups of latents over rows and states: messages, what is known of them given a row, and what an
-M-step climbs.
+"""Groups of latents over rows and states: messages, posterior moments, draws, and the objective of
+an M-step.
 
-A kind of latent (latents/) knows one row at one state of the discrete sites beside it; here it is
-taken over all.
+A kind of latent (latents/) treats one row at one state of the discrete sites on which it depends;
+here it is mapped over all.
 """
 
 import functools
@@ -22,20 +22,21 @@ from probml.factors.rowwise import row_environment
 from probml.latents import hidden_cells
 from probml.latents.latent import Group, Moments, Seen, placed, places
 from probml.latents.quadrature import again
+from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 
 
 class Belief(NamedTuple):
-    """What an E-step knows of a group: `weight` (b, *states), the probability of the states times
-    the row's weight, and the latents' moments in each."""
+    """The E-step of a group: `weight` (b, *states), the probability of the states times the row's
+    weight, and the latents' moments in each."""
 
     weight: jax.Array
     moments: Moments
 
 
 def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Factor:
-    """log p(what is seen of a group | states), its latents integrated out: (b, *states)."""
+    """log p(data of a group | states), its latents integrated out: (b, *states)."""
     if plan.timed(group):
         return linear_chains.message(plan, params, known, rows, group)
 
@@ -46,7 +47,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
 
     found = (None if known.settings
              else shared_nodes.message(plan, params, known, rows, group))
-    # of what is not taken nothing but its nodes has room kept for it
+    # only the nodes of the branch not taken are allocated
     log = row_messages() if found is None else jax.lax.cond(found[1], lambda: found[0],
                                                             again(row_messages))
     return Factor(log, plan.reach(group))
@@ -110,7 +111,7 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
 
 def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             weights: Mapping[str, jax.Array]) -> dict[str, Any]:
-    """Of every group whose statistics do not pool, what the M-step needs of a chunk of rows.
+    """The E-step of a chunk of rows, of every group without statistics of fixed size.
 
     Args:
         weights: name of a group → (b, *states).
@@ -128,12 +129,13 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
 
 def _finite(found: Moments) -> Moments:
-    """Of an impossible state nothing is known, and nothing asked."""
+    """Moments with 0 in impossible states, whose weight is 0."""
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
 
 
 def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
-    """Where the groups whose statistics pool stand before a row is seen, over their states."""
+    """The points about which statistics are taken, of the groups that have statistics of fixed
+    size, over their states."""
     fixed = environment(plan, params, known)
     return {group.name: chain_statistics.middles(plan, params, known, group) if plan.timed(group)
             else over_states(plan, functools.partial(group.kind.middle, plan.structure, group),
@@ -142,7 +144,8 @@ def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
 
 def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: Mapping,
                weights: Mapping[str, jax.Array]) -> dict[str, Any]:
-    """Of every group whose statistics pool, those of a chunk of rows: leaves (*states, ...).
+    """The statistics of a chunk of rows, of every group that has statistics of fixed size: leaves
+    (*states, ...).
 
     Args:
         middle: as `middles`. weights: as in `beliefs`.
@@ -192,16 +195,15 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
     logs = _over(plan, params, known, rows, group, lambda env, seen, found: group.kind.expected(
         plan.structure, group, env, seen, found
     ), belief.moments)
-    live = belief.weight != 0
-    return jnp.where(live, belief.weight * jnp.where(live, logs, 0.0), 0.0).sum()
+    return weighted_log(belief.weight, logs).sum()
 
 
 def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
              function: Callable[[Mapping], jax.Array], along: Mapping[str, jax.Array],
              size: int) -> jax.Array:
-    """function(env) of every row and joint state of a site that looks at latents, averaged over
-    these: normal ones at their conditional means, the mean of what is affine in them.
-    (b, *states of plan.scope, ...).
+    """function(env) of every row and joint state of a site that depends on latents, averaged over
+    these; over normal latents, in which it is affine, at their conditional means. (b, *states of
+    plan.scope, ...).
 
     Args:
         along: group along time → the means of its latents, (b, *states of its reach, p).
@@ -236,7 +238,7 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                 return at(found.mean)
             values = jax.vmap(at)(found.values)
             live = (found.weights > 0).reshape(-1, *(1,) * (values.ndim - 1))
-            # far out, where nothing is, what is computed may have no end
+            # far out, where weights are 0, the function may be infinite
             return jnp.tensordot(found.weights, jnp.where(live, values, 0.0), 1)
 
         def at(states: tuple, means: Mapping[str, jax.Array]):
@@ -257,10 +259,10 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
 def _over_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                 hidden: Sequence[str], function: Callable[[Mapping], jax.Array],
                 size: int) -> jax.Array:
-    """The same of a site that looks at hidden cells.
+    """The same of a site that depends on hidden cells.
 
     Raises:
-        Refusal: an element looks at several of them, or at several groups of latents.
+        Refusal: an element depends on several of them, or on several groups of latents.
     """
     fixed, scope, (group, *others) = (environment(plan, params, known), plan.scope(name),
                                       plan.groups(name))

@@ -1,8 +1,8 @@
-"""Groups of latents along time: programs of a step, run over steps and rows and states → what
-Kalman's filter takes, and its answers → factors, moments and paths of rows.
+"""Groups of latents along time: the programs of a step, over steps, rows and states, as a system of
+Kalman's filter; and its results as factors, moments and paths of rows.
 
-Steps travel as rows of their own in the order (L, rows, blocks) (factors/sequences.py), here with
-the lanes last. What a program takes of no row and no step is computed once for all.
+The arrays of steps lead with one axis in the order (L, rows, blocks) (factors/sequences.py), in a
+system with the lanes last. Arguments that depend on no row and no step are computed once for all.
 """
 
 import functools
@@ -31,10 +31,10 @@ from probml.structure.densities import cells
 
 
 def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Factor:
-    """log p(what is seen of a group | states), its numbers integrated out: (rows, *states)."""
+    """log p(data of a group | states), its numbers integrated out: (rows, *states)."""
     def at(env: dict) -> jax.Array:
-        told, volume, _ = system(plan, env, known, rows, group)
-        return kalman_evidence.evidence(told) + volume
+        chain, volume, _ = system(plan, env, known, rows, group)
+        return kalman_evidence.evidence(chain) + volume
 
     log = over(plan, params, known, group, at)
     return Factor(jnp.moveaxis(log, -1, 0), plan.reach(group))
@@ -42,14 +42,14 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
 
 def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
           view: str) -> jax.Array:
-    """Means of the numbers of every step, (N, *states, D): given all of the row, "filtered" by what
-    is seen up to the step, or "predicted" by what is seen before it."""
+    """Means of the numbers of every step, (N, *states, D): given all data of the row, "filtered"
+    given those up to the step, or "predicted" given those before it."""
 
     def at(env: dict) -> jax.Array:
-        told, _, centre = system(plan, env, known, rows, group)
+        chain, _, centre = system(plan, env, known, rows, group)
         if view == "all":
-            return steps_first(kalman_evidence.smoothed(told).mean + centre)
-        found = forward(told)
+            return steps_first(kalman_evidence.smoothed(chain).mean + centre)
+        found = forward(chain)
         return steps_first((found.after if view == "filtered" else found.before)[0] + centre)
 
     return states_second(over(plan, params, known, group, at), plan.reach(group))
@@ -61,8 +61,8 @@ def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     *states, D, D), or (T, *states, D, D) where rows share them."""
 
     def at(env: dict) -> tuple:
-        told, _, centre = system(plan, env, known, rows, group)
-        found = kalman_evidence.smoothed(told)
+        chain, _, centre = system(plan, env, known, rows, group)
+        found = kalman_evidence.smoothed(chain)
         return steps_first(found.mean + centre), steps_first(found.covariance)
 
     return jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
@@ -79,8 +79,8 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     reach = plan.reach(group)
 
     def at(env: dict) -> jax.Array:
-        told, _, centre = system(plan, env, known, rows, group)
-        return kalman_paths.draw(told, key) + centre
+        chain, _, centre = system(plan, env, known, rows, group)
+        return kalman_paths.draw(chain, key) + centre
 
     paths = over(plan, params, known, group, at)  # (*states, T, D, M)
     for i in range(len(reach)):
@@ -106,17 +106,17 @@ def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
     return jnp.moveaxis(jnp.squeeze(value, 2 + site.time), 1, 1 + site.time)
 
 
-# What is seen, and the programs of a step
+# The data, and the programs of a step
 
 
 def over(plan: Plan, params: Mapping, known: Known, group: Group,
           function: Callable[[dict], Any]) -> Any:
-    """function(env) over the states beside a group: leaves (*states, ...)."""
+    """function(env) over the discrete states on which a group depends: leaves (*states, ...)."""
     return over_states(plan, function, group_environment(plan, params, known), plan.reach(group))
 
 
 def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> dict:
-    """What sites take of rows and steps beside latents and variables, (N, ...)."""
+    """The arguments of sites that vary by row or step, but for latents and variables, (N, ...)."""
     out: dict[str, jax.Array] = {}
     for name in names:
         out |= row_environment(plan, known, steps.rows, name)
@@ -124,7 +124,7 @@ def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> d
 
 
 def _led(function: Callable[[Mapping], Any], env: Mapping, moving: Mapping) -> Any:
-    """function(env) of every step, or, where it takes nothing of them, once: leaves lead with N, or
+    """function(env) of every step, or once where nothing varies by step: leaves lead with N, or
     1."""
     if not moving:
         return jax.tree.map(lambda leaf: leaf[None], function(env))
@@ -140,7 +140,7 @@ def _to_lanes(steps: Steps, leaf: jax.Array) -> jax.Array:
     """(N or 1, ...) → (T or 1, ..., M or 1)."""
     if len(leaf) == 1:
         return leaf[..., None]
-    lanes = len(leaf) // steps.length  # said, since nothing may be seen of any
+    lanes = len(leaf) // steps.length  # not -1: the array may be empty
     return jnp.moveaxis(leaf.reshape(steps.length, lanes, *leaf.shape[1:]), 1, -1)
 
 
@@ -157,9 +157,9 @@ def states_second(leaf: jax.Array, reach: tuple[str, ...]) -> jax.Array:
 
 def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
             group: Group) -> tuple[kalman.System, jax.Array, jax.Array]:
-    """What the filter takes at one state of the discrete sites beside a group; log volumes of what
-    is seen, (rows,); and the states that are its 0, (D, lanes or 1): where each row is expected to
-    begin, so that a level far from 0 keeps its digits."""
+    """The system of the filter at one state of the discrete sites; log volumes of the data,
+    (rows,); and the origin of its states, (D, lanes or 1): the mean of the first state of each row,
+    so that a level far from 0 keeps its precision."""
     steps, size = rows.along, len(rows.weights)
     begin, moves, sight, tilts = _programs(plan, env, known, rows, group)
     value, masks = _seen(plan, steps, steps.length * size * steps.blocks, group, sight)
@@ -171,7 +171,7 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(steps.length, -1)
     if alive is not None and steps.even and steps.blocks == 1:
-        alive = alive[:, :1]  # rows that pad a chunk count nothing, whatever their steps
+        alive = alive[:, :1]  # rows that pad a chunk have no weight, whatever their steps
     below, seen = (part if alive is None else part & alive[:, None]
                    for part in (_concatenate_masks(masks), _concatenate_masks(masks + shown)))
     own = Numbers(jnp.concatenate([value, given], 1), slope, variance, log, seen)
@@ -181,28 +181,27 @@ def system(plan: Plan, env: Mapping, known: Known, rows: Chunk,
     volume = jnp.broadcast_to(jnp.where(own.seen, _to_lanes(steps, own.log), 0.0), lanes)
     volume = volume.reshape(*lanes[:2], size, steps.blocks).sum((0, 1, 3))
     volume += 0.0 if tilts is None else tilts[0].log
-    told = kalman.System(*(
+    chain = kalman.System(*(
         jnp.moveaxis(begin.offset, 0, -1), jnp.moveaxis(begin.covariance, 0, -1),
         *(_to_lanes(steps, leaf) for leaf in moves), _to_lanes(steps, own.value),
         _to_lanes(steps, own.slope), _to_lanes(steps, own.variance), own.seen, alive, steps.blocks
     ))
-    centre = told.mean
-    if centre.shape[-1] > 1:  # of a sequence in blocks that of its first
+    centre = chain.mean
+    if centre.shape[-1] > 1:  # of a sequence in blocks that of its first block
         centre = jnp.repeat(centre[:, :: steps.blocks], steps.blocks, 1)
-    return kalman.about(told, centre), volume, centre
+    return kalman.about(chain, centre), volume, centre
 
 
 def _concatenate_masks(masks: list) -> jax.Array:
-    """Masks (T or 1, numbers, M or 1) concatenated along their numbers: of one lane where all
-    are."""
+    """Masks (T or 1, numbers, M or 1) concatenated along their numbers."""
     steps, lanes = (max(mask.shape[axis] for mask in masks) for axis in (0, 2))
     return jnp.concatenate([jnp.broadcast_to(mask, (steps, mask.shape[1], lanes))
                             for mask in masks], 1)
 
 
 class Numbers(NamedTuple):
-    """What is seen of steps, numbers behind one another: (N, m), but slope (N, m, D); what is the
-    same in all leads with 1. And which are seen, (T or 1, m, M or 1)."""
+    """The measurements of steps: (N, m), but slope (N, m, D), with a leading 1 where all are equal;
+    and which are observed, (T or 1, m, M or 1)."""
 
     value: jax.Array
     slope: jax.Array
@@ -222,8 +221,8 @@ def _joined(one: Numbers, other: Numbers) -> Numbers:
 
 
 def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group) -> tuple:
-    """The first states, moves, and what is seen of a step, of every step; averaged over settings of
-    `env`, with what the mean has beside them, else None."""
+    """First states, moves and measurements of every step; and, where they are averaged over
+    settings of `env`, the averages themselves, else None."""
     structure, steps = plan.structure, rows.along
     own = varying(plan, known, steps, group.names)
     begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
@@ -239,11 +238,10 @@ def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group)
 
 def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], steps: Steps,
              rows: int, seen: jax.Array, alive: jax.Array | None) -> Numbers:
-    """What averaged moves, and averaged sights, say of the state from which they go, as numbers
-    seen of variance 1.
+    """The factors of states in averaged moves and measurements, as measurements of variance 1.
 
     Args:
-        seen: what is below, (T or 1, m, M or 1). alive: as of a system.
+        seen: which measurements are observed, (T or 1, m, M or 1). alive: as of a System.
     """
     _, moves, sight = tilts
     count = steps.length * rows * steps.blocks
@@ -251,7 +249,7 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
     own = jnp.repeat(seen[:, averaged.heads(plan.structure, group)], size, 1)
     wide = moves.slope.shape[-1]
     led = ~_first_steps(steps, rows)
-    # of a state speaks the move behind it
+    # the factor of a state comes from the move out of it
     slope, offset, log = (leaf if len(leaf) == 1 else shifted(kalman.following, steps, leaf)
                           for leaf in (moves.slope, moves.offset, moves.log))
     led = kalman.following(jnp.asarray(led if alive is None else led & alive))
@@ -263,7 +261,7 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
         value = jnp.broadcast_to(-offset, (count, offset.shape[1]))
         return Numbers(value, slope, jnp.ones_like(log), log, seen)
 
-    lead = len(sight.offset)  # said, since nothing may be below
+    lead = len(sight.offset)  # not -1: the array may be empty
     return _joined(numbers(sight.slope.reshape(lead, parts * size, wide),
                            sight.offset.reshape(lead, parts * size),
                            jnp.zeros((lead, parts * size)), own),
@@ -271,14 +269,14 @@ def _tilting(plan: Plan, group: Group, tilts: tuple[Tilt, Tilt, averaged.Seen], 
 
 
 def shifted(by: Callable, steps: Steps, leaf: jax.Array) -> jax.Array:
-    """`kalman.previous`, or `following`, of steps as they travel, (N, ...)."""
+    """`kalman.previous`, or `following`, of an array of steps, (N, ...)."""
     return by(leaf.reshape(steps.length, -1, *leaf.shape[1:]), 1).reshape(leaf.shape)
 
 
 def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,
          group: Group) -> tuple[jax.Array, jax.Array] | None:
-    """By how much averaged moves differ from those at the parameters of `env`, slope and offset, as
-    the filter has them; None: they are not averaged."""
+    """The differences of averaged moves from those at the parameters of `env`, slope and offset, in
+    the layout of a System; None where moves are not averaged."""
     if not env.get(SETTINGS):
         return None
 
@@ -293,8 +291,8 @@ def tilt(plan: Plan, env: Mapping, known: Known, rows: Chunk,
 
 def _seen(plan: Plan, steps: Steps, count: int, group: Group,
           sight: linear_chain.Sight) -> tuple[jax.Array, list]:
-    """What is seen below, less its location at states of 0, vectors standardised, (N, m), and which
-    of it, site by site: masks (T or 1, numbers, M or 1), of size 1 where all is."""
+    """The data of the observed sites less their location at states of 0, vectors standardised, (N,
+    m), and masks of each site, (T or 1, numbers, M or 1), of size 1 where all is observed."""
     values, masks, start = [jnp.zeros((count, 0))], [np.ones((1, 0, 1), bool)], 0
     for name in linear_chain.emission_sites(group):
         site = plan.structure.sites[name]
@@ -302,7 +300,7 @@ def _seen(plan: Plan, steps: Steps, count: int, group: Group,
         stop = start + x[0].size
         left = x.reshape(count, -1) - sight.offset[:, start:stop]
         mask = steps.rows.seen.get(name)
-        if name in sight.roots:  # a vector is seen whole or not at all
+        if name in sight.roots:  # a partially observed vector counts as missing
             left = left.reshape(x.shape)
             if mask is not None:
                 mask = jnp.broadcast_to(mask.reshape(x.shape).all(-1, keepdims=True), x.shape)
@@ -318,8 +316,8 @@ def _seen(plan: Plan, steps: Steps, count: int, group: Group,
 
 def _given(plan: Plan, steps: Steps, size: int,
            group: Group) -> tuple[jax.Array, jax.Array, list]:
-    """The numbers of a state that are seen themselves: which, (m, D), their values, (N, m), and
-    where they are seen, as `_seen` has it: those of the row itself at its first step."""
+    """The numbers of a state that are observed themselves: which, (m, D), their values, (N, m), and
+    masks as `_seen` returns them; those of the row itself are measured at its first step."""
     lanes, sites = size * steps.blocks, plan.structure.sites
     count = steps.length * lanes
     first = _first_steps(steps, size)
@@ -340,7 +338,7 @@ def _given(plan: Plan, steps: Steps, size: int,
 
 
 def _first_steps(steps: Steps, rows: int) -> np.ndarray:
-    """The first steps of rows, (T, M), of one lane where these are all."""
+    """Whether a step is the first of its row, (T, M or 1)."""
     lanes = 1 if steps.blocks == 1 else rows * steps.blocks
     return kalman.sequence_starts(steps.length, lanes, steps.blocks)
 

@@ -15,7 +15,7 @@ from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.structure.site import Site
 
-SLICES = 64  # seen states of a site's parents up to which all are evaluated and one is picked
+SLICES = 64  # states of observed parents up to which all are evaluated and one is picked
 
 
 def _seen(plan: Plan, rows: Chunk, name: str) -> jax.Array | None:
@@ -35,6 +35,15 @@ def _log_densities(site: Site, natural: Mapping[str, jax.Array], x: jax.Array,
     return density(natural, x, seen, *(() if unseen is None else (unseen,)))
 
 
+def in_slices(tables: Any, parents: tuple[str, ...], sliced: list[str], rows: Chunk) -> Any:
+    """Tables over discrete parents at the observed states of some of them: (rows or 1, *states of
+    the other parents, ...)."""
+    where = [parents.index(p) for p in sliced]
+    codes = tuple(rows.values[p].reshape(-1) for p in sliced)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, where, range(len(where)))[codes]
+                        if sliced else leaf[None], tables)
+
+
 def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     sliced = [p for p in parents if p not in plan.variables]
@@ -42,34 +51,27 @@ def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
     slices = math.prod(present(plan.structure.sites[p].states) for p in sliced)
     if sliced and not is_variable and slices <= SLICES:
         return Factor(_picked(plan, natural, rows, name, sliced), scope)
-    if sliced:  # a parent seen in every row selects a slice of the table
-        where = [parents.index(p) for p in sliced]
-        codes = tuple(rows.values[p].reshape(-1) for p in sliced)
-        natural = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, where, range(len(where)))[codes],
-                               natural)
-    shape = tuple(plan.variables[p].states for p in scope)
     if is_variable:
-        return Factor(natural if sliced else natural[None], scope)
+        return Factor(in_slices(natural, parents, sliced, rows), scope)
+    shape = tuple(plan.variables[p].states for p in scope)
     x, seen, unseen = cells(site, rows.values[name]), _seen(plan, rows, name), rows.unseen.get(name)
-    keep = len(parents) - len(sliced)
-    flat = jax.tree.map(
-        lambda leaf: leaf.reshape(*leaf.shape[: bool(sliced)], math.prod(shape),
-                                  *leaf.shape[bool(sliced) + keep :]),
-        natural,
-    )
-    if sliced:
+    size, keep = math.prod(shape), len(parents) - len(sliced)
+    if not sliced:
+        flat = jax.tree.map(lambda leaf: leaf.reshape(size, *leaf.shape[keep:]), natural)
+        value = _log_densities(site, flat, x, seen, unseen)
+    else:
+        flat = jax.tree.map(lambda leaf: leaf.reshape(len(leaf), size, *leaf.shape[1 + keep :]),
+                            in_slices(natural, parents, sliced, rows))
         one = jax.tree.map(lambda leaf: leaf[:, None],
                            (x, seen, unseen and unseen._replace(most=None, tiles=None)))
         value = jax.vmap(lambda n, row: _log_densities(site, n, *row)[0])(flat, one)
-    else:
-        value = _log_densities(site, flat, x, seen, unseen)
     return Factor(value.reshape(len(x), *shape), scope)
 
 
 def _picked(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
             sliced: list[str]) -> jax.Array:
-    """A pooled factor at the seen states of some parents: all states by one product, then the seen
-    one; its gradient is a product too, where a gather's would be a serial scatter."""
+    """A pooled factor at the observed states of some parents: all states by one product, then the
+    observed one; its gradient is a product too, where a gather's would be a serial scatter."""
     site, parents = plan.structure.sites[name], plan.discrete_parents(name)
     order = [parents.index(p) for p in sliced] + [i for i, p in enumerate(parents)
                                                   if p not in sliced]
@@ -102,10 +104,7 @@ def predictive_factor(plan: Plan, known: Known, rows: Chunk, name: str,
         arguments = {**arguments, "loc": arguments["loc"] - known.centre[name]}
     sliced = [p for p in parents if p not in plan.variables]
     if sliced:
-        codes, where = (tuple(rows.values[p].reshape(-1) for p in sliced),
-                        [parents.index(p) for p in sliced])
-        arguments = {a: jnp.moveaxis(v, where, range(len(where)))[codes]
-                     for a, v in arguments.items()}
+        arguments = in_slices(arguments, parents, sliced, rows)
     x = x.astype(jnp.result_type(float))
     if not sliced and site.traits.predictive_sum is not None and x.ndim == 2:
         flat = {a: v.reshape(-1, v.shape[-1]) for a, v in arguments.items()}

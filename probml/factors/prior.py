@@ -36,8 +36,8 @@ def prior_factor(plan: Plan, name: str, env: Mapping, mode: bool) -> jax.Array:
 
 def log_prior(plan: Plan, params: Mapping, known: Known, mode: bool = False,
               names: tuple[str, ...] | None = None) -> jax.Array:
-    """Σ log p(parameter), of the free and the given ones, or of `names`; of those that look at no
-    global variable (Plan.mixed).
+    """Σ log p(parameter), of the free and the given ones, or of `names`; without those that depend
+    on a global variable (Plan.mixed).
 
     Args:
         mode: in the coordinates that are maximised, where that differs from a parameter's own.

@@ -20,8 +20,8 @@ from probml.structure.structure import Structure
 
 
 def row_environment(plan: Plan, known: Known, rows: Chunk, name: str) -> dict[str, jax.Array]:
-    """The row-varying things that a site's arguments take, one row in NumPyro's layout, with a
-    leading rows axis."""
+    """The inputs and parents of a site that vary by row, each row in NumPyro's layout, with a
+    leading axis of rows."""
     sites, site = plan.structure.sites, plan.structure.named[name]
     env = {i: rows.inputs[i][:, None] for i in site.inputs}
     for parent in site.parents:
@@ -36,17 +36,6 @@ def row_environment(plan: Plan, known: Known, rows: Chunk, name: str) -> dict[st
 def uncelled(leaf: jax.Array, parents: int) -> jax.Array:
     """A chain's table without the axis of its one cell."""
     return jnp.squeeze(leaf, parents)
-
-
-def in_slices(tables: Mapping, parents: tuple[str, ...], sliced: list[str],
-              rows: Chunk) -> dict[str, jax.Array]:
-    """Tables over discrete parents at the seen states of some: (rows or 1, *the other parents'
-    states, ...)."""
-    if not sliced:
-        return {a: leaf[None] for a, leaf in tables.items()}
-    where, codes = ([parents.index(p) for p in sliced],
-                    tuple(rows.values[p].reshape(-1) for p in sliced))
-    return {a: jnp.moveaxis(leaf, where, range(len(where)))[codes] for a, leaf in tables.items()}
 
 
 def rowwise_factor(
@@ -82,7 +71,7 @@ def rowwise_factor(
         return over_states(plan, at, {**fixed, **varying}, parents)
 
     x = None if is_variable or site.factor else rows.values[name]
-    # of a factor, or a variable, that looks at nothing of a row
+    # of a factor, or a variable, that depends on nothing of a row
     size = None if rows.weights is None else len(rows.weights)
     log = jax.vmap(row_logs, axis_size=size)(row_environment(plan, known, rows, name), x,
                                              None if is_variable else rows.seen.get(name))
@@ -91,7 +80,7 @@ def rowwise_factor(
 
 def row_log(plan: Plan, name: str, env: Mapping, x: jax.Array | None,
             seen: jax.Array | None) -> jax.Array:
-    """log p of one row's seen cells of a site; of a variable, of each of its states."""
+    """log p of one row's observed cells of a site; of a variable, of each of its states."""
     if name in plan.variables:
         return state_logs(plan, name, env)
     return log_density(plan.structure, plan.structure.sites[name], env, x, seen)

@@ -1,9 +1,8 @@
-"""Where steps meet rows: the factors of every step and the tables of the chains → one factor of
-each row; knows no model.
+"""The factors of every step and the tables of the chains → one factor of each row.
 
-Steps travel as rows of their own, (N, ...) with N = L · rows · blocks in this order (chains.py says
-why), so that all that is true of a row's factors is true of a step's. What is eliminated inside a
-step leaves a table over the chains, and over the row's own variables.
+The arrays of steps lead with one axis N = L · rows · blocks in this order, so that the factors of a
+step are made like those of a row. Eliminating the variables of a step leaves a table over the
+chains and over the row's own variables.
 """
 
 import math
@@ -38,19 +37,19 @@ class Moves(NamedTuple):
     leaving: jax.Array | None = None
 
 
-HELD = 2**25  # numbers that all steps together may pass through at once
-PIECE = 2**20  # else so many at a time
-LARGE = 2**18  # numbers of a message from which it is not all there at once
-IN_CACHE = 2**17  # else so many numbers at a time
+HELD = 2**25  # numbers up to which the factors of all steps are made at once
+PIECE = 2**20  # numbers of a piece of the steps, where they are more
+LARGE = 2**18  # numbers from which the emissions of all steps are not stored at once
+IN_CACHE = 2**17  # numbers of a piece of the emissions, where they are more
 
 
 def way_of(steps: Steps) -> Way:
-    """How a pass goes along the steps."""
+    """The layout of a pass along the steps."""
     return Way(steps.blocks, steps.parallel, steps.wide)
 
 
 def width_of(plan: Plan) -> int:
-    """Numbers of a step that what is seen of it makes on the way to its factors, about."""
+    """About how many numbers the data of a step are expanded to on the way to its factors."""
     width = 1
     for name in plan.steps:
         site = plan.structure.sites[name]
@@ -62,7 +61,7 @@ def width_of(plan: Plan) -> int:
 
 
 def count_pieces(plan: Plan, steps: Steps, rows: int) -> int:
-    """Into how many pieces the steps are cut, all rows and blocks of some at a time."""
+    """The number of pieces into which the steps are cut."""
     lanes, width = rows * steps.blocks, width_of(plan)
     if steps.length * lanes * width <= HELD:
         return 1
@@ -79,7 +78,7 @@ def within(plan: Plan, factors: Sequence[Factor], hard: bool = False) -> Factor:
 
 
 def spread(array: jax.Array, names: Sequence[Any], target: Sequence[Any]) -> jax.Array:
-    """A table over names on the axes of target, behind the lead; axes that it has not are of size
+    """A table over names with the axes of `target` after its leading one; missing axes have size
     1."""
     array = jnp.transpose(array, (0, *(1 + names.index(n) for n in target if n in names)))
     return jnp.expand_dims(array, [1 + i for i, n in enumerate(target) if n not in names])
@@ -98,8 +97,8 @@ def _flat(array: jax.Array, sizes: Sequence[int], scope: int,
 
 def emissions(plan: Plan, factors: Sequence[Factor], length: int, lanes: int,
               hard: bool = False) -> jax.Array:
-    """What so many steps of all lanes say of the joint states of the chains, (L, G or 1, K, M), the
-    variables inside a step eliminated."""
+    """Log emissions of the joint states of the chains in so many steps of all lanes, (L, G or 1, K,
+    M), the variables inside a step eliminated."""
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names, left = plan.along, plan.chains, within(plan, factors, hard)
     log = _flat(spread(left.log, left.names, (*scope, *names)), [sizes[n] for n in scope],
@@ -109,8 +108,8 @@ def emissions(plan: Plan, factors: Sequence[Factor], length: int, lanes: int,
 
 
 def _leaving(plan: Plan, moves: Sequence[Moves], steps: Steps) -> jax.Array | None:
-    """What a step that another follows counts more, for what its moves were divided by, (G or 1, K,
-    M or 1); None: nothing."""
+    """Log weights of states, (G or 1, K, M or 1), by which the moves out of them were divided; they
+    are added to the emissions of steps that another follows. None: no moves were divided."""
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names, total = plan.along, plan.chains, None
     for move in (move for move in moves if move.leaving is not None):
@@ -183,7 +182,7 @@ def chain_of(
 
 
 def _left(steps: Steps, rows: int) -> jax.Array:
-    """Which steps a next one that counts follows, (L, lanes)."""
+    """Whether the step after each one counts, (L, lanes)."""
     shape, alive = (steps.length, rows * steps.blocks), steps.rows.weights
     return followed(jnp.ones(shape, bool) if alive is None else alive.reshape(shape), steps.blocks)
 
@@ -198,8 +197,8 @@ def factor(
     plan: Plan, factors: Sequence[Factor], moves: Sequence[Moves], steps: Steps, rows: int,
     hard: bool = False, pairs: jax.Array | None = None
 ) -> Factor:
-    """What the steps say of each row: log of the sum over all that is hidden in them, (rows,
-    *states of the row's variables)."""
+    """The factor of each row from its steps: log of the sum over all latent variables of the steps,
+    (rows, *states of the row's variables)."""
     if plan.chains:
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
@@ -216,12 +215,12 @@ def factor(
 
 
 def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
-    """Into how many pieces the steps are cut that are summed over one after another, each in cache,
-    by chains/sums.py; 1 where they are few, or where it cannot be used: numbers that a sampler
-    moves, machines that go through all steps at once.
+    """The number of pieces, each in cache, whose emissions chains/sums.py computes one after
+    another; 1 where steps are few, or where pieces cannot be used: with latent numbers that a
+    sampler moves, on machines that process all steps at once.
 
     Args:
-        width: numbers of a step that its emissions are made of.
+        width: numbers of a step from which its emissions are computed.
     """
     lanes = rows * steps.blocks
     states = math.prod(plan.variables[n].states for n in (*plan.along, *plan.chains))
@@ -231,7 +230,7 @@ def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
 
 
 class Cut(NamedTuple):
-    """Chains whose steps are cut into pieces, as chains/sums.py takes them."""
+    """The arguments of chains/sums.in_pieces."""
 
     emit: Callable
     way: Way
@@ -244,15 +243,15 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
     """The chains of rows whose steps are cut into so many pieces.
 
     Args:
-        emitted: (shared, told, (own, blank), fixed) → the factors of a piece's steps.
+        emitted: (shared, constants, (own, blank), fixed) → the factors of a piece's steps.
         pieces: leaves of `own` and `fixed` lead with all steps, (N, ...).
     """
     lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
     left = None if less is None else _left(steps, rows)
 
-    def emit(shared: list, told: list, own: Any, fixed: Any):
+    def emit(shared: list, constants: list, own: Any, fixed: Any):
         (shared, less), (fixed, left) = shared, fixed
-        log = emissions(plan, emitted(shared, told, own, fixed), size, lanes)
+        log = emissions(plan, emitted(shared, constants, own, fixed), size, lanes)
         return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)
 
     def cut(leaf: jax.Array):
@@ -263,11 +262,11 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
     alive = None if alive is None else alive.reshape(-1, lanes)
     own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
     return Cut(emit, way_of(steps), Tables(initial, transition, alive),
-               Pieces((pieces.shared, less), pieces.told, own, fixed, pieces.blank))
+               Pieces((pieces.shared, less), pieces.constants, own, fixed, pieces.blank))
 
 
 def by_step(array: jax.Array) -> jax.Array:
-    """Of lane after lane, (M, L, ...), as steps travel, (N, ...)."""
+    """(M, L, ...) → (N, ...)."""
     return jnp.moveaxis(array, 0, 1).reshape(-1, *array.shape[2:])
 
 
@@ -289,7 +288,7 @@ def lane_states(plan: Plan, states: jax.Array, chosen: Mapping[str, jax.Array],
 def clamps(plan: Plan, joint: jax.Array, chosen: Mapping[str, jax.Array],
            steps: Steps) -> tuple[dict[str, jax.Array], list[Factor]]:
     """The states (N,) of each chain, from their joint ones, and of the row's own variables; and
-    what says so inside the steps."""
+    factors of the steps that fix them."""
     sizes = [plan.variables[n].states for n in plan.chains]
     whole = dict(zip(plan.chains, jnp.unravel_index(joint, sizes), strict=True))
     for name in plan.along:
@@ -303,8 +302,8 @@ def clamps(plan: Plan, joint: jax.Array, chosen: Mapping[str, jax.Array],
 
 
 def fold(plan: Plan, name: str, array: jax.Array) -> jax.Array:
-    """An answer about a site's steps, folded, (rows, time, *cells of one step, ...), as one about
-    rows: (rows, *cells, ...)."""
+    """An array of a site's steps, folded, (rows, time, *cells of one step, ...) → (rows, *cells,
+    ...)."""
     site = plan.structure.named[name]
     array = jnp.squeeze(array, 2 + present(site.time))
     return jnp.moveaxis(array, 1, 1 + present(site.time))

@@ -6,11 +6,11 @@ tables of its sites,
 
     log p(x_i) ≈ log Σ_j exp(log w_j + T(x_i) · η(z_j)).
 
-Whether the nodes lie near enough is asked of every row, by what is there already: the rules of
-every third node must agree. Those are off by e^{−a/3} where all nodes are by e^{−a} (of a density
-that is analytic in a strip; of a normal one by e^{−a/9}), and three of them show it wherever the
-peak lies between two nodes. Where one row of a chunk is too narrow, or lies at the outermost nodes,
-the chunk is integrated about each row's own mode (latents/quadrature.py).
+Whether the nodes are dense enough is tested in every row: the rules of every third node must agree.
+Those are off by e^{−a/3} where all nodes are by e^{−a} (of a density that is analytic in a strip;
+of a normal one by e^{−a/9}), and three of them show it wherever the peak lies between two nodes.
+Where one row of a chunk is too narrow, or lies at the outermost nodes, the chunk is integrated
+about each row's own mode (latents/quadrature.py).
 """
 
 import math
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known
 from probml.errors import present
 from probml.factors.naturals import environment, over_states
-from probml.latents.latent import Group
+from probml.latents.latent import Group, is_row_free
 from probml.numerics.logs import exp_below, finite_max, log_of
 from probml.plan.plan import TABLE, Plan
 from probml.structure.densities import cells
@@ -33,8 +33,9 @@ EDGE = 1e-8  # share of a row that may lie at the outermost nodes
 
 def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
             group: Group) -> tuple[jax.Array, jax.Array] | None:
-    """log p(what is seen of a group | states), (b, *states), and whether it is so in all rows that
-    count; None where rows differ in more than which values are seen, or nodes are none's.
+    """log p(data of a group | states), (b, *states), and whether it is accurate in all rows of
+    positive weight; None where rows differ in more than their observed values, or a kind has no
+    such nodes.
 
     Cost: rows × nodes × values of all seen cells, and its gradient as much again.
     """
@@ -82,17 +83,15 @@ def _has_common_program(plan: Plan, group: Group, rows: Chunk) -> bool:
     sites = plan.structure.sites
     if len(group.names) != 1 or group.cellwise or group.name in rows.values:
         return False
-    return all(
-        not sites[name].inputs
-        and all(not sites[p].rows or p == group.name or p in plan.variables
-                for p in sites[name].parents)
-        and (name == group.name or sites[name].family is not None
-             and sites[name].states is not None and not sites[name].factor)
-        for name in group.sites)
+    finite = all(name == group.name or sites[name].family is not None
+                 and sites[name].states is not None and not sites[name].factor
+                 for name in group.sites)
+    return finite and is_row_free(plan.structure, group.sites, (group.name, *plan.variables))
 
 
 def _summed(total: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """log Σ exp over nodes, and whether every third of them would do in all rows that count."""
+    """log Σ exp over nodes, and whether every third of them would do in all rows of positive
+    weight."""
     top = finite_max(total, -1)
     each = exp_below(total - top)
     thirds = each.reshape(*each.shape[:-1], -1, 3).sum(-2)

@@ -12,6 +12,7 @@ subtracted is small beside the squares that are left.
 
 import functools
 import math
+import operator
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,12 +22,13 @@ from jax import lax
 
 from probml.device.rows import Chunk, Known, Rows
 from probml.factors.rowwise import row_environment
+from probml.numerics.logs import LOG_TWO_PI, divide
 from probml.plan.plan import Plan
 from probml.plan.squares import coefficients
 from probml.structure.densities import cells
 
-RIDGE = 1e-6  # of a column's own square: where columns say the same, any point will do
-PASSES = 2  # about the prior, and about the least squares that this tells
+RIDGE = 1e-6  # of a column's own square: of collinear columns any least squares will do
+PASSES = 2  # about the given point, and about the least squares found there
 
 
 class Squares(NamedTuple):
@@ -59,7 +61,7 @@ def log_density(plan: Plan, name: str, params: Mapping, known: Known,
                 squares: Squares) -> jax.Array:
     """Σ over rows of weight × log p(seen cells of the site | params)."""
     program, takes = plan.structure.programs[name]
-    blank = {t: jnp.zeros(spec.shape, spec.dtype)  # of a row, of which the scale knows nothing
+    blank = {t: jnp.zeros(spec.shape, spec.dtype)  # zeros of a row: the scale does not depend on it
              for t, spec in zip(takes, program.in_avals, strict=True)}
     env = {**blank, **known.given, **params}
     scale = plan.structure.cells(name, {t: jnp.reshape(env[t], blank[t].shape) for t in takes})[
@@ -67,7 +69,7 @@ def log_density(plan: Plan, name: str, params: Mapping, known: Known,
     v = jnp.concatenate([squares.about - _vector(plan, name, params), jnp.ones(1, scale.dtype)])
     square = (squares.gram @ v) @ v
     return (-0.5 * square / scale**2
-            - squares.count * (jnp.log(scale) + 0.5 * math.log(2 * math.pi))).sum()
+            - squares.count * (jnp.log(scale) + 0.5 * LOG_TWO_PI)).sum()
 
 
 def _vector(plan: Plan, name: str, params: Mapping) -> jax.Array:
@@ -97,18 +99,21 @@ def _chunk(plan: Plan, name: str, params: Mapping, known: Known, about: jax.Arra
     if name in rows.seen:
         weight = jnp.where(cells(site, rows.seen[name]), weight, 0.0)
     z = jnp.where(weight[..., None] > 0, jnp.concatenate([slope, away[..., None]], -1), 0.0)
-    # apart from the product, into which XLA would fold them, for half the speed
-    across, weighed = lax.optimization_barrier((jnp.transpose(z, (1, 2, 0)),
-                                                jnp.swapaxes(z * weight[..., None], 0, 1)))
-    return across @ weighed, weight.sum(0)
+    return unfused_product(jnp.transpose(z, (1, 2, 0)),
+                           jnp.swapaxes(z * weight[..., None], 0, 1)), weight.sum(0)
+
+
+def unfused_product(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a @ b of arrays that are made first: XLA would fold what they are made of into the product,
+    which is then half as fast."""
+    return operator.matmul(*lax.optimization_barrier((a, b)))
 
 
 def _least(squares: Squares) -> jax.Array:
-    """From `about` to about the least squares, each cell in units of its residuals; nowhere, if
-    nothing is known."""
+    """The step from `about` to the least squares, each cell in units of its residuals; 0 without
+    data."""
     mean = squares.gram[:, -1, -1] / jnp.maximum(squares.count, 1.0)
-    share = jnp.where(mean > 0, 1 / jnp.where(mean > 0, mean, 1.0), 0.0)
-    whole = jnp.tensordot(share, squares.gram, 1)
+    whole = jnp.tensordot(divide(1.0, mean), squares.gram, 1)
     normal, right = whole[:-1, :-1], whole[:-1, -1]
     unit = jnp.sqrt(jnp.diagonal(normal))
     unit = jnp.where(unit > 0, unit, 1.0)

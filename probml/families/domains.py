@@ -1,5 +1,4 @@
-"""Domains: the set in which a value lies, as one value that answers whatever is asked about a
-support.
+"""Domains: the set in which a value lies, with all properties of a support that others need.
 
 A domain is that of one value of the base distribution: `dist.Normal(0, 1).expand([3]).to_event(1)`
 has three values in `REAL`. It is made once a site, by `of`, from NumPyro's constraint; nothing else
@@ -40,9 +39,9 @@ class Domain:
     discrete = False
     unbounded = False  # every number is a value, and its own coordinate
     log_scale = False  # any positive number: multiplied rather than added to
-    probabilities = False  # its numbers are chances, which 0 and 1 would settle for ever
+    probabilities = False  # its numbers are probabilities; 0 and 1 would be absorbing
     sums_to_one = False  # the last axis is a distribution
-    triangular = False  # a matrix that its lower triangle says
+    triangular = False  # a matrix that its lower triangle determines
     host: bijections.Host | None = None  # the bijection on the host; None: not known there
 
     def __init__(self, constraint: object = None):
@@ -75,7 +74,7 @@ class Domain:
 
     @property
     def from_zero(self) -> bool:
-        """Whether it is numbers from 0 on, of which a width may be one."""
+        """Whether it is the numbers from 0 on, as of a scale."""
         low = self.bounds.get("lower_bound")
         return not self.discrete and isinstance(low, int | float) and low == 0
 
@@ -86,7 +85,7 @@ class Domain:
 
     @property
     def low_end(self) -> float:
-        """What all numbers of an ordered vector are above."""
+        """The lower bound of the numbers of an ordered vector."""
         return 0.0 if isinstance(self.base, ORDERS[1]) else -np.inf
 
     @property
@@ -286,18 +285,10 @@ class LowerCholesky(Domain):
 
 
 class Correlations(Domain):
-    """Matrices of correlations, by their Cholesky factors: a row of one ends where what it tells of
-    is a sum of those before, as of a correlation of ±1."""
+    """Correlation matrices, or their Cholesky factors: at the boundary a variable is a linear
+    combination of those before it, as with a correlation of ±1."""
 
     rank, fixed, logarithmic = 2, True, True
-
-    def factor(self, value: np.ndarray) -> np.ndarray:
-        """The lower Cholesky factor of a value, rows of length 1."""
-        raise NotImplementedError
-
-    def of_factor(self, factor: np.ndarray) -> np.ndarray:
-        """The value that has this factor."""
-        raise NotImplementedError
 
 
 class CorrelationFactor(Correlations):
@@ -378,8 +369,8 @@ def of(support: object) -> Domain:
 
 
 def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
-    """log_prob, and −∞ outside the support, which NumPyro does not look at (supports of
-    inequalities only)."""
+    """log_prob, and −∞ outside the support, which NumPyro does not check (supports of inequalities
+    only)."""
     with accurate():
         log, support = distribution.log_prob(value), of_values(distribution)
     return jnp.where(support(value), log, -jnp.inf) if of(support).inequalities else log

@@ -1,4 +1,5 @@
-"""What is known of one NumPyro distribution: its two roles, and where it is unlike others."""
+"""The properties of one NumPyro distribution: its likelihood, its role as a prior, and its
+peculiarities."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +23,14 @@ class Entry:
     likelihood: Likelihood | None = None  # its kernel; None: NumPyro's own log_prob, row by row
     prior: Prior | None = None  # its conjugate role, if it has one
     improper: bool = False  # a density without a finite integral: flat
-    kinked: bool = False  # without a derivative at its middle: no Newton steps
+    kinked: bool = False  # no derivative at its centre: no Newton steps
     domains: tuple[type[Domain], ...] = ()  # of its own, by their `canonical` constraint
     # in unbounded coordinates, of a distribution that is both and no more (location_scale.py)
     location_scale: Callable[[Any], LocationScale] | None = None
-    coupled: bool = False  # the scale is a matrix of each vector
-    # (distribution, value) → its log density, where NumPyro's formula loses its digits
+    coupled: bool = False  # whether that scale is a matrix
+    # (distribution, value) → its log density, where NumPyro's formula loses precision
     log_prob: Callable[[dist.Distribution, jax.Array], jax.Array] | None = None
-    # the same distribution, where NumPyro's draws and moments lose their digits too
+    # an equal distribution, where NumPyro's draws and moments lose precision too
     sharp: Callable[[dist.Distribution], dist.Distribution] | None = None
     interior: bool = False  # 0 or infinite on the edge of its support, where no data may lie
 
@@ -41,4 +42,4 @@ class Entry:
         return domains.supported(distribution, value)
 
 
-NOTHING = Entry()  # of a distribution of which nothing is known
+NOTHING = Entry()  # of an unknown distribution

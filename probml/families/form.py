@@ -1,4 +1,4 @@
-"""What every form and every prior of a closed M-step says of itself.
+"""The base classes of the forms and conjugate priors of closed-form M-steps.
 
 A **form** is the shape of an objective Q(c) = ⟨q, log factors⟩ + log prior as a function of one
 quantity c: `Q(c) = ⟨natural, statistics(c)⟩ + constant`. It is read off from derivatives at a few
@@ -9,11 +9,11 @@ priors need no rule of their own. Its algebra:
     mode, value             argmax Q, and Q itself
     domain, event           where c lies, and how many of its axes are one value
     normalise, own_axes     which coordinates and shapes of a parameter keep the form
-    copied_posterior        the posterior of a copy of c, for a likelihood's predictive
+    copied_posterior        the posterior of c as arguments of a likelihood's predictive
     expectation             E[statistics(c)] under the posterior, of variational updates
-    confined                the same where some of the states of a table are impossible
-    nodes, middle           values of c over which their mean is that, and one amid the posterior
-    scale, student, ...     of variances, what integrates them and their locations out
+    confined                natural parameters where some states of a table are impossible
+    nodes, middle           values of c whose mean statistics are that expectation; a central value
+    scale, student, ...     of variances: integrals over them and over locations
 
 A **prior** names the form under which it is conjugate, and turns what was read into a NumPyro
 distribution.
@@ -35,7 +35,7 @@ Natural = Mapping[str, jax.Array]
 
 class Form:
     """The base of all forms. A new one gives `name`, `domain`, `keys`, `points`, `read`, `value`
-    and `mode`, and what else it knows; the rest has safe defaults.
+    and `mode`, and the optional methods that it supports; the rest has safe defaults.
 
     Shapes: c is (..., *own axes), `event` of which belong together; points (p, *c), gradients the
     same; each natural parameter (..., its own axes).
@@ -45,22 +45,22 @@ class Form:
     domain: Domain = domains.REAL  # of c
     keys: tuple[str, ...]  # of the natural parameters
     event = 0
-    steady = False  # what is read does not depend on where: once is enough
-    joint = False  # affine in all parameters that meet in a location, which are read together
+    steady = False  # what is read does not depend on the point: one reading is enough
+    joint = False  # all parameters in a location are read together, in which it is affine
     scaled = False  # closed under constant factors of c
     mirrored = False  # closed under 1 − c
     scale = False  # c is a variance, which normal locations may share
 
     def allows(self, steps: Steps) -> bool:
-        """Whether a parameter that these steps take to c has the form."""
+        """Whether a parameter that these steps map to c has the form."""
         return not steps
 
     def confined(self, natural: Natural, concentration: jax.Array) -> Natural:
-        """What was read, where some states are impossible: those of concentration 0."""
+        """The natural parameters where states of concentration 0 are impossible."""
         raise NotImplementedError
 
     def holds(self, other: "Form") -> bool:
-        """Whether every objective of another form has this one too."""
+        """Whether every objective of another form is also of this form."""
         return other is self
 
     def own_axes(self, states: int | None, event: tuple[int, ...]) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ class Form:
         return tuple(out) if self.allows(tuple(out)) else None
 
     def seen_from(self, steps: Steps) -> Domain:
-        """The domain on which the form holds, seen from the parameter."""
+        """The domain of a parameter that these steps map to c."""
         return links.source(steps) or self.domain
 
     def points(self, c: jax.Array, event: int) -> jax.Array:
@@ -108,11 +108,11 @@ class Form:
 
     def value_from(self, natural: Natural, parameter: jax.Array, steps: Steps,
                    event: int) -> jax.Array:
-        """Q at the c to which steps take a parameter, for derivatives in the parameter."""
+        """Q at the c to which steps map a parameter, for derivatives in the parameter."""
         return self.value(natural, links.forward(parameter, steps), event)
 
     def mode(self, natural: Natural, fallback: jax.Array, event: int) -> jax.Array:
-        """argmax Q; `fallback` where nothing was seen."""
+        """argmax Q; `fallback` without data."""
         raise NotImplementedError
 
     def onward(self, natural: Natural, c: jax.Array, event: int) -> jax.Array:
@@ -120,7 +120,7 @@ class Form:
         return self.mode(natural, c, event)
 
     def readable(self, value: jax.Array) -> jax.Array | bool:
-        """Whether a parameter's mode is a place to read from."""
+        """Whether the natural parameters can be read at a parameter's mode."""
         return True
 
     # (natural, prior, move) → arguments of a likelihood's `predictive` in the place of its own;
@@ -128,17 +128,18 @@ class Form:
     copied_posterior: Callable[..., dict[str, jax.Array]] | None = None
 
     def expectation(self, natural: Natural, prior: "Prior") -> dict[str, jax.Array]:
-        """E[statistic of c] under the posterior, by names of its own: what mean-field updates put
-        in the place of a point (Winn & Bishop 2005)."""
+        """E[statistic of c] under the posterior, by name, for mean-field updates (Winn & Bishop
+        2005)."""
         raise NotImplementedError(f"{self.name}: no expectations")
 
     def nodes(self, natural: Natural, prior: "Prior") -> jax.Array:
-        """Values of c, (j, *c), over which the mean of every statistic is its expectation under the
-        posterior: so is that of every function in their span, however it was written."""
+        """Values of c, (j, *c), over which the mean of every statistic, and so of every function in
+        their span, is its expectation under the posterior."""
         raise NotImplementedError(f"{self.name}: no expectations")
 
     def middle(self, natural: Natural, prior: "Prior") -> jax.Array:
-        """A value of c amid the posterior, finite and inside the domain: where to read next."""
+        """A central value of the posterior of c, finite and inside the domain: where to read
+        next."""
         raise NotImplementedError(f"{self.name}: no expectations")
 
     # Of scales, which normal locations may share (normal–inverse-gamma, normal–inverse-Wishart).
@@ -179,7 +180,7 @@ class Prior:
     coordinate = ""
 
     def posterior(self, natural: Natural, event: int) -> dist.Distribution:
-        """What was read as a distribution of the parameter."""
+        """The posterior of the parameter from natural parameters."""
         raise NotImplementedError
 
     def shape(self, natural: Natural) -> jax.Array:
@@ -192,8 +193,8 @@ class Prior:
 
     def widened(self, distribution: Any, own: tuple[int, ...],
                 shape: tuple[int, ...]) -> jax.Array | None:
-        """The concentration of a table of `shape`, larger than a distribution's `own`, whose
-        further states are impossible: 0 there; None: this kind has no such."""
+        """The concentration of a table of `shape`, larger than a distribution's `own`, with 0 for
+        the additional states, which are impossible; None where the prior has no concentration."""
         return None
 
     def of_concentration(self, concentration: jax.Array) -> dist.Distribution:

@@ -1,5 +1,5 @@
-"""What every likelihood says of itself: its arguments, its natural parameters, and what else it
-knows."""
+"""The base class of likelihoods: arguments, natural parameters, log density, and optional
+properties."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ Arguments = Mapping[str, jax.Array]
 
 
 class Likelihood:
-    """The base of all likelihoods; of a site without one, what is known: nothing.
+    """The base of all likelihoods; itself that of a site of an unknown distribution.
 
     A new one gives `name`, `argument_event`, `natural` and `log_density`. Shapes:
     an argument over a table of p states and c cells is (p, c, *own axes), natural parameters
@@ -32,15 +32,15 @@ class Likelihood:
     # argument → the form of an objective in it, and the steps from it to the form's c
     canonical: Mapping[str, tuple[Form, Steps]] = {}
 
-    nominal = False  # its values are states without an order
-    normal = False  # normal about `loc`: data and location are centred together before squares
-    rowwise = False  # no statistics pool: every row is evaluated by itself
-    held: tuple[str, ...] = ()  # natural parameters that are only numbers its base needs
+    nominal = False  # whether its values are states without an order
+    normal = False  # whether it is normal about `loc`: data and location are then centred
+    rowwise = False  # whether it has no sufficient statistics of fixed size
+    held: tuple[str, ...] = ()  # natural parameters that are constants of its base measure
     scatter: tuple[str, ...] = ()  # the arguments that scale it
     scaling = True  # its scatter and loc are in units of the values
-    terms: tuple[str, ...] = ()  # arguments of whose size terms of its pooled density cancel
-    mean_of: tuple[str, ...] | None = None  # the arguments in which its mean is linear, if so
-    ancillary: str | None = None  # an argument that is not learnt: it differs from row to row
+    terms: tuple[str, ...] = ()  # arguments as large as terms of its density that cancel
+    mean_of: tuple[str, ...] | None = None  # the arguments in which its mean is linear
+    ancillary: str | None = None  # an argument that is data of each row
     limit: str | None = None  # the argument that is the largest value
     checked: Domain | None = None  # where data must lie, if not in the support NumPyro states
 
@@ -80,13 +80,13 @@ class Likelihood:
         return {name: leaf if name in self.held else jax.tree.map(jnp.zeros_like, leaf)
                 for name, leaf in natural.items()}
 
-    # What else it may know; None: it does not.
+    # Optional methods; None: not available.
 
     # (arguments, one of them by `Form.moved`; x, seen) → its density with a parameter integrated
     # out, cell by cell
     predictive: Callable[..., jax.Array] | None = None
     # (arguments over a table, x, seen) → Σ over seen cells of that, (b, p), of many cells; None
-    # where it is no quicker
+    # where it is no faster
     predictive_sum: Callable[..., jax.Array | None] | None = None
     # (arguments) → (..., c, k) probabilities of its states
     probabilities: Callable[..., jax.Array] | None = None

@@ -11,7 +11,7 @@ from jax import lax
 from jax.scipy.special import digamma, gammaln
 
 from probml.families.likelihood import Arguments
-from probml.numerics.logs import FLOOR, floored, log_of, unfloored
+from probml.numerics.logs import FLOOR, LOG_TWO_PI, floored, log_of, unfloored
 
 SHIFT = 8
 SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
@@ -92,7 +92,7 @@ def log_factorial(x: jax.Array):
     as fast as log Γ."""
     table = jnp.asarray(FACTORIALS, x.dtype)
     z = jnp.maximum(x, len(FACTORIALS)) + 1
-    series = (z - 0.5) * jnp.log(z) - z + 0.5 * math.log(2 * math.pi) + _stirling(z)
+    series = (z - 0.5) * jnp.log(z) - z + 0.5 * LOG_TWO_PI + _stirling(z)
     return jnp.where(x < len(FACTORIALS), table[jnp.clip(x, 0, len(FACTORIALS) - 1).astype(int)],
                      series)
 

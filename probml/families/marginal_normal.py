@@ -23,6 +23,7 @@ from jax import lax
 
 from probml.families import log_linear
 from probml.families.recursions import at_once, inverted, squared, weighted
+from probml.numerics.logs import LOG_TWO_PI
 
 # unseen coordinates a row, for which a program is made each
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -159,7 +160,7 @@ def _values(written: jax.Array, precision: jax.Array, linear: jax.Array, x: jax.
         c, log = _inverse(precision, order, real)
         value = sum(r[i] * (c[i, i] * r[i] + 2 * sum(c[i, j] * r[j] for j in range(i)))
                     for i in range(m)) - log
-    return 0.5 * value + 0.5 * math.log(2 * math.pi) * count[:, None, None]
+    return 0.5 * value + 0.5 * LOG_TWO_PI * count[:, None, None]
 
 
 def _slopes(slope: jax.Array, precision: jax.Array, linear: jax.Array, x: jax.Array,
@@ -355,7 +356,7 @@ def log_density(loc: jax.Array, covariance: jax.Array, x: jax.Array, seen: jax.A
     square = -(away * (swept @ away[..., None])[..., 0]).sum(-1)
     size = seen.sum(-1)
     if df is None:
-        return -0.5 * (square + log + size * math.log(2 * math.pi))
+        return -0.5 * (square + log + size * LOG_TWO_PI)
     normaliser = log_linear.rising(df / 2, size / 2) - 0.5 * size * jnp.log(df * math.pi)
     return normaliser - 0.5 * log - 0.5 * (df + size) * jnp.log1p(square / df)
 

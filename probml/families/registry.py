@@ -1,8 +1,8 @@
-"""What is known of a NumPyro distribution, found by its type.
+"""The registry of NumPyro distributions, by type.
 
-The registry is what the folders `likelihoods/` and `forms/` hold: a file there ends with its
-`ENTRIES`, if it has some. A family of your own is one file anywhere, that ends with
-`register(Entry(...))` and is imported before the model is traced (tests/extensions/von_mises.py).
+It is filled from the folders `likelihoods/` and `forms/`, whose files end with their `ENTRIES`. A
+family of your own is one file anywhere, that ends with `register(Entry(...))` and is imported
+before the model is traced (tests/extensions/von_mises.py).
 """
 
 import copy
@@ -48,14 +48,14 @@ def register(entry: Entry) -> Entry:
 
 
 def entry(distribution: object) -> Entry:
-    """What is known of a base distribution."""
+    """The entry of a base distribution."""
     known = _found.get(type(distribution), NOTHING)
     return TRANSFORMED if known is NOTHING and _located(distribution) else known
 
 
 def _located(transformed: object) -> bool:
-    """Whether it is a location and a scale in unbounded coordinates: numbers that are, moved and
-    stretched, and then sent where they lie by the map that their support has anyway."""
+    """Whether it is a location-scale family in unbounded coordinates: affine transforms of one,
+    followed at most by the bijection of its support."""
     if not isinstance(transformed, dist.TransformedDistribution):
         return False
     base, steps = _base(transformed.base_dist), transformed.transforms
@@ -87,8 +87,8 @@ TRANSFORMED = Entry(location_scale=_location_scale)
 
 
 def sharp(distribution: dist.Distribution) -> dist.Distribution:
-    """The same distribution, whatever it is wrapped in, where NumPyro's draws lose their digits, or
-    it draws no sample."""
+    """An equal distribution, whatever it is wrapped in, where NumPyro's draws lose precision or
+    fail."""
     if isinstance(distribution, dist.Independent):
         return sharp(distribution.base_dist).to_event(distribution.reinterpreted_batch_ndims)
     if isinstance(distribution, dist.ExpandedDistribution):
@@ -98,8 +98,8 @@ def sharp(distribution: dist.Distribution) -> dist.Distribution:
 
 
 def _counted(distribution: dist.Distribution) -> dist.Distribution:
-    """The same, its arguments that are whole numbers, and those of what it is made of, in a whole
-    type: programs hold columns of them as floats, with which NumPyro draws no sample."""
+    """The same with integer arguments, also of its components, in an integer type: programs have
+    them as floats, with which NumPyro draws no sample."""
 
     def to_integers(name: str, value: Any) -> Any:
         if isinstance(value, dist.Distribution):
@@ -118,7 +118,7 @@ def _counted(distribution: dist.Distribution) -> dist.Distribution:
 
 
 def entries() -> tuple[Entry, ...]:
-    """All that is known, each entry once."""
+    """All entries, each once."""
     return tuple({id(found): found for found in _found.values()}.values())
 
 

@@ -51,6 +51,13 @@ class Use(NamedTuple):
     level: Level
     coordinate: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def is_affine(self) -> bool:
+        """Whether the output is an affine function of the parameter itself, not of its power, its
+        logarithm or the like."""
+        return self.level <= Level.AFFINE and all(step in ("times", "complement")
+                                                  for step, _ in self.coordinate)
+
 
 class _Step(NamedTuple):
     """One map of a coordinate, then a constant factor: 1 for none, NaN where it is not one known

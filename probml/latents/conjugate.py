@@ -3,8 +3,8 @@ a Gamma prior, a probability with a Beta prior, the variance of normal sites wit
 prior, or its inverse with a Gamma one.
 
 log p(seen) = log p(z) + log p(seen | z) − log p(z | seen) at any z, so that no family needs the
-formula of its predictive (negative binomial, beta-binomial, Lomax, Student's t …). What an M-step
-climbs is taken over the nodes of the quadrature.
+formula of its predictive (negative binomial, beta-binomial, Lomax, Student's t …). The objective of
+an M-step is taken over the nodes of the quadrature.
 """
 
 import math
@@ -24,12 +24,12 @@ from probml.structure.structure import Structure
 class Below(NamedTuple):
     """A kind of site that is conjugate to a number.
 
-    `argument` is c · number^power, c free of it; `told`: (x, arguments at the number 1) → what a
-    seen cell adds to the two parameters of the prior.
+    `argument` is c · number^power, c free of it; `added`: (x, arguments at the number 1) → what an
+    observed cell adds to the two parameters of the prior.
     """
 
     argument: str
-    told: Callable
+    added: Callable
     power: float = 1.0
 
 
@@ -111,7 +111,7 @@ def _scaled(use: Use, power: float, unit: bool) -> bool:
 
 def _posterior(structure: Structure, group: Group, env: Mapping,
                seen: Seen) -> dist.Distribution:
-    """The number given what is seen below it."""
+    """The posterior of the number given its observed children."""
     site = structure.sites[group.name]
     names, family = PRIORS[site.kind]
 
@@ -121,7 +121,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping,
         unit = {**env, group.name: site.place(jnp.ones(site.cells))}
         for name in (name for name in group.sites if name in seen and name != group.name):
             (x, mask), child = seen[name], structure.sites[name]
-            more = BELOW[site.kind][child.kind].told(x.astype(first.dtype),
+            more = BELOW[site.kind][child.kind].added(x.astype(first.dtype),
                                                      structure.cells(name, unit))
             a, b = (jnp.where(True if mask is None else mask, jnp.broadcast_to(leaf, x.shape),
                               0.0).sum() for leaf in more)

@@ -18,16 +18,15 @@ from numpyro.distributions import biject_to
 
 from probml.latents import hidden_cells
 from probml.latents.latent import Group, Seen, over, placed, places
+from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.densities import log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-LOG_TWO_PI = math.log(2 * math.pi)
-
 
 def standard(site: Site, seen: jax.Array | None) -> bool:
-    """Whether a latent is taken in units of its own prior: not a vector of which some cells may be
-    seen, which these would move."""
+    """Whether a latent has coordinates in units of its own prior: a partially observed vector has
+    not, whose observed cells they would move."""
     entry = site.entry
     return entry.location_scale is not None and not (entry.coupled and seen is not None)
 
@@ -38,7 +37,8 @@ def shapes(structure: Structure, group: Group) -> dict[str, tuple[int, ...]]:
 
 
 def own_shape(site: Site) -> tuple[int, ...]:
-    """Those of one latent; its support may depend on others, its kind does not."""
+    """The shape of the coordinates of one latent; its support may depend on others, its kind does
+    not."""
     return site.shape if site.domain.rank == 0 or not site.event else tuple(
         site.domain.bijection.inverse_shape(site.shape))
 
@@ -49,19 +49,19 @@ def size(structure: Structure, group: Group) -> int:
 
 
 def known_beforehand(site: Site) -> bool:
-    """Whether the kind of support is known before any number is: then it has coordinates."""
+    """Whether the kind of support does not depend on values: then it has coordinates."""
     return site.domain.fixed or site.domain.rank is not None or not site.event
 
 
 def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Array | None,
           seen: jax.Array | None, plain: bool = False) -> tuple[jax.Array, jax.Array]:
-    """A latent of one row at its coordinates, in NumPyro's layout, and log |∂z/∂u|; of the cells
-    that are seen their values, and the log density of a standard normal.
+    """A latent of one row at its coordinates, in NumPyro's layout, and log |∂z/∂u|; observed cells
+    have their values, and their coordinates the log density of a standard normal.
 
     Args:
-        env: all that its prior looks at. x, seen: what is seen of it, (lattice cells, own event
-            axes), as a kind of latent takes it.
-        plain: its prior is not looked at: the coordinates are those of a fixed support.
+        env: the parents of its prior. x, seen: its data, (lattice cells, own event axes), as a kind
+            of latent takes it.
+        plain: the coordinates are those of its fixed support, whatever its prior.
     """
     site, volume, v = structure.sites[name], jnp.zeros(()), u
     mask = None if x is None else (jnp.ones(site.shape, bool) if seen is None

@@ -5,8 +5,8 @@ curvature H = L Lᵀ. In u = û + L⁻ᵀ (v(t₁), v(t₂)), v(t) = sinh(κt) /
 trapezoid rule in both t, as quadrature.py takes that over one number, and for its reason: nodes
 follow tails that are no normal's. Under counts and choices it is good to 1e-6 nats for a normal and
 3e-4 for a Student's t or a Gamma number, where Gauss and Hermite's 15 nodes (Liu & Pierce 1994;
-lme4's nAGQ) have 1e-7 and 3e-3. What twice the nodes, further out, would change a fit says
-(fits/boundary.py). Gradients hold the nodes still.
+lme4's nAGQ) have 1e-7 and 3e-3. A fit reports the change by twice the nodes, further out
+(fits/boundary.py). Gradients are taken at fixed nodes.
 
 Cost: m² log densities a row, and a few Hessians to its mode.
 """
@@ -23,7 +23,7 @@ from probml.latents import coordinates
 from probml.latents.inner import mode
 from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Seen
-from probml.latents.quadrature import ROUGH, Nodes
+from probml.latents.quadrature import ROUGH, Nodes, expected_log_joint, weighted_nodes
 from probml.structure.structure import Structure
 
 NODES, REACH = 25, 6.4  # in each direction; of t, 16 standard deviations
@@ -72,8 +72,7 @@ class Cubature:
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         points, share = self._points(structure, group, env, seen)
         logs, values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)
-        weights = jax.nn.softmax(logs + share)
-        return Nodes(weights @ values, values, weights)
+        return weighted_nodes(values, logs + share)
 
     row_posterior = conditional
 
@@ -83,13 +82,11 @@ class Cubature:
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Nodes) -> jax.Array:
-        logs = jax.vmap(coordinates.log_joint(structure, group, env, seen))(moments.values)
-        live = moments.weights > 0
-        return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
+        return expected_log_joint(structure, group, env, seen, moments)
 
     def _points(self, structure: Structure, group: Group, env: Mapping,
                 seen: Seen) -> tuple[jax.Array, jax.Array]:
-        """Coordinates of the nodes, and the logarithms of what each stands for; held still."""
+        """Coordinates of the nodes and their log weights, without derivatives."""
         env, seen = jax.lax.stop_gradient((dict(env), dict(seen)))
         at = coordinates.joint(structure, group, env, seen)
 

@@ -8,12 +8,12 @@ K = I + BᵀB and ε̂ = −K⁻¹ Bᵀ w₀
 
 and ε given the row is N(ε̂, K⁻¹) (Lauritzen 1992; in these coordinates K ⪰ I, whatever the units
 and however small a spread, which may be 0; the squares are those of what is left, not of what
-cancels, so that float32 keeps its digits). A cell of a latent that is seen is a residual in its
-row, and its ε is left at its prior. B comes from one linearisation of the traced programs, which
-are affine by a proof on their equations (levels.py), checked at two points. Where neither an input
-nor a hole differs from row to row, B and K are the same for all rows and are factored once.
+cancels, so that float32 keeps its digits). An observed cell of a latent is a residual in its row,
+and its ε keeps its prior. B comes from one linearisation of the traced programs, which are affine
+by a proof on their equations (levels.py), checked at three points. Where neither inputs nor missing
+cells differ from row to row, B and K are the same for all rows and are factored once.
 
-Cost: O(q (m + q) q) a row, q numbers unseen and m seen.
+Cost: O(q (m + q) q) a row, q latent numbers and m observed ones.
 """
 
 import functools
@@ -24,27 +24,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
-from probml.latents.latent import SETTINGS, Group, Moments, Seen, placed, places
+from probml.latents.latent import SETTINGS, Group, Moments, Seen, is_row_free, placed, places
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
-from probml.latents.residuals import (
-    CLOSE,
-    LOG_TWO_PI,
-    layout,
-    root_of,
-    standardised,
-    still_of,
-)
+from probml.latents.residuals import CLOSE, layout, root_of, standardised, still_of
 from probml.latents.whitened import Whitened, averaged, every, partially_observed
 from probml.numerics.compiling import jit
+from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 KINDS = ("Normal", "MultivariateNormal", "LowRankMultivariateNormal")
-PLAIN = ("times", "complement")  # coordinates that are affine
 
 
 class Gaussian:
@@ -136,7 +128,8 @@ class Gaussian:
 
 
 def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> Whitened:
-    alike = not any(name in seen for name in group.names) and _has_common_program(structure, group)
+    alike = (not any(name in seen for name in group.names)
+             and is_row_free(structure, group.sites, group.names))
     if env.get(SETTINGS):
         return averaged(structure, group, env, seen, alike)
     where = places(structure, group.names)
@@ -168,15 +161,6 @@ def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> 
     return Whitened(residual, values, slope, moves, log, mask if parted else None, alike, 1.0)
 
 
-@memo(1024)
-def _has_common_program(structure: Structure, group: Group) -> bool:
-    """Whether the programs of a group take nothing of a row but its latents."""
-    sites = structure.sites
-    return not any(sites[name].inputs or any(sites[p].rows and p not in group.names
-                                             for p in sites[name].parents)
-                   for name in group.sites)
-
-
 def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
               prior: bool = False) -> jax.Array:
     """Σ of E[log p] over rows and cells of a site.
@@ -199,7 +183,7 @@ def log_total(site: Site, root: jax.Array, left: jax.Array, count: jax.Array,
 
 def not_affine(structure: Structure, group: Group,
                moved: Mapping[str, tuple[str, ...]]) -> str | None:
-    """Why the sites of a group do not depend on its latents affinely, in words; None: they do.
+    """Why the sites of a group are not affine in its latents, in words; None: they are.
 
     Args:
         moved: kind of a site → the arguments through which they may.
@@ -213,9 +197,8 @@ def not_affine(structure: Structure, group: Group,
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
                 if argument not in moved[site.kind]:
                     return f"'{latent}' enters the {argument} of '{name}'"
-                bent = any(step not in PLAIN for step, _ in use.coordinate)
-                if use.level > Level.AFFINE or bent or not is_location_affine(
-                        structure, group.names, name, argument):
+                if not (use.is_affine and is_location_affine(structure, group.names, name,
+                                                             argument)):
                     return f"'{latent}' enters the {argument} of '{name}' not affinely"
     return None
 
@@ -224,7 +207,7 @@ def not_affine(structure: Structure, group: Group,
 def is_location_affine(structure: Structure, names: tuple[str, ...], name: str,
                        argument: str = "loc") -> bool:
     """Whether the location is affine in the latents, tested at two points of both signs and at
-    their middle: a proof judges powers on the positive half line alone."""
+    their midpoint: the proof assumes positive arguments of powers."""
     env = example(structure, name)
     mine = [key for key in env if key in names]
 

@@ -1,14 +1,13 @@
-"""Unseen numbers of a row → groups that are integrated out together, each with its kind."""
+"""Latent numbers of a row in groups that are integrated out together, each with its kind."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probml.errors import Refusal
-from probml.jaxpr.levels import Level
 from probml.latents.chains.linear_chain import LinearChain
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
-from probml.latents.gaussian import PLAIN, Gaussian
+from probml.latents.gaussian import Gaussian
 from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Kind
@@ -18,8 +17,8 @@ from probml.latents.simplex import Simplex
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-# the first that claims a group has it: those in closed form, then those that take any numbers, one
-# of a row, two, or several
+# the first kind that claims a group integrates it out: those in closed form, then those for any
+# density, of one number of a row, two, or several
 GENERAL: tuple[Kind, ...] = (Quadrature(), Cubature(), Laplace())
 KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Simplex(), *GENERAL]
 
@@ -38,13 +37,12 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
     """The groups of a plan.
 
     Args:
-        latents: continuous sites inside rows of which some cells are unseen and matter, parents
-            first.
+        latents: continuous sites inside rows with missing cells that matter, parents first.
         seen: sites whose density is part of the likelihood of a row.
-        others: discrete sites that are summed out, and the factors of a fit: none may look at a
+        others: discrete sites that are summed out, and the factors of a fit: none may depend on a
             latent.
-        asked: discrete sites and what is computed, of which an average over latents is asked.
-        lenient: a group of no kind is `Sampled`, for who only wants to know.
+        asked: discrete and deterministic sites whose average over latents is wanted.
+        lenient: a group of no kind is `Sampled`, for a plan that is only described.
         cellwise: discrete sites that are summed out cell by cell.
 
     Raises:
@@ -79,11 +77,11 @@ def groups(structure: Structure, latents: Sequence[str], seen: Iterable[str],
 
 
 def _affine(structure: Structure, name: str, names: tuple[str, ...]) -> bool:
-    """Whether what is asked is computed affinely from latents."""
+    """Whether a deterministic site is affine in latents."""
     if name not in structure.deterministics:
         return False
-    return all(use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
-               for latent, use in structure.row_uses(name)["value"].items() if latent in names)
+    return all(use.is_affine for latent, use in structure.row_uses(name)["value"].items()
+               if latent in names)
 
 
 def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | None,
@@ -91,8 +89,8 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
     """The group with the first kind that claims it.
 
     Args:
-        blocking: one of `others` that looks at its latents.
-        bent: what is asked of it and not affine in them.
+        blocking: one of `others` that depends on its latents.
+        bent: one of `asked` that is not affine in them.
     """
     reasons = []
     names, sites = of.names, of.sites
@@ -122,7 +120,7 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
 
 
 def _written(site: Site) -> str:
-    """As what a number that has no integral can be written."""
+    """How a number without an integral can be written instead."""
     if site.time is None:
         return "as a Categorical over a grid of values"
     return (f"as a MarkovChain over a grid of values. For a single sequence, let each step be a "

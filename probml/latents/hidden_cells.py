@@ -29,7 +29,7 @@ from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.jaxpr.program import jaxpr_of
 from probml.latents.latent import WEIGHTS, Group, Seen, over, over_grid
-from probml.numerics.logs import log_of
+from probml.numerics.logs import log_of, weighted_log
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example, log_densities, log_masses
 from probml.structure.site import Site
@@ -70,9 +70,8 @@ class HiddenCells:
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: list[jax.Array]) -> jax.Array:
-        return sum((jnp.where(share > 0, share * jnp.where(share > 0, part.log, 0.0), 0.0).sum()
-                    for part, share in zip(_parts(structure, group, env, seen), moments,
-                                           strict=True)), jnp.zeros(()))
+        parts = zip(_parts(structure, group, env, seen), moments, strict=True)
+        return sum((weighted_log(share, part.log).sum() for part, share in parts), jnp.zeros(()))
 
 
 def sites_with_hidden_cells(structure: Structure, group: Group) -> tuple[str, ...]:
@@ -89,7 +88,7 @@ def log_sum(structure: Structure, group: Group, env: Mapping, seen: Seen,
     group has none.
 
     Args:
-        env: all that the sites look at, numbers of the row among it.
+        env: all on which the sites depend, numbers of the row included.
         best: sites that are maximised, the others summed out before.
         weights: site → log weights of its states, (states, cells).
         drawn: site → the states of its cells, where these are known, (cells,).
@@ -99,8 +98,8 @@ def log_sum(structure: Structure, group: Group, env: Mapping, seen: Seen,
     parts, sizes = _parts(structure, group, env, seen), _sizes(structure, group)
     parts += [Part(own, {name: np.arange(own.shape[1])}) for name, own in (weights or {}).items()]
     if group.asked is not None and WEIGHTS in env:
-        function, looks = group.asked
-        part = _over_states(structure, env, looks, function)
+        function, cell_of = group.asked
+        part = _over_states(structure, env, cell_of, function)
         parts.append(part._replace(log=part.log * env[WEIGHTS]))
     for name, states in (drawn or {}).items():
         parts, _ = [_at(part, name, states) for part in parts], sizes.pop(name)
@@ -157,16 +156,16 @@ def expectation(structure: Structure, group: Group, env: Mapping, seen: Seen,
     """E[function(env) | what is seen of a row], element by element, over its numbers and cells.
 
     Args:
-        names: the hidden sites at which the function looks.
+        names: the hidden sites on which the function depends.
 
     Raises:
-        Tangled: an element looks at several cells of one.
+        Tangled: an element depends on several cells of one.
     """
     blank = {name: jnp.zeros(structure.sites[name].shape, int) for name in names}
     blank |= {name: jnp.zeros(structure.sites[name].shape) for name in group.names}
     shape = jax.eval_shape(lambda: function({**env, **blank})).shape
-    looks = looked_at(structure, function, {**env, **blank}, names)
-    own = replace(group, asked=(function, looks))
+    cell_of = cells_of_elements(structure, function, {**env, **blank}, names)
+    own = replace(group, asked=(function, cell_of))
 
     def log(weights: jax.Array) -> jax.Array:
         return group.kind.message(structure, own, {**env, WEIGHTS: weights}, seen)
@@ -186,26 +185,26 @@ def _sizes(structure: Structure, group: Group) -> dict[str, tuple[int, int]]:
 
 
 def _parts(structure: Structure, group: Group, env: Mapping, seen: Seen) -> list[Part]:
-    """The log densities of the sites that look at hidden cells, over the states of these."""
+    """The log densities of the sites that depend on hidden cells, over the states of these."""
     return [part for name in sites_with_hidden_cells(structure, group)
             for part in _parts_of(structure, group, env, name, seen.get(name, (None, None)))]
 
 
 def _parts_of(structure: Structure, group: Group, env: Mapping, name: str,
               own: tuple[jax.Array | None, jax.Array | None]) -> list[Part]:
-    """The log density of a site over the states of the cells at which it looks."""
+    """The log density of a site over the states of the cells on which it depends."""
     site, (x, mask) = structure.sites[name], own
-    looks = parent_cells(structure, group.cellwise, name)
+    cell_of = parent_cells(structure, group.cellwise, name)
     if name not in group.cellwise:
         if x is None:
             return []
         x = x.reshape(site.cells)
         mask = None if mask is None else mask.reshape(site.cells)
-        return [_over_states(structure, env, looks, lambda here: over(
+        return [_over_states(structure, env, cell_of, lambda here: over(
             here, lambda at: log_densities(structure, site, at, x, mask)))]
-    part = _over_states(structure, env, looks, lambda here: log_masses(structure, name, here))
+    part = _over_states(structure, env, cell_of, lambda here: log_masses(structure, name, here))
     count = math.prod(site.cells)
-    # of each element the states, behind those of what it looks at: then each cell is an element
+    # the states of each cell as an axis: then each cell is an element
     log = part.log.reshape(*part.log.shape[:-1], count, site.finite)
     where = {other: cell.reshape(count, -1).max(1) for other, cell in part.cells.items()}
     parts = [Part(jnp.moveaxis(log, -1, -2), {**where, name: np.arange(count)})]
@@ -218,14 +217,14 @@ def _parts_of(structure: Structure, group: Group, env: Mapping, name: str,
     return parts
 
 
-def _over_states(structure: Structure, env: Mapping, looks: Mapping[str, np.ndarray],
+def _over_states(structure: Structure, env: Mapping, cell_of: Mapping[str, np.ndarray],
                  function: Callable) -> Part:
-    """function(env), flat, over the states of the hidden cells at which its elements look, all
+    """function(env), flat, over the states of the hidden cells on which its elements depend, all
     cells of a site in one state at a time."""
-    every = {name: structure.sites[name] for name in looks}
+    every = {name: structure.sites[name] for name in cell_of}
     return Part(over_grid(lambda at: function(at).reshape(-1), env, {name: jnp.broadcast_to(
         jnp.arange(site.finite).reshape(-1, *(1,) * len(site.shape)), (site.finite, *site.shape))
-        for name, site in every.items()}), dict(looks))
+        for name, site in every.items()}), dict(cell_of))
 
 
 def _kind(site: Site) -> np.dtype:
@@ -239,7 +238,7 @@ def parent_cells(structure: Structure, cellwise: tuple[str, ...], name: str) -> 
     hidden site itself, of the log probabilities of its states.
 
     Raises:
-        Tangled: an element looks at several cells of one.
+        Tangled: an element depends on several cells of one.
     """
     site, parents = structure.sites[name], structure.sites[name].parents
 
@@ -248,13 +247,13 @@ def parent_cells(structure: Structure, cellwise: tuple[str, ...], name: str) -> 
             return log_masses(structure, name, env)
         return log_densities(structure, site, env, jnp.zeros(site.cells, _kind(site)), None)
 
-    return looked_at(structure, function, example(structure, name),
+    return cells_of_elements(structure, function, example(structure, name),
                      [z for z in cellwise if z in parents])
 
 
-def looked_at(structure: Structure, function: Callable, env: Mapping,
+def cells_of_elements(structure: Structure, function: Callable, env: Mapping,
               names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The same of the elements of function(env), flat."""
+    """Hidden site → the cell of it on which each element of function(env), flat, depends."""
     sites = structure.sites
 
     def of(states: list[jax.Array]) -> jax.Array:

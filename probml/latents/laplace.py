@@ -6,14 +6,14 @@ seen of it, h(u), has a mode û with curvature H = −∂²h/∂u²; then
 
     log ∫ exp h(u) du ≈ h(û) + (p / 2) log 2π − ½ log det H,
 
-exact where h is quadratic, and off by terms of third and fourth derivatives where it is not: the
-more a row says of its latents, the less. Derivatives go through û by the implicit function theorem
-(inner.py) and through H. How far off it is at what was fitted, importance sampling says: points of
-a normal a little wider than the mode's, the same in every row, weighed by exp h. Means over latents
-and draws of them are taken over such points too, and so are nearer than the normal itself.
+exact where h is quadratic, with an error of third and fourth derivatives where it is not, which is
+the smaller the more data a row has. Derivatives go through û by the implicit function theorem
+(inner.py) and through H. A fit estimates the error by importance sampling: points of a normal a
+little wider than the mode's, the same in every row, weighted by exp h. Means over latents and draws
+of them are taken over such points too, and so are more accurate than the normal itself.
 
-An M-step climbs the approximation itself, begun from the modes of the E-step: what an engine climbs
-is then what it reports, and does not fall.
+An M-step maximises the approximation itself, from the modes of the E-step: so the objective that an
+engine reports never falls.
 
 Cost: a few Hessians of p gradients a row, p³.
 """
@@ -29,20 +29,21 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from probml.latents import coordinates
-from probml.latents.coordinates import LOG_TWO_PI
 from probml.latents.inner import mode, moving
 from probml.latents.latent import Group, Seen
-from probml.latents.quadrature import Nodes
+from probml.latents.quadrature import Nodes, weighted_nodes
+from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.structure import Structure
 
-MOST = 64  # numbers of a row
+MOST = 64  # latent numbers of a row
 POINTS = 128  # of importance sampling
-WIDER = 0.3  # standard deviations by which those lie further apart, over √p
-ROUGH = 0.01  # nats a row by which importance sampling may move an evidence unsaid
+# over √p: by how much the proposal is wider than the mode's normal, in standard deviations
+WIDER = 0.3
+ROUGH = 0.01  # nats a row by which importance sampling may change an evidence without a warning
 
 
 class Modes(NamedTuple):
-    """What an E-step keeps of a row: the mode, in unbounded coordinates, (p,)."""
+    """The mode of a row in unbounded coordinates, (p,)."""
 
     mean: jax.Array
 
@@ -52,7 +53,7 @@ class Laplace:
     """Several continuous numbers of a row; see the top of this file.
 
     Args:
-        points: by which the integral is corrected by importance sampling; 0: not at all.
+        points: of an importance sample that corrects the integral; 0: none.
     """
 
     points: int = 0
@@ -98,7 +99,7 @@ class Laplace:
              start: jax.Array | None) -> jax.Array:
         height, top = _found(structure, group, env, seen, start)
         if self.points:
-            logs = _weighed(height, top, _normal_points(self.points, len(top)))[1]
+            logs = _weighed(height, top, normal_points(self.points, len(top)))[1]
             return jax.nn.logsumexp(logs) - jnp.log(float(self.points))
         top = moving(height, top)
         value, lower = height(top), jnp.linalg.cholesky(-jax.hessian(height)(top))
@@ -114,8 +115,9 @@ class Laplace:
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         height, top = _found(structure, group, env, seen, None)
-        points, logs = _weighed(height, top, _normal_points(POINTS, len(top)))
-        return _nodes(structure, group, env, seen, points, logs)
+        points, logs = _weighed(height, top, normal_points(POINTS, len(top)))
+        values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)[1]
+        return weighted_nodes(values, logs)
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
@@ -149,15 +151,8 @@ def _weighed(height: Callable, top: jax.Array, noise: jax.Array) -> tuple[jax.Ar
     return points, jnp.where(jnp.isfinite(logs), logs, -jnp.inf)
 
 
-def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen, points: jax.Array,
-           logs: jax.Array) -> Nodes:
-    values = jax.vmap(coordinates.joint(structure, group, env, seen))(points)[1]
-    weights = jax.nn.softmax(logs)
-    return Nodes(weights @ values, values, weights)
-
-
 @functools.lru_cache(maxsize=64)
-def _normal_points(count: int, size: int) -> np.ndarray:
+def normal_points(count: int, size: int) -> np.ndarray:
     """Standard normal points that fill space evenly, and their mirror images: Sobol's sequence."""
     from scipy.stats import norm, qmc  # late: slow to import
 

@@ -1,14 +1,14 @@
-"""What a kind of latent is: unseen numbers of a row, and what engines and questions need of them.
+"""Kinds of latent numbers of a row: the protocol of their integrals.
 
-A group is what one row integrates over at once: latents that look at one another, or at which one
-seen site looks. All verbs are about one row at one joint state of the discrete sites beside the
-group; factors/integrated.py takes them over rows and states. So a message is a log factor over
-discrete neighbours like any other, and engines know nothing of it.
+A group is integrated out at once: latents that depend on one another, or on which one observed site
+depends. All methods are about one row at one joint state of the discrete sites on which the group
+depends; factors/integrated.py maps them over rows and states. So a message is a log factor over
+discrete neighbours like any other.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -16,14 +16,14 @@ import jax
 
 from probml.structure.structure import Structure
 
-# a site → what is seen of it in a row: its cells as its family has them, and which of them are
-# seen (None: all)
+# a site → its data in a row: its cells as its family has them, and which of them are observed
+# (None: all)
 Seen = Mapping[str, tuple[jax.Array, jax.Array | None]]
 
-# under which an environment may hold settings of parameters, name → (s, ...), over which log
-# densities are averaged; no name of a site
+# key of an environment: settings of parameters, name → (s, ...), over which log densities are
+# averaged; no name of a site
 SETTINGS = "settings of parameters"
-# under which it may hold weights of what is asked of hidden cells (Group.asked), flat
+# key of an environment: weights of the elements of an expectation over hidden cells (Group.asked)
 WEIGHTS = "weights of what is asked"
 
 
@@ -31,10 +31,10 @@ WEIGHTS = "weights of what is asked"
 class Group:
     """Latents that are integrated out together.
 
-    `names` are the latents, of which some cells may be seen; `sites` all whose density looks at
-    one, the latents themselves and the seen sites below; both parents first. `cellwise` are hidden
-    discrete sites of several cells that are summed out within the integral, cell by cell
-    (hidden_cells.py); `asked` is what an expectation is taken of there.
+    `names` are the latents, of which some cells may be observed; `sites` all whose density depends
+    on one: the latents themselves and their observed children; both parents first. `cellwise` are
+    latent discrete sites of several cells that are summed out within the integral, cell by cell
+    (hidden_cells.py); `asked` is the function whose expectation is taken there.
     """
 
     kind: Any  # a Kind; of one row a Latent
@@ -45,15 +45,14 @@ class Group:
 
     @property
     def name(self) -> str:
-        """By which its expectations are filed."""
+        """The key of its expectations."""
         return (*self.names, *self.cellwise)[0]
 
 
 class Moments(NamedTuple):
-    """The latents of a group given a row: what of their joint distribution an M-step needs.
+    """Mean and covariance of the latents of a group given a row.
 
-    `mean`: (p,), the latents' cells behind one another; `root`: (p, p), rootᵀ root their
-    covariance.
+    `mean`: (p,), the latents' concatenated cells; `root`: (p, p), rootᵀ root their covariance.
     """
 
     mean: jax.Array
@@ -61,7 +60,7 @@ class Moments(NamedTuple):
 
 
 class Kind(Protocol):
-    """A kind of group: how it is integrated out. Immutable, of no state."""
+    """A method of integrating a group out. Immutable, without state."""
 
     # whether second moments of rows are all that an M-step needs, and that the integral does where
     # it is exact
@@ -70,8 +69,8 @@ class Kind(Protocol):
 
     @property
     def averages(self) -> bool:
-        """Whether it is taken at log densities averaged over SETTINGS, where an environment has
-        them: the E-step of variational Bayes."""
+        """Whether it can integrate log densities that are averaged over SETTINGS: the E-step of
+        variational Bayes."""
 
     @property
     def breadth(self) -> int:
@@ -79,7 +78,7 @@ class Kind(Protocol):
 
     @property
     def finer(self) -> "Kind | None":
-        """The same, nearer to the integral, by which a fit judges it; None: nothing is nearer."""
+        """A more accurate version, by which a fit estimates its error; None: there is none."""
 
     @property
     def tolerance(self) -> float:
@@ -91,59 +90,57 @@ class Kind(Protocol):
         """How `explain` describes it."""
 
     def claims(self, structure: Structure, group: Group) -> str | None:
-        """None where the integral is this kind's, else the reason in words."""
+        """None where this kind can integrate the group out, else the reason in words."""
 
 
 class Latent(Kind, Protocol):
-    """A kind of numbers of a row, which knows one row at one state; that of numbers along time,
-    which knows one step, is chains/linear_chain.py."""
+    """A kind of numbers of a row, as functions of one row at one state; that of numbers along time,
+    as functions of one step, is chains/linear_chain.py."""
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
-        """log ∫ p(latents, seen sites | env), in nats, differentiable in all of `env`."""
+        """log ∫ p(latents, observed sites | env), in nats, differentiable in all of `env`."""
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
-        """The latents given what is seen: Moments, or Nodes (quadrature.py), which average."""
+        """The latents given the data of the row: Moments, or Nodes (quadrature.py)."""
 
     def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
-        """What `expected` needs of a row's posterior: all of it, or less."""
+        """The part of a row's posterior that `expected` takes."""
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
-        """A draw of the latents given what is seen, (p,)."""
+        """A draw of the latents given the data of the row, (p,)."""
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Any) -> jax.Array:
-        """E[log p(latents, seen sites | env)] over latents of these moments: what an M-step
-        climbs."""
+        """E[log p(latents, observed sites | env)] over latents of these moments: the objective of
+        an M-step."""
 
 
 class Sharing(Latent, Protocol):
-    """A kind that evaluates a row at nodes, which may be those of every row where a group takes
-    nothing of a row but its latents (factors/shared_nodes.py)."""
+    """A kind that evaluates a row at nodes; all rows may share these where the programs of a group
+    depend on nothing of a row but its latents (factors/shared_nodes.py)."""
 
     def everywhere(self, structure: Structure, group: Group, env: Mapping,
                    cells: int) -> tuple[jax.Array, jax.Array] | None:
-        """Values of the latent that serve every row, three times as many as a third of them, (m,),
-        and the logarithms of what each stands for, with the latent's own density; None: there are
-        none.
+        """Nodes for every row, (m,), m a multiple of 3, and their log weights, the latent's own
+        density included; None: there are none.
 
         Args:
-            cells: seen cells of a row.
+            cells: observed cells of a row.
         """
 
 
 class Pooling(Latent, Protocol):
-    """A kind of which second moments of rows are all that an M-step needs, where a group takes
-    nothing of a row but its latents (plan.even)."""
+    """A kind for which second moments are sufficient statistics of the rows, where the programs of
+    a group depend on nothing of a row but its latents (plan.even)."""
 
     def middle(self, structure: Structure, group: Group, env: Mapping) -> Any:
-        """Where the latents and sites of a group stand before a row is seen: about it statistics
-        are taken."""
+        """The prior means of the latents and sites of a group: statistics are centred there."""
 
     def statistics(self, structure: Structure, group: Group, middle: Any, weight: jax.Array,
                    seen: Seen, moments: Moments) -> Any:
-        """What `pooled` needs of rows, at one state: all arguments lead with the rows' axis, which
-        is summed over."""
+        """The sufficient statistics of rows at one state: all arguments lead with the axis of rows,
+        which is summed over."""
 
     def pooled(self, structure: Structure, group: Group, middle: Any, env: Mapping,
                statistics: Any) -> jax.Array:
@@ -151,15 +148,21 @@ class Pooling(Latent, Protocol):
 
 
 def places(structure: Structure, names: Sequence[str]) -> dict[str, slice]:
-    """Where the cells of each latent are, of several behind one another."""
+    """The place of each latent among concatenated cells."""
     ends = list(itertools.accumulate((math.prod(structure.sites[name].cells) for name in names),
                                      initial=0))
     return {name: slice(*pair) for name, pair in zip(names, itertools.pairwise(ends), strict=True)}
 
 
+def is_row_free(structure: Structure, names: Iterable[str], besides: Collection[str]) -> bool:
+    """Whether the programs of some sites depend on nothing of a row but the sites `besides`."""
+    sites = structure.sites
+    return not any(sites[name].inputs or any(sites[p].rows and p not in besides
+                                             for p in sites[name].parents) for name in names)
+
+
 def placed(structure: Structure, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
-    """The latents' cells behind one another, (p,) → each latent in the layout that programs
-    take."""
+    """Concatenated cells of the latents, (p,) → each latent in the layout that programs take."""
     return {name: structure.sites[name].place(flat[part])
             for name, part in places(structure, group.names).items()}
 

@@ -1,4 +1,5 @@
-"""Expected statistics of Gaussian groups that are the same in every row: regressions on latents.
+"""Expected sufficient statistics of Gaussian groups that are the same in every row: regressions on
+latents.
 
 Where the programs of a group take nothing of a row but its latents, E[log p] summed over rows is a
 function of second moments alone. For a site with cells x and the latents z of its group, with
@@ -6,8 +7,8 @@ u = (1, z − z̄, x − x̄),
 
     Σ E[(x − loc(z))(x − loc(z))ᵀ] = D S Dᵀ,   S = Σ weight E[u uᵀ],   D = (x̄ − loc(z̄), −A, I),
 
-A the slope of the location. z̄ and x̄ are where the E-step's parameters have them before any row is
-seen, so that little cancels. An M-step then touches no row.
+A the slope of the location. z̄ and x̄ are the prior means at the E-step's parameters, so that
+little cancels. An M-step then reads no row.
 
 Cost: one product of the rows with (1 + p)² columns a site, p the numbers of the group.
 """
@@ -55,8 +56,8 @@ def columns(site: Site, array: jax.Array) -> jax.Array:
 
 
 def added(weight: jax.Array, leaf: jax.Array) -> jax.Array:
-    """Σ weight × leaf over rows, or over steps of rows, (b, ...); of a leaf that rows share,
-    (steps, ...), the weights of a step are added first."""
+    """Σ weight × leaf over rows, or over steps of rows, (b, ...); where rows share a leaf, (steps,
+    ...), the weights of a step are added first."""
     weight = weight.reshape(len(leaf), -1, *weight.shape[1:]).sum(1)
     return jnp.tensordot(weight.T, leaf, 1)
 
@@ -109,7 +110,7 @@ def scatter(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
 
 
 def shifted(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
-    """What `scatter` has above Σ E[(x − x̄)(x − x̄)ᵀ]."""
+    """`scatter` less Σ E[(x − x̄)(x − x̄)ᵀ]."""
     line = jnp.concatenate([gap[..., None], slope], -1)
     mixed = line @ second.across
     return line @ second.around @ jnp.swapaxes(line, -1, -2) - mixed - jnp.swapaxes(mixed, -1, -2)
@@ -117,8 +118,8 @@ def shifted(second: Second, gap: jax.Array, slope: jax.Array) -> jax.Array:
 
 def residuals(weight: jax.Array, mean: jax.Array, spread: jax.Array, left: jax.Array,
               seen: jax.Array | None, slope: jax.Array) -> Second:
-    """The second moments of a site over rows, with x − loc(z) in the place of x − x̄: nothing of
-    what a location explains is left in them, and has to cancel.
+    """The second moments of a site over rows, of x − loc(z) instead of x − x̄, so that nothing
+    cancels.
 
     Args:
         weight, mean, seen: as of `seconds`. spread: (b, p, p), or of steps that rows share,

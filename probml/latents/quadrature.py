@@ -7,17 +7,17 @@ of a power (Takahasi & Mori 1974; about the mode as Liu & Pierce 1994 have it, w
 nodes follow only tails of a normal). With 61 nodes over |t| ≤ 6 the error is below 1e-6 nats for a
 normal or Student's t under counts or choices, and 2e-6 for a lognormal scale.
 
-Where rows differ in nothing but which of finitely many values are seen, and the prior is normal,
-nodes may be those of every row (`everywhere`): even steps in units of the prior, as Bock & Aitkin
-(1981) have them. The log densities of all rows at all nodes are then products of matrices
-(factors/shared_nodes.py), and that these nodes lie near enough is looked at in every row.
+Where rows differ only in which of finitely many values are observed, and the prior is normal, all
+rows may share their nodes (`everywhere`): even steps in units of the prior (Bock & Aitkin 1981).
+The log densities of all rows at all nodes are then products of matrices (factors/shared_nodes.py),
+with a test in every row that these nodes are dense enough.
 
 Where h has two peaks, as under z² or a mixture, t = asinh((u − μ₁)/s₁) + asinh((u − μ₂)/s₂): nodes
 are as dense about each as its own width asks, u(t) is smooth and rises, and one trapezoid rule in t
 meets both. Over made-up densities of one or two peaks the median error is 1e-8 nats and nine in ten
-are below 1e-5. A kink (a Laplace prior), a peak much narrower than the places where peaks are
-looked for, or a third peak cost up to a hundredth, which a fit says (fits/boundary.py). Gradients
-hold the nodes still.
+are below 1e-5. A kink (a Laplace prior), a peak much narrower than the grid on which peaks are
+searched, or a third peak cost up to a hundredth, which a fit reports (fits/boundary.py). Gradients
+are taken at fixed nodes.
 
 Cost: 122 log densities a row, and some steps to each of two modes; of shared nodes, two products
 with as many columns as there are nodes.
@@ -36,22 +36,23 @@ from numpyro.distributions import biject_to
 
 from probml.latents.coordinates import known_beforehand, log_joint
 from probml.latents.latent import Group, Latent, Seen
+from probml.numerics.logs import weighted_log
 from probml.numerics.optimum import Newton, maximize
 from probml.structure.structure import Structure
 
 NODES, REACH = 61, 6.0
-STEPS = 30  # to the mode, at the most
-NEAR = 1e-3  # of the width of a peak: steps that are shorter leave nodes where they are
-FARTHEST = 3.0  # standard deviations that a step may take
-LOOKED = 5.0  # sinh of it: how far peaks are looked for
-NEGLIGIBLE = 40.0  # nats below the highest at which a peak is none
-SAME = 0.1  # of a width: peaks that are nearer are one
+STEPS = 30  # of Newton's method, at the most
+NEAR = 1e-3  # widths of a peak: a Newton step shorter than this ends the search
+FARTHEST = 3.0  # standard deviations of a Newton step, at the most
+LOOKED = 5.0  # peaks are searched between ± sinh of it
+NEGLIGIBLE = 40.0  # nats below the highest peak from which another is ignored
+SAME = 0.1  # widths: peaks that are nearer than this are one
 BOTH = 5.0  # REACH about each of two peaks
-STEEP = 2.0  # nats by which a density falls within the width of a peak, at the most
-ROUGH = 1e-4  # nats a row by which twice the nodes may move an evidence unsaid
+STEEP = 2.0  # nats by which a density may fall within the width of a peak
+ROUGH = 1e-4  # nats a row by which twice the nodes may change an evidence without a warning
 NODES_NAME = "nodes of a quadrature"
-FAR = 8.5  # standard deviations of a normal prior beyond which 2e-17 of it lie
-CELLS = 5  # seen cells of a row for which shared nodes are as many as a row's own
+FAR = 8.5  # standard deviations of a normal prior beyond which its mass is 2e-17
+CELLS = 5  # observed cells of a row up to which shared nodes are as many as a row's own
 
 
 class Nodes(NamedTuple):
@@ -61,6 +62,19 @@ class Nodes(NamedTuple):
     mean: jax.Array
     values: jax.Array
     weights: jax.Array
+
+
+def weighted_nodes(values: jax.Array, logs: jax.Array) -> Nodes:
+    """Nodes at `values` (m, p) whose weights are proportional to exp(logs), (m,)."""
+    weights = jax.nn.softmax(logs)
+    return Nodes(weights @ values, values, weights)
+
+
+def expected_log_joint(structure: Structure, group: Group, env: Mapping, seen: Seen,
+                       nodes: Nodes) -> jax.Array:
+    """E[log p(latents, what is seen | env)] over latents at nodes."""
+    logs = jax.vmap(log_joint(structure, group, env, seen))(nodes.values)
+    return weighted_log(nodes.weights, logs).sum()
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,7 @@ class Quadrature:
 
     @property
     def averages(self) -> bool:
-        return type(self) is Quadrature  # who derives from it says so of itself
+        return type(self) is Quadrature  # a derived class has a value of its own
 
     @property
     def description(self) -> str:
@@ -95,7 +109,7 @@ class Quadrature:
                    cells: int) -> tuple[jax.Array, jax.Array] | None:
         if self.exact or structure.sites[group.name].kind != "Normal":
             return None
-        # a row's own density is the narrower the more it says: as one over the root of its cells
+        # the width of a row's likelihood is about one over the root of its cells
         count = 3 * math.ceil(self.nodes * max(1.0, math.sqrt(cells / CELLS)) / 3)
         u = jnp.asarray(np.linspace(-FAR, FAR, count))
         joint, _ = joint_density(structure, group, env, {})
@@ -118,9 +132,9 @@ class Quadrature:
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         values, logs = _weighed(structure, group, env, seen, self.nodes)
-        weights, own = jax.nn.softmax(logs), seen.get(group.name, (None, None))
-        values = where_seen(own, lambda x: jnp.broadcast_to(x, values.shape), values)
-        return Nodes((weights @ values)[None], values[:, None], weights)
+        values = where_seen(seen.get(group.name, (None, None)),
+                            lambda x: jnp.broadcast_to(x, values.shape), values)
+        return weighted_nodes(values[:, None], logs)
 
     def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         return self.conditional(structure, group, env, seen)
@@ -136,15 +150,12 @@ class Quadrature:
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Nodes) -> jax.Array:
-        joint, _ = joint_density(structure, group, env, seen)
-        logs = jax.vmap(lambda value: joint(value, 0.0))(moments.values[:, 0])
-        live = moments.weights > 0
-        return jnp.where(live, moments.weights * jnp.where(live, logs, 0.0), 0.0).sum()
+        return expected_log_joint(structure, group, env, seen, moments)
 
 
 def _weighed(structure: Structure, group: Group, env: Mapping, seen: Seen,
              count: int) -> tuple[jax.Array, jax.Array]:
-    """The number at so many nodes, and the logarithms of what each adds to the integral."""
+    """The number at so many nodes, and the log of the integrand times the weight of each."""
     joint, _ = joint_density(structure, group, env, seen)
     place, share = _nodes(structure, group, env, seen, count)
     values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
@@ -153,14 +164,14 @@ def _weighed(structure: Structure, group: Group, env: Mapping, seen: Seen,
 
 def joint_density(structure: Structure, group: Group, env: Mapping,
                   seen: Seen) -> tuple[Callable, tuple]:
-    """(z, log volume) → log p(z, what is seen below) + volume; and what is seen of z itself."""
+    """(z, log volume) → log p(z, observed children) + volume; and the data of z itself."""
     log = log_joint(structure, group, env, seen)
     return (lambda value, volume: volume + log(jnp.reshape(value, -1)),
             seen.get(group.name, (None, None)))
 
 
 def where_seen(own: tuple, function: Callable, otherwise: jax.Array) -> jax.Array:
-    """function(x) in a row where the number itself is seen."""
+    """function(x) in a row where the number itself is observed, x; else `otherwise`."""
     x, mask = own
     if x is None:
         return otherwise
@@ -169,7 +180,8 @@ def where_seen(own: tuple, function: Callable, otherwise: jax.Array) -> jax.Arra
 
 def _transform_node(structure: Structure, group: Group, env: Mapping,
                     u: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The number at a coordinate, and log |dz/du|: of a location and a scale in units of these."""
+    """The number at a coordinate, and log |dz/du|; a location-scale prior has standardised
+    coordinates."""
     distribution, site = structure.distribution(group.name, env), structure.sites[group.name]
     if site.domain.unbounded and site.entry.location_scale is not None and not site.entry.coupled:
         loc, scale = (jnp.reshape(leaf, ()) for leaf in site.entry.location_scale(distribution))
@@ -183,7 +195,7 @@ def _transform_node(structure: Structure, group: Group, env: Mapping,
 
 def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
            count: int) -> tuple[jax.Array, jax.Array]:
-    """Coordinates of the nodes, and the logarithms of what each stands for; held still."""
+    """Coordinates of the nodes and their log weights, without derivatives."""
     env, seen = jax.lax.stop_gradient((dict(env), dict(seen)))
     joint, _ = joint_density(structure, group, env, seen)
 
@@ -259,15 +271,14 @@ def checkpointed(found: jax.Array) -> jax.Array:
 
 
 def again(function: Callable) -> Callable:
-    """A function of nodes that keeps these alone for its derivative, and is evaluated there
-    again."""
+    """A function that is recomputed for its derivative, with its nodes stored."""
     return jax.checkpoint(function, policy=jax.checkpoint_policies.save_only_these_names(
         NODES_NAME))
 
 
 def _two_highest(height: Callable) -> jax.Array:
-    """Near which of a few places the two highest peaks of a function of one number are; twice the
-    one, where there is no other."""
+    """The grid points next to the two highest peaks of a function of one number; twice the one
+    where there is no other."""
     grid = jnp.asarray(np.sinh(np.linspace(-LOOKED, LOOKED, NODES)))
     found = jax.vmap(height)(grid)
     found = jnp.where(jnp.isfinite(found), found, -jnp.inf)

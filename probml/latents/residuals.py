@@ -1,5 +1,5 @@
-"""Standardised residuals of normal sites of a row: what is left of their cells, divided by the
-roots of their covariances."""
+"""Standardised residuals of normal sites of a row: cells less their location, divided by the roots
+of their covariances."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,9 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from probml.numerics import semidefinite
+from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.site import Site
 
-LOG_TWO_PI = float(np.log(2 * np.pi))
 SMALL = 16  # columns of a covariance up to which it may be singular
 CLOSE = 1e-3  # relative difference that is no rounding, in float32
 
@@ -25,8 +25,8 @@ def standardised(
     site: Site, arguments: Mapping, x: jax.Array | None, seen: jax.Array | None,
     noise: jax.Array | None = None, prior: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Standardised residuals of the seen cells of a site, zero elsewhere; what its log density has
-    beside their squares; and its value, where unseen made of `noise`.
+    """Standardised residuals of the observed cells of a site, zero elsewhere; its log density but
+    for their squares; and its value, with missing cells made of `noise`.
 
     Args:
         prior: of latents, whose covariance may be singular: they lie in its range.
@@ -46,8 +46,8 @@ def standardised(
 
 def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Array | None,
              noise: jax.Array | None, prior: bool) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """The same of vectors (cells, d), their coordinates unseen by a mask; an unseen one has the
-    matrices of an identity in its place."""
+    """The same of vectors (cells, d) with a mask of observed coordinates; missing ones have an
+    identity in the matrices."""
     value = None if noise is None else loc + (root @ noise[..., None])[..., 0]
     if x is None:
         return jnp.zeros(0, loc.dtype), jnp.zeros(()), value
@@ -72,8 +72,8 @@ def _vectors(loc: jax.Array, root: jax.Array, x: jax.Array | None, seen: jax.Arr
 
 
 def still_of(root: jax.Array, prior: bool) -> tuple[jax.Array, jax.Array]:
-    """Which coordinates of vectors have no noise of their own, and the root with a pivot of 1
-    there; none, of what is seen."""
+    """Which coordinates of a prior have no noise of their own, and the root with a pivot of 1
+    there."""
     pivots = jnp.diagonal(root, axis1=-2, axis2=-1)
     still = (pivots == 0) & prior
     return still, root + still[..., None] * jnp.eye(root.shape[-1], dtype=root.dtype)

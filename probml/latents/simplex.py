@@ -93,13 +93,13 @@ class Simplex:
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Logs) -> jax.Array:
-        """Of the prior: what is below looks at no parameter beside z."""
+        """Of the prior: the children depend on no parameter but z."""
         alpha = _prior(structure, group, env)
         return gammaln(alpha.sum()) - gammaln(alpha).sum() + ((alpha - 1) * moments.mean).sum()
 
 
 def _seen(own: tuple) -> jax.Array:
-    """Whether a row shows the vector itself, which it does whole or not at all."""
+    """Whether the vector itself is observed in a row, whole or not at all."""
     x, mask = own
     return jnp.ones((), bool) if mask is None else mask.reshape(-1).all()
 
@@ -109,7 +109,7 @@ def _prior(structure: Structure, group: Group, env: Mapping) -> jax.Array:
 
 
 def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> dist.Dirichlet:
-    """The vector given what is seen below it."""
+    """The posterior of the vector given its observed children."""
     alpha = _prior(structure, group, env)
     for name in (name for name in group.sites if name in seen and name != group.name):
         x, mask = seen[name]

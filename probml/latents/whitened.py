@@ -1,5 +1,5 @@
-"""Normal latents given a row: N(ε̂, K⁻¹) in coordinates in which they are apart, and what a
-row's residuals leave there; at a point of the parameters, or averaged over them.
+"""The posterior of normal latents of a row, N(ε̂, K⁻¹) in standardised coordinates, and the
+residuals at its mean; at a point of the parameters, or averaged over them.
 
 Averaged over settings θ_s of parameters, as a mean field's E-step has it, the log density of a row
 is quadratic in its latents as it is at a point:
@@ -19,22 +19,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.latents.latent import SETTINGS, Group, Seen, places
-from probml.latents.residuals import LOG_TWO_PI, layout, root_of, standardised
+from probml.latents.residuals import layout, root_of, standardised
 from probml.numerics import small
+from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 
 class Whitened:
-    """ε given a row: N(centre, (lower lowerᵀ)⁻¹), what is affine in it, and the residuals that are
-    left at its centre.
+    """ε given a row: N(centre, (lower lowerᵀ)⁻¹), the latents as affine functions of it, and the
+    log evidence.
 
     Args:
         residual, slope: of all cells, (m,), (q, m). seen: which of them are, (m,); None: all.
         values, moves: the latents at ε = 0, (p,), and how ε moves them, (q, p).
-        log: what the log density has beside squares of ε and of residuals.
-        alike: the slope is that of every row.
-        own: the precision that coordinates have beside residuals, (q,): that of their prior.
+        log: the log density but for the squares of ε and of residuals.
+        alike: whether all rows share the slope.
+        own: the prior precision of the coordinates, (q,).
     """
 
     def __init__(self, residual: jax.Array, values: jax.Array, slope: jax.Array,
@@ -71,7 +72,7 @@ def partially_observed(structure: Structure, group: Group, seen: Seen) -> set[st
 
 def every(site: Site, arguments: Mapping, x: jax.Array,
           mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Residuals of all cells of scalars, and the log volume of those that are seen."""
+    """Residuals of all cells of scalars, and the log volume of the observed ones."""
     whole = jnp.where(mask, x, 0.0)
     scale = jnp.broadcast_to(root_of(site, arguments), whole.shape)
     residual = standardised(site, arguments, whole, None)[0]
@@ -85,7 +86,7 @@ def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
     count, where = len(next(iter(settings.values()))), places(structure, group.names)
 
     def made(noise: jax.Array) -> dict[str, jax.Array]:
-        """The latents at the one point, as their family has them."""
+        """The latents at the parameters of `env`, in the layout of their family."""
         at, out = dict(env), {}
         for name, part in where.items():
             site = structure.sites[name]
@@ -95,7 +96,7 @@ def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
         return out
 
     def left(setting: Mapping, latents: Mapping) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Residuals of a setting, log volume, and which of its residuals count."""
+        """Residuals at a setting, log volume, and which residuals are of observed cells."""
         at = {**env, **setting, **{name: structure.sites[name].place(value)
                                    for name, value in latents.items()}}
         residuals, masks, log = [], [], jnp.zeros(())
@@ -124,7 +125,7 @@ def averaged(structure: Structure, group: Group, env: Mapping, seen: Seen,
     start = jnp.zeros(size, jnp.result_type(float))
     (residual, values), push, (log, mask) = jax.linearize(forward, start, has_aux=True)
     slope, moves = jax.vmap(push)(jnp.eye(size, dtype=start.dtype))
-    # cells of latents that are seen, or that have no spread, move nothing: left at N(0, 1)
+    # nothing depends on the ε of observed cells, or of latents without variance: they are N(0, 1)
     pivots = jnp.diagonal(moves)
     still = pivots == 0
     log += jnp.where(still, 0.0, jnp.log(jnp.abs(jnp.where(still, 1.0, pivots)))

@@ -1,14 +1,18 @@
-"""Logarithms of probabilities that may be zero: log-sum-exp and finite substitutes of ±∞.
+"""Probabilities that may be zero: their logarithms, log-sum-exp, ratios, and finite substitutes of
+±∞.
 
 A log probability of 0 is −∞. In a matrix product, where 0 · (−∞) is NaN, −∞ is replaced by `FLOOR`
 (`floored`, `unfloored`). +∞ is replaced by a huge finite number (`capped`), so that its sum with −∞
 is −∞.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
+LOG_TWO_PI = math.log(2 * math.pi)
 FLOOR = -(2.0**100)  # log 0 inside a matrix product
 MAX_SERIES_ARGUMENT = 1 / 64  # of log1p_of_little
 
@@ -27,6 +31,17 @@ def log_of(x: jax.Array) -> jax.Array:
     """Returns log x; −∞, with gradient 0, at 0."""
     # without the inner `where` the gradient of the unused branch would be NaN
     return jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), -jnp.inf)
+
+
+def divide(a: jax.Array | float, b: jax.Array) -> jax.Array:
+    """Returns a / b; 0, with gradient 0, where b is not positive."""
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+
+def weighted_log(weight: jax.Array, log: jax.Array) -> jax.Array:
+    """Returns weight × log; 0, with gradient 0, where the weight is not positive, whatever the log
+    is there."""
+    return jnp.where(weight > 0, weight * jnp.where(weight > 0, log, 0.0), 0.0)
 
 
 def finite(top: jax.Array) -> jax.Array:

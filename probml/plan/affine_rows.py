@@ -3,7 +3,6 @@ of a logistic regression."""
 
 import math
 
-from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.plan.plan import Plan
 
@@ -28,9 +27,7 @@ def is_affine_in_rows(plan: Plan) -> bool:
                  for a, aval in zip(sites[name].arguments, program.out_avals, strict=True)}
         if sites[name].factor or [sizes[a] for a in entered(plan, name)] != [1]:
             return False
-        for uses in sites[name].uses.values():
-            if any(use.level > Level.AFFINE
-                   or any(step not in ("times", "complement") for step, _ in use.coordinate)
+        if not all(use.is_affine for uses in sites[name].uses.values()
                    for p, use in uses.items() if p in plan.free):
-                return False
+            return False
     return True

@@ -143,8 +143,7 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
     if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
         return Uses(why=f"its last axes differ from those of the {argument} of '{user}'")
     if form.joint:
-        if use.level > Level.AFFINE or any(step not in ("times", "complement")
-                                           for step, _ in use.coordinate):
+        if not use.is_affine:
             return Uses(why=f"not affine in the {argument} of '{user}'")
         return Uses(form, (), use.level == Level.MOVED and site.traits.event == 0)
     if use.level != Level.MOVED:
@@ -298,7 +297,7 @@ def _curved(plan: Plan, block: Block) -> bool:
     plain = (not more and block.form is None and block.rowwise and sites[name].domain.unbounded
              and not sites[name].entry.kinked)
     return plain and all(site.name in plan.rowwise and site.family is not None
-                         and use.level <= Level.AFFINE for site, use in uses)
+                         and use.is_affine for site, use in uses)
 
 
 def _independent_stages(plan: Plan, singles: list[Block]) -> list[list[Block]]:

@@ -1,4 +1,4 @@
-"""What was seen + structure → plan: roles, scopes, orders and budget decided."""
+"""The plan of a structure and a pattern of observations: roles, scopes, orders and budget."""
 
 import dataclasses
 import math
@@ -38,15 +38,16 @@ def make(
         merge_globals: for queries on single rows: global variables are eliminated with the row's
             own.
         joints: targets that a query asks for together.
-        holes: continuous sites seen in part whose unseen cells others look at.
+        holes: partially observed continuous sites on whose missing cells others depend.
         effects: parameters that are integrated out, of those that can be (plan/effects.py).
-        lenient: latents that cannot be integrated out are labelled, for who only reads the plan.
+        lenient: latents that cannot be integrated out are labelled instead of refused: for a plan
+            that is only described.
         flat: those of the effects that are integrated out without a prior.
         nodes: of a quadrature over effects, see integrals.ruled.
 
     Raises:
-        Refusal: an unseen continuous site feeds another and cannot be integrated out, a summed-out
-            site has no finite support, a table exceeds the budget.
+        Refusal: a latent continuous site on which others depend cannot be integrated out, a
+            summed-out site has no finite support, a table exceeds the budget.
     """
     return _decided(Request(
         structure, tuple(sorted(pattern.items())), tuple(given), tuple(targets), merge_globals,
@@ -57,7 +58,7 @@ def make(
 def _decided(request: Request) -> Plan:
     """Roles, then groups, then the sites whose tables pool, then orders and their cost."""
     structure, roles = request.structure, assign_roles(request)
-    # of a fit what a factor depends on is sampled; a question takes whatever integral there is
+    # in a fit the latents on which a factor depends are sampled; a question integrates them out
     weighing = () if request.merge_globals else structure.losses
     beside = [name for name in request.targets if name not in structure.sites
               or structure.sites[name].discrete and name not in roles.observed]
@@ -167,7 +168,7 @@ def _with_moves(plan: Plan, sizes: Mapping[str, int], step: Elimination) -> Elim
 
 
 def _width(plan: Plan, sizes: Mapping[str, int], row: int, step: int) -> int:
-    """Numbers that a row touches.
+    """How many numbers the evaluation of a row reads and writes.
 
     Args:
         row, step: entries of the widest tables of a row and of a step.
@@ -186,7 +187,7 @@ def _width(plan: Plan, sizes: Mapping[str, int], row: int, step: int) -> int:
 
 
 def _touched_by_effects(plan: Plan) -> int:
-    """Numbers that what a row says of effects touches."""
+    """The same of a row's log density as a function of effects."""
     parts, seen = plan.groupings, sum(math.prod(plan.structure.sites[n].cells)
                                       for n in plan.grouped)
     own, nodes = sum(part.cells for part in parts), max((part.nodes for part in parts), default=0)
@@ -196,8 +197,8 @@ def _touched_by_effects(plan: Plan) -> int:
 
 
 def _check_switching(structure: Structure, groups: tuple[Group, ...], variables: Mapping) -> None:
-    """Refuse numbers along time whose moves, or what is seen of them, depend on states that change
-    along time: their filter would have to keep a normal for each path of these."""
+    """Refuse continuous states along time whose moves or measurements depend on latent discrete
+    states along time: their filter would have to keep a normal for each path of these."""
     sites = structure.sites
     for group in groups:
         for name in (name for name in group.sites if any(sites[n].chain for n in group.names)):
@@ -216,8 +217,8 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
 
 
 def _breadth(plan: Plan, group: Group) -> int:
-    """Numbers that a row's message touches: in each state what is seen, by what is unseen or by the
-    values at which it is evaluated."""
+    """How many numbers the message of a row takes: in each state its observed cells times its
+    latent ones, or times the values at which it is evaluated."""
     cells = {name: math.prod(plan.structure.sites[name].cells) for name in group.sites}
     unseen = sum(cells[name] for name in group.names)
     states = math.prod(plan.variables[v].states for v in plan.reach(group))

@@ -1,19 +1,20 @@
-"""Hierarchies: parameters whose joint mode with others is no answer, read from the structure before
-anything is compiled.
+"""Hierarchies: parameters whose joint mode with others is no estimate, found in the structure
+before anything is compiled.
 
 Three kinds of tie make the joint mode of all parameters meaningless:
-  - a spread: the prior of `alpha` takes an unseen parameter as its scale, covariance, concentration
-    or rate, and that parameter reaches the data through `alpha` alone. Where the effects are all
-    alike and their spread is 0 the joint density has its peak, whatever the data say. (A dependence
-    through a location alone makes none; a spread that the rows' own distribution takes too is held
-    by the rows, but where nothing looks at `alpha`, as at missing values that are sites of their
-    own: as many of them as there are rows, all at their mode, halve a variance.)
+
+  - a spread: the prior of `alpha` takes a free parameter as its scale, covariance, concentration
+    or rate, and that parameter enters the likelihood through `alpha` alone. The joint density has
+    its peak where the effects are equal and their scale is 0, whatever the data. (A dependence
+    through a location alone makes no tie; nor does a scale that the distribution of the rows takes
+    too, unless nothing depends on `alpha`, as on missing values that are sites of their own: as
+    many of them as there are rows, all at their mode, halve a variance.)
   - the same written as a product: `tau * z[group]` with z ~ Normal(0, 1), or `z[group] / sqrt(p)`.
-    The density of what reaches the rows stays as it is when tau grows and z shrinks in proportion,
-    which z's prior rewards: only tau's prior ends that.
+    The likelihood does not change when tau grows and z shrinks in proportion, which z's prior
+    rewards: only tau's prior bounds tau.
   - incidental parameters (Neyman & Scott 1948): the members of a plate that rows read by an index
-    have few rows each, beside parameters that all rows share: however many rows there are, the mode
-    of what is shared is not where it should be.
+    have few rows each, and other parameters are shared by all rows: the joint mode of the shared
+    ones is biased, however many rows there are.
 """
 
 import math
@@ -29,11 +30,11 @@ from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.plan.products import powers
 
-# rows for each member of a plate read by an index, on average, below which so many members are
-# incidental
+# Members of a plate read by an index are incidental below so many rows a member on average: below
+# FEW where there are MANY members, below LEAST however few.
 FEW, MANY = 30, 10
-LEAST = 10  # and below which any number of them is
-# logarithms of a spread that a climb may lose on its way to a mode: beyond, it is on its way to 0
+LEAST = 10
+# by how much the logarithm of a scale may fall in an optimisation: beyond, it is on its way to 0
 FALLEN = 7.0
 
 
@@ -47,13 +48,13 @@ class Tie(NamedTuple):
 
 
 def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
-    """The ties of a plan's free parameters; of incidental ones only where the number of rows is
-    told (one row stands for none)."""
+    """The ties of a plan's free parameters; incidental ones only where the number of rows is given
+    (one row stands for none)."""
     found = _spreads(plan) + _products(plan)
     if rows is None or rows <= 1:
         return found
-    told = {tie.name for tie in found}
-    return found + tuple(tie for tie in _incidental(plan, rows) if tie.name not in told)
+    tied = {tie.name for tie in found}
+    return found + tuple(tie for tie in _incidental(plan, rows) if tie.name not in tied)
 
 
 @memo(512)
@@ -86,15 +87,15 @@ def _depends_on_data(plan: Plan, name: str) -> bool:
 
 
 def _products(plan: Plan) -> tuple[Tie, ...]:
-    sites, told = plan.structure.sites, powers(plan)
+    sites, exponents = plan.structure.sites, powers(plan)
     found: dict[str, list[str]] = {}
-    for name, other in told:
+    for name, other in exponents:
         found.setdefault(name, []).append(other)
 
     def describe_factor(name: str, other: str) -> str:
         if sites[other].domain.unbounded:
             return f"the exponential of '{other}'"
-        return f"'{other}'" if told[name, other] == 1 else f"a power of '{other}'"
+        return f"'{other}'" if exponents[name, other] == 1 else f"a power of '{other}'"
 
     return tuple(Tie(n, tuple(o), f"only the product of '{n}' and "
                                   f"{' or '.join(describe_factor(n, other) for other in o)} enters "
@@ -141,15 +142,15 @@ def find_collapsed_scales(plan: Plan, begun: Mapping[str, Any],
 
 
 def paths(plan: Plan) -> bool:
-    """Whether steps of loops are integrated out of one density of everything: the plan knows no
-    spreads of theirs."""
+    """Whether steps of loops are integrated out of one joint density: the plan has no scales of
+    theirs."""
     model = plan.structure.model
     return model.whole and model.generative.integrated
 
 
 def next_to_zero(plan: Plan, begun: Mapping[str, Any],
                  ended: Mapping[str, Any]) -> list[str]:
-    """Positive parameters, ranges from 0 included, that an optimisation over what paths share
+    """Positive parameters, intervals from 0 included, that an optimisation of such a density
     carried next to 0; arguments as of `find_collapsed_scales`."""
     return [name for name in plan.free if name in begun
             and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None

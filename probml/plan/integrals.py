@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.levels import Level, classify
+from probml.jaxpr.levels import classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import CLOSE, KINDS, PLAIN, is_location_affine
+from probml.latents.gaussian import CLOSE, KINDS, is_location_affine
+from probml.latents.laplace import WIDER, normal_points
 from probml.numerics.compiling import jit
 from probml.numerics.process.inline_calls import evaluated
 from probml.plan.groupings import Grouping
@@ -29,10 +30,10 @@ from probml.structure.structure import Structure
 
 PRIORS = (*KINDS, "GaussianRandomWalk")  # of effects: a location and a root times standard normals
 NODES = 25  # of a quadrature, by default
-# that tell how far an integral is off: nodes of one number, of each of two, points of more
+# of the finer rule that estimates the error of an integral: nodes in one dimension, in each of two,
+# points in more
 FINER = {1: 2 * NODES + 1, 2: 21}
 POINTS = 1024
-WIDER = 0.3  # standard deviations by which those points lie further apart, over √size
 SHIFTS = -3.1, -0.7, 1.7  # of all effects, the middle one half way
 
 
@@ -51,9 +52,7 @@ def find_nonlinear_effects(structure: Structure, names: Sequence[str], site: str
     uses = classify(program, {i: t for i, t in enumerate(takes) if t in names})
     found: set[str] = set()
     for argument, use in zip(structure.sites[site].arguments, uses, strict=True):
-        found |= {name for name, how in use.items() if argument != "loc"
-                  or how.level > Level.AFFINE or any(step not in PLAIN
-                                                     for step, _ in how.coordinate)}
+        found |= {name for name, how in use.items() if argument != "loc" or not how.is_affine}
     return found or (set() if is_location_affine(structure, tuple(names), site) else mine)
 
 
@@ -111,8 +110,8 @@ def choose_quadrature(structure: Structure, parts: tuple[Grouping, ...],
 
 
 def finer(parts: tuple[Grouping, ...]) -> int | None:
-    """Nodes that tell how far the integral is off; None where nothing does: it is in closed form,
-    or members are not independent of one another."""
+    """Nodes of the finer rule that estimates the error of the integral; None where it is in closed
+    form, or members are not independent of one another."""
     if len(parts) != 1 or parts[0].nodes == 0 or parts[0].flat:
         return None
     size = parts[0].cells
@@ -141,9 +140,5 @@ def rule(nodes: int, size: int) -> tuple[np.ndarray, np.ndarray]:
             return t[:, None], log
         grid = np.stack(np.meshgrid(t, t, indexing="ij"), -1).reshape(-1, 2)
         return grid, (log[:, None] + log).reshape(-1)
-    from scipy.stats import norm, qmc  # late: slow to import
-
-    count = 2 ** round(np.log2(nodes))
-    t = norm.ppf(np.clip(qmc.Sobol(size, seed=0).random(count // 2), 1e-9, 1 - 1e-9))
-    t, wide = np.concatenate([t, -t]), 1 + WIDER / np.sqrt(size)
+    t, wide = normal_points(2 ** round(np.log2(nodes)), size), 1 + WIDER / np.sqrt(size)
     return wide * t, 0.5 * (t**2).sum(1) + size * np.log(wide) - np.log(len(t))

@@ -1,5 +1,7 @@
-"""Parameters that enter where a Gaussian chain has no noise: EM cannot move them, since no path
-that is possible now would be possible at other values."""
+"""Parameters in the mean of a state of a Gaussian chain that has no noise: EM cannot move them,
+since no path that is possible now would be possible at other values."""
+
+
 
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""What was seen + structure → plan: who is summed out, who is data, which site is pooled, in which
-order, at what cost.
+"""The plan of a fit or a question: which sites are data, which are summed or integrated out, in
+which order and at what cost, and which data enter through sufficient statistics.
 
 A Plan is static: it is decided on the host before any compile, is cached, and is the static
 argument of every compiled program.
@@ -15,7 +15,7 @@ import numpy as np
 
 from probml.jaxpr.program import largest_matrix
 from probml.jaxpr.switches import Switches, find
-from probml.latents.latent import Group
+from probml.latents.latent import Group, is_row_free
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
 from probml.plan.groupings import Grouping
@@ -26,18 +26,18 @@ from probml.structure.structure import Structure
 BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents
 TABLES = 32  # bytes that an entry takes while its gradient is made
-CHUNK = 2**18  # numbers a chunk of rows should touch: it stays in cache
-ABREAST = 256  # rows of one, beside which what an operation costs by itself is little
+CHUNK = 2**18  # numbers that the evaluation of a chunk of rows should take, to stay in cache
+ABREAST = 256  # rows of a chunk from which the fixed cost of an operation is negligible
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How one pattern of data meets one structure.
+    """How one pattern of data is treated under one structure.
 
-    `pattern` is site -> "seen" (every cell), "part", "torn" (vectors seen in part), "likelihood" or
-    "carried" (numbers that a sampler moves, in the place of seen ones) for sites inside rows;
-    `given` are the sites outside rows whose value is data; `targets` are
-    unseen sites that a query asks for.
+    `pattern` is, of sites inside rows, "seen" (every cell is observed), "part" (some cells are),
+    "torn" (partially observed vectors), "likelihood" (probabilities of the states) or "carried"
+    (latent numbers that a sampler moves; elsewhere they count as observed). `given` are the sites
+    outside rows whose value is data; `targets` are latent sites that a question asks for.
     """
 
     structure: Structure
@@ -54,8 +54,8 @@ class Plan:
     clique: tuple[str, ...]
     entries: int
     work: int  # entries of all tables a row
-    width: int  # numbers a row touches
-    latents: tuple[Group, ...] = ()  # unseen numbers of a row that are integrated out
+    width: int  # numbers that the evaluation of a row reads and writes
+    latents: tuple[Group, ...] = ()  # latent numbers of a row that are integrated out
     # numbers outside rows that are integrated out, the grouping of most numbers first
     groupings: tuple[Grouping, ...] = ()
 
@@ -81,7 +81,7 @@ class Plan:
 
     @functools.cached_property
     def grouped(self) -> tuple[str, ...]:
-        """The sites in rows whose density looks at effects."""
+        """The sites in rows whose density depends on effects."""
         near = {c for name in self.effects for c in self.structure.children[name]}
         return tuple(name for name in self.observed if name in near)
 
@@ -100,7 +100,7 @@ class Plan:
 
     @functools.cached_property
     def mixed(self) -> tuple[str, ...]:
-        """Those of them that look at global variables (a spike and slab): tables over these, not
+        """Those of them that depend on global variables (a spike and slab): tables over these, not
         part of the log prior."""
         return tuple(n for n in self.outside
                      if any(p in self.variables for p in self.structure.sites[n].parents))
@@ -114,8 +114,8 @@ class Plan:
 
     @functools.cached_property
     def integrated(self) -> tuple[str, ...]:
-        """The sites in rows whose density looks at latents or effects: neither pooled nor row-wise,
-        but part of a group's message, or of what rows say of effects."""
+        """The sites in rows whose density depends on latents or effects: neither pooled nor
+        row-wise, but part of a group's message, or of the likelihood of effects."""
         return (*(name for group in self.latents for name in group.sites), *self.grouped)
 
     @functools.cached_property
@@ -141,15 +141,9 @@ class Plan:
 
     @functools.cached_property
     def even(self) -> tuple[Group, ...]:
-        """The groups whose programs take nothing of a row but latents and variables: their
-        statistics pool."""
+        """The groups whose programs depend on nothing of a row but latents and variables: their
+        sufficient statistics are of fixed size."""
         sites = self.structure.sites
-
-        def is_row_independent(name: str) -> bool:
-            return not sites[name].inputs and all(
-                not sites[p].rows or p in self.hidden or p in self.variables
-                for p in sites[name].parents
-            )
 
         def entries(group: Group) -> int:
             own, cells = (sum(math.prod(sites[name].cells) for name in names)
@@ -157,17 +151,18 @@ class Plan:
             states = math.prod(self.variables[v].states for v in self.reach(group))
             return cells * (1 + own) ** 2 * states
 
-        return tuple(group for group in self.latents if group.kind.pools
-                     and all(map(is_row_independent, group.sites)) and entries(group) <= TABLE)
+        besides = {*self.hidden, *self.variables}
+        return tuple(group for group in self.latents if group.kind.pools and entries(group) <= TABLE
+                     and is_row_free(self.structure, group.sites, besides))
 
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
-        """The sites of the groups whose statistics do not pool, and those that look at effects."""
+        """The sites of the groups without such statistics, and those that depend on effects."""
         uneven = (group for group in self.latents if group not in self.even)
         return (*(name for group in uneven for name in group.sites), *self.grouped)
 
     def groups(self, name: str) -> tuple[Group, ...]:
-        """The groups whose latents a site is, or looks at."""
+        """The groups to whose latents a site belongs, or on whose latents it depends."""
         near = (name, *self.structure.named[name].parents)
         return tuple(dict.fromkeys(self.hidden[n] for n in near if n in self.hidden))
 
@@ -176,12 +171,12 @@ class Plan:
         return tuple(dict.fromkeys(p for name in group.sites for p in self.discrete_parents(name)))
 
     def timed(self, group: Group) -> bool:
-        """Whether a group's latents run along time, and are integrated out there."""
+        """Whether a group's latents are states of a sequence."""
         return any(self.structure.sites[name].time is not None for name in group.names)
 
     def discrete_parents(self, name: str) -> tuple[str, ...]:
-        """The discrete parents over which a site's arguments are tabled: variables and, if pooled,
-        seen ones."""
+        """The discrete parents over whose states a site's arguments are tabulated: variables and,
+        if pooled, observed ones."""
         sites = self.structure.sites
         return tuple(
             parent
@@ -191,7 +186,7 @@ class Plan:
         )
 
     def scope(self, name: str) -> tuple[str, ...]:
-        """The variables of a site's factor; of one that looks at latents, theirs too."""
+        """The variables of a site's factor; of one that depends on latents, theirs too."""
         own = (name,) if name in self.variables else ()
         direct = (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
         more = [v for group in self.groups(name) for v in self.reach(group)] if self.latents else ()
@@ -199,12 +194,12 @@ class Plan:
 
     @functools.cached_property
     def chains(self) -> tuple[str, ...]:
-        """The chains that are summed out, along time."""
+        """The latent Markov chains, which are summed out along time."""
         return tuple(name for name in self.variables if self.structure.sites[name].chain)
 
     @functools.cached_property
     def counted(self) -> tuple[str, ...]:
-        """The chains that are seen whole: their pairs are counted."""
+        """The completely observed Markov chains: their transitions are counted."""
         return tuple(name for name in self.observed if name in self.structure.markov)
 
     @functools.cached_property
@@ -236,8 +231,8 @@ class Plan:
 
     @functools.cached_property
     def partly(self) -> dict[int, tuple[str, ...]]:
-        """Scalar variables seen in some rows, by their number of states: what is seen of them
-        travels as one array."""
+        """Scalar variables observed in some rows, by their number of states: their data are one
+        array."""
         groups: dict[int, list[str]] = {}
         for name, variable in self.variables.items():
             scalar = (variable.values.size == variable.states
@@ -248,8 +243,8 @@ class Plan:
 
     @functools.cached_property
     def switches(self) -> dict[str, Switches]:
-        """The row-wise sites that look at the states of some parents by comparisons with what a row
-        tells alone."""
+        """The row-wise sites that depend on the states of some parents only through comparisons
+        with data of the row."""
         found, sites = {}, self.structure.sites
         for name in (n for n in self.rowwise if n not in self.chains):
             program, takes = self.structure.programs[name]
@@ -265,7 +260,7 @@ class Plan:
     @functools.cached_property
     def ordered(self) -> tuple[str, ...]:
         """The row-wise sites whose log density summed over rows is two running sums, looked up at
-        every state (passes.ordered_totals)."""
+        every state (passes.together)."""
         plain = self.complete and not (self.chains or self.steps or self.carried)
         return tuple(name for name, found in self.switches.items() if plain
                      and found.order is not None)
@@ -353,7 +348,7 @@ class Plan:
     @functools.cached_property
     def largest_matrix(self) -> int:
         """Columns of the largest matrix that an evaluation factorises: of a site, or of effects of
-        groups that are eliminated together; 0: none."""
+        groups that are integrated out together; 0: none."""
         sites, first = self.structure.sites, self.groupings[0] if self.groupings else None
         return max(
             0, *(largest_matrix(program) for program, _ in self.structure.programs.values()),
@@ -374,23 +369,23 @@ class Plan:
 
     @functools.cached_property
     def table_entries(self) -> int:
-        """Table entries that each number of a row is multiplied with, about."""
+        """About how many table entries each number of a row is multiplied with."""
         met = (*self.along, *self.chains, *self.chains) if self.chains else ()
         return max(self.work, math.prod(self.variables[name].states for name in met))
 
     @property
     def effort(self) -> int:
-        """Numbers that a row, or a step of it, passes through, about."""
+        """About how many numbers the evaluation of a row, or of a step of it, takes."""
         return max(self.work, self.width, 1)
 
     @functools.cached_property
     def brought(self) -> int:
-        """Numbers that inputs of sites evaluated by row bring with each row."""
+        """How many input numbers of a row the row-wise sites read."""
         used = {i for name in self.rowwise for i in self.structure.named[name].inputs}
         return sum(math.prod(s) for i, s, _ in self.structure.specs if i in used and None not in s)
 
     def chunk_rows(self, copies: int = 1) -> int:
-        """Rows a chunk, of which `copies` (restarts) are worked on at once: they stay in cache."""
+        """Rows of a chunk that stay in cache where `copies` (restarts) are worked on at once."""
         fitting = max(BUDGET // (TABLES * max(self.work, 1)), 1)
         wide, tables = (2 ** round(math.log2(CHUNK / max(numbers, 1)))
                         for numbers in (max(self.width, self.brought), self.work))

@@ -1,6 +1,6 @@
-"""Parameters that multiply others: latents, as the loadings of factors do (at 0 they tell nothing
-of these, nor these of them, so that an ascent would stay there), and effects, of which only the
-product with a scale may reach the rows."""
+"""Parameters that multiply others: latents, as the loadings of factors do (at loadings of 0 all
+derivatives vanish, so that an optimisation would stay there), and effects, of which only the
+product with a scale may enter the likelihood."""
 
 import functools
 import math
@@ -23,8 +23,8 @@ POWERS = 1.0, 0.5, -0.5, -1.0
 
 @memo(512)
 def multiplied(plan: Plan) -> tuple[str, ...]:
-    """The free parameters that are affine in an argument of some site as long as its latents are
-    held, and not beside them."""
+    """The free parameters in which an argument of some site is affine at fixed latents, but not
+    jointly with the latents."""
     sites, found = plan.structure.sites, set()
     for name in plan.integrated:
         program, takes = plan.structure.programs[name]
@@ -39,8 +39,8 @@ def multiplied(plan: Plan) -> tuple[str, ...]:
 
 @memo(512)
 def powers(plan: Plan) -> dict[tuple[str, str], float]:
-    """Of which parameters only the product reaches the rows: (effects, scale) → to which power the
-    scale, or the exponential of one without bounds, multiplies."""
+    """Parameters of which only the product enters the likelihood: (effects, scale) → the power of
+    the scale, or of the exponential of an unbounded one, in the product."""
     sites, near = plan.structure.sites, {}
     for user in users(plan):
         for uses in sites[user].uses.values():

@@ -1,5 +1,5 @@
-"""What part each site plays, given what was seen: data, numbers that are integrated out, discrete
-variables that are summed out."""
+"""The role of each site under a pattern of observations: data, latent numbers that are integrated
+out, discrete variables that are summed out."""
 
 import math
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class Request:
 @dataclass
 class Roles:
     """The sites by their roles, each in the order of the program: `latents` are numbers of a row
-    that are integrated out (one that is seen in part is also `observed`), `variables` are summed
+    that are integrated out (a partially observed one is also `observed`), `variables` are summed
     out as joint states, `cellwise` cell by cell."""
 
     observed: list[str] = field(default_factory=list)
@@ -85,9 +85,9 @@ def assign_roles(request: Request) -> Roles:
 
 def _is_latent(request: Request, site: Site, state: str | None, has_children: bool,
                roles: Roles) -> bool:
-    """Whether numbers of a row are integrated out. Where nothing is seen and nothing asked, as in a
-    fit that was put at a point, only those are that a factor looks at; a chain also where it is
-    seen: its steps are no rows."""
+    """Whether numbers of a row are integrated out. Without data and questions, as in a fit at given
+    parameters, only those are on which a factor depends. A chain is even where it is observed: its
+    steps are no rows."""
     if not (site.rows and (request.pattern or request.targets or request.holes
                            or request.structure.losses)):
         return False

@@ -1,25 +1,26 @@
-"""Whether all that rows tell is their weight, their means and their second moments: rows of normal
-numbers that are integrated out of normal locations, in the same way in every row, as the factors
-of a factor analysis; and rows that read effects of groups, member by member."""
+"""Whether weights, means and second moments are sufficient statistics of the rows: where normal
+latent numbers enter normal locations in the same way in every row, as the factors of a factor
+analysis do; and, member by member, where rows depend on effects of groups."""
 
 import math
 from typing import NamedTuple
 
-from probml.jaxpr.levels import Level, classify
+from probml.jaxpr.levels import classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import PLAIN, is_location_affine
+from probml.latents.gaussian import is_location_affine
 from probml.plan.plan import Plan
 
 MOST = 512  # numbers of a row
-FEW = 16  # those of a row that reads effects
+FEW = 16  # numbers of a row that depends on effects
 
 
 @memo(512)
 def by_moments(plan: Plan) -> tuple[str, ...]:
-    """The seen sites of a plan of this kind, each seen in every cell; none, where rows tell more.
+    """The observed sites of a plan of this kind, observed in every cell; () where second moments
+    are not sufficient.
 
-    The log density of a row is then a quadratic in what is seen of it, whose coefficients no row
-    moves, and so is all that an E-step finds: sums over rows are those of any rows of the same
+    The log density of a row is then a quadratic in its data with the same coefficients in every
+    row, and so is all that an E-step finds: sums over rows are those of any rows of the same
     moments.
     """
     apart = (plan.variables or plan.pooled or plan.rowwise or plan.groupings or plan.carried
@@ -47,8 +48,8 @@ def cells(plan: Plan) -> dict[str, tuple[int, ...]]:
 
 
 class Members(NamedTuple):
-    """Rows of which, at each setting of some inputs, the second moments of the rest are all that
-    they tell: names of seen sites, of inputs that count with them, and of those inputs."""
+    """Rows whose second moments at each value of some inputs, `codes`, are sufficient: of the
+    observed sites `values` and the other `inputs` together."""
 
     values: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -57,9 +58,9 @@ class Members(NamedTuple):
 
 @memo(512)
 def by_members(plan: Plan) -> Members | None:
-    """What rows tell of effects of groups: normal sites, each seen in every cell, whose locations
-    are affine in inputs at which their scales do not look; all other inputs are codes. None: they
-    tell more."""
+    """Rows that depend on effects of groups and are normal, observed in every cell, with locations
+    affine in inputs on which their scales do not depend; all other inputs are codes. None where
+    second moments are not sufficient."""
     structure, sites = plan.structure, plan.structure.sites
     apart = (plan.variables, plan.pooled, plan.rowwise, plan.latents, plan.carried,
              plan.partially_observed, plan.steps, structure.chains, structure.losses)
@@ -87,9 +88,8 @@ def _affine(plan: Plan, *names: str) -> bool:
         program, takes = structure.programs[name]
         mine = {i: t for i, t in enumerate(takes) if t in names}
         every = zip(structure.sites[name].arguments, classify(program, mine), strict=True)
-        if mine and (any(argument != "loc" or use.level > Level.AFFINE or any(
-                step not in PLAIN for step, _ in use.coordinate)
-                for argument, uses in every for use in uses.values())
-                or not is_location_affine(structure, tuple(mine.values()), name)):
+        if mine and (any(argument != "loc" or not use.is_affine
+                         for argument, uses in every for use in uses.values())
+                     or not is_location_affine(structure, tuple(mine.values()), name)):
             return False
     return True

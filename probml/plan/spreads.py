@@ -1,5 +1,6 @@
-"""The widths of what is integrated out, and of what is seen about it: parameters that a width of 0
-does not make impossible, so that a climb may end there.
+"""Scale parameters of latents and effects, and of data about latents: at a scale of 0 the density
+stays finite, so that an optimisation may end there.
+
 
 A parameter need not be a standard deviation: of a variance, a precision, a concentration the power
 of it to which standard deviations are proportional is found by doubling it.
@@ -24,11 +25,11 @@ from probml.plan.products import powers
 from probml.structure.densities import example
 
 UNKNOWN = (NotImplementedError, AttributeError, ModelError)  # of distributions without a variance
-LEAST = 0.25  # power that is one
+LEAST = 0.25  # power below which a parameter is no scale
 
 
 class Width(NamedTuple):
-    """A parameter that says how wide something lies.
+    """A scale parameter, or a power of one.
 
     Attributes:
         power: to which a standard deviation goes with it: 1, of a precision −½.
@@ -40,7 +41,7 @@ class Width(NamedTuple):
     plain: bool
 
     def logarithm(self, value: np.ndarray) -> np.ndarray:
-        """The logarithm of the width, but for a constant, of values of the parameter."""
+        """The logarithm of the scale at values of the parameter, up to a constant."""
         with np.errstate(divide="ignore"):
             return self.power * (np.log(value) if self.plain else np.asarray(value))
 
@@ -52,7 +53,7 @@ class Width(NamedTuple):
 
 @memo(512)
 def spreads(plan: Plan) -> tuple[Width, ...]:
-    """Of those that only say how wide latents, or effects of groups, lie."""
+    """The scale parameters of latents and of effects of groups."""
     sites, found = plan.structure.sites, {}
     for name in (name for name in plan.numbers if name not in plan.pattern):
         for argument, uses in sites[name].uses.items():
@@ -70,7 +71,7 @@ def spreads(plan: Plan) -> tuple[Width, ...]:
 
 @memo(512)
 def noises(plan: Plan) -> tuple[Width, ...]:
-    """Of those that say how wide seen numbers lie about latents."""
+    """The scale parameters of data about latents."""
     sites, found = plan.structure.sites, {}
     below = [name for group in plan.latents for name in group.sites if name not in group.names]
     for name in (name for name in below if sites[name].family is not None):
@@ -81,18 +82,17 @@ def noises(plan: Plan) -> tuple[Width, ...]:
 
 
 def correlations(plan: Plan) -> tuple[str, ...]:
-    """The free matrices of correlations, or their factors."""
+    """The free correlation matrices, or their Cholesky factors."""
     return tuple(name for name in plan.free
                  if isinstance(plan.structure.sites[name].domain, Correlations))
 
 
 def _widths(plan: Plan, found: dict[str, str], products: dict[str, float]) -> tuple[Width, ...]:
-    """The free parameters among these that are positive, or without bounds and in a logarithm's
-    place.
+    """The free parameters among these that are positive, or unbounded and logarithms of scales.
 
     Args:
-        found: parameter → the site in whose width it stands. products: parameter → power, of what
-            multiplies effects.
+        found: parameter → the site whose scale it enters. products: parameter → power, of
+            parameters that multiply effects.
     """
     sites = plan.structure.sites
     free = [p for p in {**found, **products} if p in plan.free

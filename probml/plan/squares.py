@@ -4,7 +4,6 @@ parameters and whose scale is the same in all rows, as in a linear regression.""
 import math
 
 from probml.jaxpr import levels
-from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.plan.plan import TABLE, Plan
 
@@ -31,11 +30,9 @@ def _affine(plan: Plan, name: str) -> bool:
     if not (site.traits.normal and site.traits.event == 0 and names) or site.factor:
         return False
     uses = site.uses["loc"]
-    straight = all(uses[p].level <= Level.AFFINE
-                   and all(step in ("times", "complement") for step, _ in uses[p].coordinate)
-                   for p in names)
     size = sum(math.prod(plan.structure.sites[p].shape) for p in names)
-    if not straight or size > MOST or math.prod(site.lattice) * (1 + size) ** 2 > TABLE:
+    if (not all(uses[p].is_affine for p in names) or size > MOST
+            or math.prod(site.lattice) * (1 + size) ** 2 > TABLE):
         return False
     program, takes = plan.structure.programs[name]
     scale = levels.dependencies(program)[site.arguments.index("scale")]

@@ -1,5 +1,5 @@
-"""Whether each number of an argument has coefficients of its own, as the logits of a softmax: then
-the curvature of rows has a block a number, and blocks tell most of it."""
+"""Whether each element of an argument has coefficients of its own, as the logits of a softmax have:
+the Hessian of the rows is then nearly block-diagonal, one block an element."""
 
 import math
 from collections.abc import Iterator
@@ -8,20 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
-from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
 from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
 
-NUMBERS, WIDEST = 64, 1024  # of an argument; coefficients of one
+NUMBERS, WIDEST = 64, 1024  # most elements of an argument; most coefficients of an element
 
 
 @memo(512)
 def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Of the one row-wise site of a plan in which nothing is hidden: parameter → which number of
-    the argument each of its elements enters, flat, names in order. () where an element may enter
-    several, or does so in another way than affinely; where a parameter enters none.
-    """
+    """Of the one row-wise site of a plan without latent variables: (parameter, the element of the
+    argument that each of its own elements enters) in the order of names, flat. () where an element
+    may enter several, or not affinely, or where a parameter enters none."""
     sites = plan.structure.sites
     apart = plan.pooled or plan.structure.losses or not plan.observed_rows
     if apart or len(plan.rowwise) != 1 or sites[plan.rowwise[0]].factor:
@@ -35,8 +33,7 @@ def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
     number = {}
     for p in sorted(plan.free):
         shape, use = sites[p].shape, uses[p]
-        if (shape[-1:] != (count,) or use.level > Level.AFFINE or not sites[p].domain.unbounded
-                or any(step not in ("times", "complement") for step, _ in use.coordinate)):
+        if shape[-1:] != (count,) or not (use.is_affine and sites[p].domain.unbounded):
             return ()
         number[p] = np.broadcast_to(np.arange(count), shape)
     if not 1 < count <= NUMBERS or sum(each.size for each in number.values()) > count * WIDEST:
@@ -50,11 +47,11 @@ def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 class Columns(NamedTuple):
-    """Which coefficients each number of an argument has.
+    """Which coefficients each element of an argument has.
 
     Attributes:
-        argument: of the site. numbers: those of its numbers that parameters enter, flat.
-        places: of each of them, its coefficients among all of the parameters behind one another.
+        argument: of the site. numbers: those of its elements that parameters enter, flat.
+        places: the coefficients of each of them, as places in the concatenated parameters.
     """
 
     argument: str
@@ -64,11 +61,11 @@ class Columns(NamedTuple):
 
 @memo(512)
 def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
-    """How parameters enter a row-wise site that looks at no hidden states, as the coefficients of
-    a gate do; None where a number has none of its own, or it is not of this kind.
+    """How parameters enter a row-wise site that depends on no latent states, as the coefficients
+    of a gate do; None where an element has none of its own.
 
     Args:
-        names: the parameters, in the order in which they stand behind one another.
+        names: the parameters, in the order in which they are concatenated.
     """
     site = plan.structure.sites[user]
     if (user not in plan.rowwise or site.factor or plan.discrete_parents(user)
@@ -94,8 +91,8 @@ def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
 
 
 def _numberings(plan: Plan, names: tuple[str, ...]) -> Iterator[dict[str, np.ndarray]]:
-    """Elements of parameters by their place along the last axis, then along the first; each where
-    it is as long in all of them."""
+    """Elements of parameters numbered along the last axis, then along the first, where that axis
+    has one length in all of them."""
     shapes = {name: plan.structure.sites[name].shape for name in names}
     for axis in (-1, 0):
         lengths = {shape[axis] if shape else 0 for shape in shapes.values()}

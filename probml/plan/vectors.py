@@ -1,9 +1,9 @@
-"""Parameters that are several vectors, of which a location looks at one: the weights of experts,
-the loadings of columns with their intercepts.
+"""Parameters that are several vectors, of which each element of a location depends on one: the
+weights of experts, the loadings of columns with their intercepts.
 
-Their least squares are then those of each vector by itself. Which vector an element of a location
-depends on is followed through the traced program, at every combination of the hidden states; what
-the program leaves open counts as all of them.
+Their least squares problem is then one for each vector. On which vector an element of a location
+depends is read from the traced program, at every combination of the latent states; an element whose
+vector is not known counts as depending on all.
 """
 
 import itertools
@@ -16,21 +16,20 @@ from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 
-MOST = 64  # combinations of states that are looked at
+MOST = 64  # combinations of states that are tried
 
 
 def vectors(plan: Plan, names: tuple[str, ...], users: tuple[str, ...]) -> tuple[tuple[int, ...],
                                                                                 ...]:
-    """Which entries of parameters behind one another are a vector, if every number that rows or
-    priors look at depends on one of the vectors at most; else none.
+    """Which entries of the concatenated parameters are a vector, if every argument of rows and
+    priors depends on one vector at most; else none.
 
-    Vectors lie along last axes; beside those of matrices a parameter of one axis less has a number
-    of each.
+    Vectors lie along last axes; a parameter of one axis less has one element of each vector.
 
     Args:
         users: the sites whose density parameters enter.
 
-    Cost: one look at each program at each combination of states; nothing is compiled.
+    Cost: one analysis of each program at each combination of states; nothing is compiled.
     """
     sites = plan.structure.sites
     shapes = {name: sites[name].shape for name in names}

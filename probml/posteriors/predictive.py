@@ -5,7 +5,6 @@ One row at a time they are exact where the row uses every parameter element once
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,9 +42,7 @@ def integrable(marginals: Marginals, name: str) -> bool:
     site = marginals.plan.structure.sites[name]
     argument = site.arguments[0]
     uses = [use for p, use in site.uses.get(argument, {}).items() if p in marginals.plan.free]
-    return not uses or (argument == "probs"
-                        and all(use.level <= Level.AFFINE and not _is_nonlinear(use)
-                                for use in uses))
+    return not uses or argument == "probs" and all(use.is_affine for use in uses)
 
 
 def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
@@ -230,9 +227,4 @@ def linear(plan: Plan, fitted: Plan, name: str) -> bool:
     of = site.arguments if name in plan.structure.deterministics else site.traits.mean_of
     uses = [use for argument in of or () for p, use in site.uses.get(argument, {}).items()
             if p in fitted.free]
-    return of is not None and all(use.level <= Level.AFFINE and not _is_nonlinear(use)
-                                  for use in uses)
-
-
-def _is_nonlinear(use: Any) -> bool:
-    return any(step not in ("complement", "times") for step, _ in use.coordinate)
+    return of is not None and all(use.is_affine for use in uses)

@@ -1,5 +1,5 @@
-"""A gaussian block that rows see, by the QR decomposition of its residuals: half the digits that
-their products need.
+"""A gaussian block in the locations of rows, by the QR decomposition of its residuals: half the
+digits that their products need.
 
 With r(c) all residuals of rows and of the prior in units of their deviations, linear in c, and
 −∂r/∂c = Q R: the precision is RᵀR, and the mode is c + R⁻¹ Qᵀ r(c). The products of columns square

@@ -1,4 +1,4 @@
-"""What an M-step makes largest: expected log factors and log priors, of some blocks' quantities."""
+"""The objective of an M-step: expected log factors and log priors, as functions of some blocks."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -91,7 +91,7 @@ class Objective:
         """What Q(unpack(c)) gains over the point whose naturals are `origin`, up to a constant, and
         its gradient.
 
-        In float32 a climb by the sum itself ends where a step gains less than the sum's rounding.
+        In float32 an optimisation of the sum itself ends where a step gains less than its rounding.
 
         Args:
             names: the parameters that `unpack` makes.

@@ -1,4 +1,5 @@
-"""The M-step: every block of parameters at its maximum, by a form that is read off or by climbing.
+"""The M-step: every block of parameters at its maximum, in closed form or by numerical
+optimisation.
 
 A form is read off from derivatives of the one objective ⟨q, log factors⟩ + log prior, so that ties,
 shared parameters and several sites need no case of their own.
@@ -54,8 +55,8 @@ def maximise(
 
     Args:
         only_forms: leave the blocks without a form alone.
-        closed: use the forms; without them every block climbs, which is what a run falls back on if
-            a form misled it.
+        closed: use the forms; False: every block by L-BFGS, to which a run falls back if a form is
+            wrong.
     """
     params = dict(params)
     for stage in blocks(plan, prior):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination.cellwise.along import NONE, Move, turns
+from probml.elimination.cellwise.along import NONE, Move, find_chains
 from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
 
 RNG = np.random.default_rng(0)
@@ -42,8 +42,8 @@ def test_rows_of_several_lengths_are_summed_and_maximised_as_joint_states_are():
 def test_a_ring_and_a_cell_of_three_neighbours_are_no_rows():
     link = lambda pairs: [Move("z", jnp.zeros((2, 2, len(pairs))), *map(  # noqa: E731
         np.array, zip(*pairs, strict=True)))]
-    assert turns(link([(0, 1), (1, 2), (2, 0)]), 3) is None
-    assert turns(link([(0, 1), (0, 2), (0, 3)]), 4) is None
-    np.testing.assert_array_equal(turns(link([(2, 1)]), 3), [[0, NONE], [1, 2]])
+    assert find_chains(link([(0, 1), (1, 2), (2, 0)]), 3) is None
+    assert find_chains(link([(0, 1), (0, 2), (0, 3)]), 4) is None
+    np.testing.assert_array_equal(find_chains(link([(2, 1)]), 3), [[0, NONE], [1, 2]])
     with pytest.raises(Tangled):
         sum_out([], {"z": (3, 2)}, 2**20, link([(0, 1), (1, 2), (2, 0)]))

@@ -205,5 +205,5 @@ def test_paths_of_blocks_are_paths_of_whole_sequences(whole):
     for name in TIMED[:-1]:
         np.testing.assert_array_equal(getattr(kalman_paths.merge_blocks(blocks), name),
                                       getattr(whole, name))
-    path = jax.jit(kalman_paths.wandering)(whole, jax.random.key(0))
+    path = jax.jit(kalman_paths.draw_prior)(whole, jax.random.key(0))
     np.testing.assert_array_equal(kalman_paths.in_blocks(path, BLOCKS), cut(path))

@@ -1,9 +1,9 @@
-"""Sums over a variable whose cells stand in rows, each looking at its neighbours alone: the forward
-algorithm, many rows side by side.
+"""Sums over a variable whose cells form chains: the forward algorithm, many chains at once.
 
-    α_1(k) = f_1(k),  α_t(k') = f_t(k') Σ_k α_{t−1}(k) m_t(k, k'),  the sum = Π over rows Σ_k α_T(k)
+    α_1(k) = f_1(k),  α_t(k') = f_t(k') Σ_k α_{t−1}(k) m_t(k, k'),  the sum = Π over chains Σ_k
+    α_T(k)
 
-in logs, f what looks at one cell and m what looks at two neighbours. Cost: cells × states²
+in logs, f the factors of one cell and m those of two neighbours. Cost: cells × states²
 (Rabiner 1989).
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from probml.elimination.semiring import Semiring
 
-NONE = -1  # in the place of a cell
+NONE = -1  # no cell
 
 
 class Move(NamedTuple):
@@ -33,9 +33,9 @@ class Move(NamedTuple):
     other: np.ndarray
 
 
-def turns(moves: Sequence[Move], count: int) -> np.ndarray | None:
-    """The cells in rows in which each is joined with the next: (rows, the most cells of one), NONE
-    behind a row's end; None where the pairs are no such rows."""
+def find_chains(moves: Sequence[Move], count: int) -> np.ndarray | None:
+    """The cells in chains in which each is paired with the next: (chains, most cells of a chain),
+    padded with NONE; None where the pairs form no chains."""
     pairs = {(min(pair), max(pair)) for move in moves
              for pair in zip(move.one.tolist(), move.other.tolist(), strict=True)}
     near: list[list[int]] = [[] for _ in range(count)]
@@ -64,8 +64,8 @@ def sum_along(moves: Sequence[Move], own: jax.Array, order: np.ndarray,
     """log of the sum over all cells' states: one number.
 
     Args:
-        own: what looks at one cell alone, (cells, states).
-        order: the rows of cells, as `turns` gives them.
+        own: the log factors of single cells, (cells, states).
+        order: the chains of cells, as `find_chains` returns them.
     """
     (rows, steps), states = order.shape, own.shape[1]
     row, rank = np.zeros(len(own), int), np.zeros(len(own), int)

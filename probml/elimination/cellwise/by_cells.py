@@ -2,11 +2,11 @@
 are read through an index (tensor variable elimination, Obermeyer et al. 2019).
 
 A part is a table over the states of some variables, for many elements at once, with the cell of
-each variable that an element looks at. A variable is summed out where every one of its cells meets
-at most one cell of every other: products over the elements of a cell are segment sums of logs, then
-one log-sum-exp over the states. So the cost is states × cells, not states^cells. A variable whose
-cells look at each other in turn, one after the other, is summed along them (along.py) once nothing
-else looks at it.
+each variable on which an element depends. A variable is summed out where every one of its cells
+shares factors with at most one cell of every other variable: products over the elements of a cell
+are segment sums of logs, then one log-sum-exp over the states. So the cost is states × cells, not
+states^cells. A variable whose cells form chains is summed along them (along.py) once nothing else
+depends on it.
 """
 
 import math
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.elimination.cellwise.along import NONE, Move, sum_along, turns
+from probml.elimination.cellwise.along import NONE, Move, find_chains, sum_along
 from probml.elimination.semiring import MAX, SUM, Semiring
 from probml.errors import ModelError
 
@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
     Attributes:
         log: (*states of the names, elements).
-        cells: name → the cell of each element, (elements,).
+        cells: name → the cell on which each element depends, (elements,), or NONE.
     """
 
     log: jax.Array
@@ -39,24 +39,24 @@ class Part(NamedTuple):
 
 
 class Tangled(ModelError):
-    """No order takes the variables out cell by cell."""
+    """No order eliminates the variables cell by cell."""
 
     def __init__(self, names: Sequence[str]):
         super().__init__(", ".join(names))
         self.names = tuple(names)
 
 
-def parted(part: Part) -> list[Part]:
-    """The same in parts whose elements all look at all of their variables."""
+def split_by_dependence(part: Part) -> list[Part]:
+    """A part split into parts whose elements all depend on all of their variables."""
     if not part.cells:
         return [part]
-    looks = np.stack([cells != NONE for cells in part.cells.values()])
+    depends = np.stack([cells != NONE for cells in part.cells.values()])
     out = []
-    for pattern in np.unique(looks, axis=1).T:
-        own = np.flatnonzero((looks == pattern[:, None]).all(0))
-        # one that does not look at a variable is the same in all of its states
+    for pattern in np.unique(depends, axis=1).T:
+        own = np.flatnonzero((depends == pattern[:, None]).all(0))
+        # an element that does not depend on a variable is the same in all of its states
         log = part.log[tuple(slice(None) if used else 0 for used in pattern)]
-        log = log if len(own) == looks.shape[1] else jnp.take(log, own, axis=-1)
+        log = log if len(own) == depends.shape[1] else jnp.take(log, own, axis=-1)
         out.append(Part(log, {name: cells[own] for (name, cells), used
                               in zip(part.cells.items(), pattern, strict=True) if used}))
     return out
@@ -79,11 +79,11 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
 
     Cost: Σ over variables of cells × the states of it and of those it meets.
     """
-    left = [piece for part in parts for piece in parted(part)]
+    left = [piece for part in parts for piece in split_by_dependence(part)]
     linked: dict[str, list[Move]] = {}
     for move in moves:
         linked.setdefault(move.name, []).append(move)
-    order = {name: turns(own, sizes[name][0]) for name, own in linked.items()}
+    order = {name: find_chains(own, sizes[name][0]) for name, own in linked.items()}
     total, names = jnp.zeros(()), list(sizes)
     while names:
         now = [name for name in names if name not in best] or names
@@ -103,7 +103,7 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
         if along is not None:
             total += sum_along(linked[name], joint, along, semiring)
         else:
-            left += parted(Part(_message(joint, semiring), ways[name]))
+            left += split_by_dependence(Part(_message(joint, semiring), ways[name]))
         names.remove(name)
     for part in left:
         total += part.log.sum()
@@ -129,8 +129,8 @@ def _matching_cells(parts: Sequence[Part], name: str,
 
 def _joint(near: Sequence[Part], name: str, others: tuple[str, ...],
            sizes: Mapping[str, tuple[int, int]]) -> jax.Array:
-    """The product of the parts that look at a variable, for each of its cells: (cells, its states,
-    *states of the others)."""
+    """The product of the parts that depend on a variable, for each of its cells: (cells, its
+    states, *states of the others)."""
     count, total = sizes[name][0], jnp.zeros(())
     for part in near:
         own = part.cells[name]

@@ -1,5 +1,5 @@
-"""Markov chains as arrays, and what a step of a pass does with its weights: sums in linear space
-with scales, sums in logs, and maxima in logs."""
+"""Markov chains as arrays, and the arithmetic of a step of a pass: sums in linear space with
+scales, sums in logs, and maxima in logs."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,33 +8,33 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from probml.numerics.logs import finite, log_of, log_sum
+from probml.numerics.logs import divide, finite, log_of, log_sum
 
-ALIKE = 512  # rounding errors by which rows that are equal may differ
-SMALL = 1024  # multiplications of a step up to which they are no matrix product
-# states up to which comparisons are written out: a gather of bytes, or an argmax, is a scalar loop
+ALIKE = 512  # units of rounding by which equal rows may differ
+SMALL = 1024  # multiplications of a step below which they are not done as a matrix product
+# states up to which comparisons are unrolled: a gather of bytes, or an argmax, is a scalar loop
 UNROLLED = 32
 PRECISE = lax.Precision.HIGHEST
 
 
 class Chain(NamedTuple):
-    """Log weights of sequences; any of the axes G, M and of the leading L may be 1 where the same
-    for all."""
+    """Log weights of sequences; the axes G, M and the leading L may be 1 where all are the same."""
 
     initial: jax.Array  # (G, K, rows)
     # (L, G, K from, K to, M): into each step; that into a sequence's first is not used
     transition: jax.Array
     emission: jax.Array  # (L, G, K, M)
-    alive: jax.Array | None  # (L, M) bool: the steps that count, a row's first ones; None = all
+    # (L, M) bool: the steps that count, the first ones of a row; None = all
+    alive: jax.Array | None
 
 
 class Way(NamedTuple):
-    """How a pass goes along chains.
+    """The layout of a pass along chains.
 
     Attributes:
-        blocks: into how many each row's sequence is cut; see sums.py.
+        blocks: the number of blocks of each row's sequence; see sums.py.
         parallel: blocks are joined by an associative scan, for machines with thousands of lanes.
-        wide: without limit of range, of one block.
+        wide: sums are in logs, without limit of range; of one block.
     """
 
     blocks: int = 1
@@ -46,16 +46,17 @@ UNCUT = Way()
 
 
 class Arithmetic(NamedTuple):
-    """What a step does with weights; a pass is the same for all.
+    """The operations of a pass on weights.
 
     Attributes:
-        weights: logarithms → in the space of the pass.
-        seen: (weights ahead of a step, its log emissions, axis of states) → the weights behind it,
-            and the log of their scale.
-        move: (moves, weights of a step, whether the next counts) → the weights ahead of the next,
-            and what a pass keeps of the step: its weights, or from where the best ways come.
-        slack: by how much weights that are equal may differ.
-        pointers: whether the latter is kept, and a step that does not count is said to be none.
+        weights: log weights → weights in the space of the pass.
+        seen: (predicted weights of a step, its log emissions, axis of states) → its filtered
+            weights, and the log of their scale.
+        move: (moves, filtered weights of a step, whether the next counts) → the predicted weights
+            of the next, and what a pass keeps of the step: its weights, or the best state before
+            each state (a pointer).
+        slack: by how much equal weights may differ.
+        pointers: whether pointers are kept; only then does a move depend on which steps count.
     """
 
     weights: Callable
@@ -80,13 +81,14 @@ def one_step_back(transition: jax.Array, ratio: jax.Array) -> jax.Array:
 
 
 def is_small(weights: jax.Array) -> bool:
-    """Whether a step is so little work that what it costs is the number of its operations."""
+    """Whether a step is so little work that its cost is the number of its operations."""
     return weights.size * weights.shape[1] <= SMALL
 
 
 def best_moves(moves: jax.Array, log: jax.Array,
                alive: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-    """The best way into each state of a step, (G, K, M), and from where.
+    """The largest weight of a way into each state of a step, (G, K, M), and the state it comes
+    from.
 
     Args:
         moves: (G, K, K, M or 1). log: (G, K, M) of the step before. alive: (M,) whether the step
@@ -104,8 +106,8 @@ def best_moves(moves: jax.Array, log: jax.Array,
     best = ways[0]
     for way in ways[1:]:
         best = jnp.where(way > best, way, best)
-    # the first that reaches it, and not the last that passed it: XLA makes one array at a time, so
-    # that the comparisons would all be made again for this one
+    # the first that is equal to it, not the last that was larger: XLA computes one array at a time,
+    # so that the comparisons would all be repeated for this one
     where = jnp.zeros(best.shape, dtype)
     for i in reversed(range(k)):
         where = jnp.where(ways[i] == best, jnp.asarray(i, dtype), where)
@@ -118,17 +120,16 @@ def kind(states: int) -> Any:
 
 
 def normalised(u: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-    """u / its sum over an axis, and that; 0 stays 0."""
+    """u / its sum over an axis, and that sum; 0 where the sum is 0."""
     scale = u.sum(axis)
-    inverse = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1), 0)
-    return u * jnp.expand_dims(inverse, axis), scale
+    return u * jnp.expand_dims(divide(1, scale), axis), scale
 
 
 def seen_at(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array, jax.Array]:
     """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the
     log of their scale.
 
-    The best emission of the states that can be reached is taken out before the exponential.
+    The largest emission of the states that can be reached is subtracted before the exponential.
     """
     top = finite(jnp.where(ahead > 0, emission, -jnp.inf).max(axis, keepdims=True))
     new, scale = normalised(ahead * jnp.exp(jnp.minimum(emission - top, 0)), axis)
@@ -155,10 +156,6 @@ WIDE = _in_logs(log_sum, lambda moves, new, alive: (log_sum(new[:, :, None] + mo
 BEST = _in_logs(jnp.max, best_moves, True)
 
 
-def divide(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
-
-
 def share_of(log: jax.Array, axis: int) -> jax.Array:
     """Each entry's share of the sum over an axis; 0 where all is impossible."""
     weight = jnp.exp(log - finite(log.max(axis, keepdims=True)))
@@ -166,7 +163,7 @@ def share_of(log: jax.Array, axis: int) -> jax.Array:
 
 
 def followed(alive: jax.Array, blocks: int) -> jax.Array:
-    """Which steps one that counts follows, (L, M)."""
+    """Whether the step after each one counts, (L, M)."""
     inner = jnp.arange(alive.shape[1]) % blocks < blocks - 1
     return jnp.concatenate([alive[1:], jnp.roll(alive[:1], -1, 1) & inner])
 

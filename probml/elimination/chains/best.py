@@ -1,6 +1,6 @@
 """The most probable path of a chain (Viterbi 1967), in logs throughout: a step adds and compares,
-takes no exponential, and no state is lost to the range of a float. Going forward, what is kept of a
-step is the state before each of its states, a byte each, and one number.
+takes no exponential, and no state underflows. Of each step of the forward pass the best state
+before each of its states is stored, a byte each.
 """
 
 from collections.abc import Callable

@@ -21,7 +21,7 @@ from probml.elimination.chains.arithmetic import (
 from probml.elimination.chains.sums import walk_of
 from probml.elimination.chains.walk import Pass, Walk, cut, forward, given
 
-AT_ONCE = 64  # steps that are looked up together
+AT_ONCE = 64  # steps whose states are looked up together
 
 
 def _passed(chain: Chain, way: Way) -> tuple[Walk, Pass, jax.Array]:
@@ -37,8 +37,8 @@ def _moves(walk: Walk, tables: jax.Array) -> jax.Array | None:
 
 
 def filtered(chain: Chain, way: Way = UNCUT) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What is known as time goes on: p(state_t | steps before t) and log p(step t | steps before t)
-    up to t's own emission.
+    """Predicted and filtered distributions: p(state_t | data before t) and p(state_t | data up to
+    t).
 
     Returns:
         the predicted and the filtered state probabilities, (L, G, K, M), and the log evidence of
@@ -97,7 +97,7 @@ def backtracked(last: jax.Array, table: Callable, along: Any, between: jax.Array
     """States backwards from the last step, each given the next: (L, G, M).
 
     Every block is followed from all of its last states at once; which of them it was is then looked
-    up from the last block on.
+    up, from the last block to the first.
 
     Args:
         last: (G, M) the states at the ends of the lanes.
@@ -123,8 +123,8 @@ def backtracked(last: jax.Array, table: Callable, along: Any, between: jax.Array
 
     head, tail = lax.scan(link, last[-1], into[1:], reverse=True)
     ended = lanes_of(jnp.concatenate([head[None], tail]))  # (G, M)
-    # some steps at a time: one look at all of them would be fused with whatever reads it, and read
-    # across the steps
+    # some steps at a time: one lookup of all would be fused with what reads it, and read across
+    # steps
     return lax.map(lambda states: look(states, ended[:, None])[:, 0], states, batch_size=AT_ONCE)
 
 

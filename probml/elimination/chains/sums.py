@@ -9,18 +9,17 @@ Messages live in linear space, normalised at every step with the log scale besid
 1989), so that a step is a matrix product and no length underflows. Range: a state whose filtered
 weight lies further below the best reachable state's than the float reaches (87 nats in float32, 708
 in float64) counts as impossible from that step on. Where a chain can soon be anywhere that loses
-nothing; where moves are impossible, or nearly, a state that is lost may be the only way to what
-comes later. `wide` then keeps logs throughout, at K² exponentials a step and without blocks.
+nothing; where moves are impossible, or nearly, a state that is lost may be the only way to later
+ones. `wide` then keeps logs throughout, at K² exponentials a step and without blocks.
 
 Backwards, the smoothed marginals come from the filtered ones alone, γ_t = α_t ∘ A (γ_{t+1} / αᵀ_t
-A), so that what is stored of T steps with K states is T·K numbers; pair marginals are summed over
-time on the way and never held, unless the transition itself varies along time.
+A), so that T·K numbers are stored of T steps with K states; pair marginals are summed over time on
+the way and never stored, unless the transition itself varies along time.
 
-Emissions are there for all steps (`evidence`), or made a piece of the steps at a time, where they
-are needed, and forgotten (`in_pieces`): they enter going forward alone, and a smoothed marginal
-goes into the gradient of what made its step's emissions as soon as it is known. A piece stays in
-cache, so that the numbers of a step are read from memory twice, and its weights written and read
-once.
+Emissions are arrays of all steps (`evidence`), or are computed for a piece of the steps at a time
+and not stored (`in_pieces`): only the forward pass reads them, and a smoothed marginal is passed
+back to the arguments of its step's emissions at once. A piece stays in cache, so that the data of a
+step are read from memory twice, and its weights written and read once.
 
 Arrays: time first and lanes last, (L, G, K, M), where G counts the joint states of whatever else
 the chain depends on, and lane = row · B + block.
@@ -41,7 +40,6 @@ from probml.elimination.chains.arithmetic import (
     WIDE,
     Chain,
     Way,
-    divide,
     is_small,
     normalised,
     one_step,
@@ -58,6 +56,7 @@ from probml.elimination.chains.walk import (
     given,
     one_by_one,
 )
+from probml.numerics.logs import divide
 
 
 def evidence(chain: Chain, way: Way = UNCUT) -> jax.Array:
@@ -89,7 +88,7 @@ def in_pieces(emit: Callable, way: Way, tables: Tables, pieces: Pieces) -> jax.A
 
 def walk_of(emit: Callable, way: Way, tables: Tables, pieces: Pieces, ends: bool = True,
             keeps: bool = True) -> Walk:
-    """The walk of a sum, in the space that the chain's range asks for."""
+    """The recursion of a sum, in linear space or, `wide`, in logs."""
     return Walk(emit, way, tables, pieces, WIDE if way.wide else SUMS, ends, keeps)
 
 
@@ -120,11 +119,11 @@ in_pieces.defvjp(_evidence_forward, _evidence_backward)
 
 
 class _Share(NamedTuple):
-    """What each lane counts for, and in what shape moves are counted.
+    """The weight of each lane in a gradient, and the shape of the gradient of the transition.
 
     Attributes:
         lanes: (G, M), the slope of the total with respect to each lane's evidence.
-        shape: of one step's transition, along whose axes of size 1 counts are added up.
+        shape: of one step's transition; counts are summed along its axes of size 1.
         varying: whether moves differ from step to step or from lane to lane.
     """
 
@@ -158,7 +157,7 @@ def _slopes(emit: Callable, way: Way, kept: tuple, slope: jax.Array) -> tuple:
         if walk.alive is not None:
             weighed = jnp.where(walk.at(at, walk.alive)[:, None, None], weighed, 0.0)
         fixed = walk.at(at, pieces.fixed)
-        log, back = jax.vjp(lambda shared, own: emit(shared, pieces.told, own, fixed),
+        log, back = jax.vjp(lambda shared, own: emit(shared, pieces.constants, own, fixed),
                             pieces.shared, walk.own(at))
         more, (own, blank) = back(reduced(weighed, log.shape))
         of_blank = jax.tree.map(lambda every, mine: walk.write_piece(every, mine, at), of_blank,
@@ -184,8 +183,8 @@ def _slopes(emit: Callable, way: Way, kept: tuple, slope: jax.Array) -> tuple:
 
 
 def _smoothed(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:
-    """From (the marginals of the step after a piece, pairs counted) to those of its first step, and
-    (the marginals of all its steps, (S, G, K, M), their pairs or None).
+    """From (the marginals of the step after a piece, expected counts of pairs) to those of its
+    first step, and (the marginals of all its steps, (S, G, K, M), their pairs or None).
 
     Args:
         along: of each step its filtered weights, the moves out of it or None, 1 where the step
@@ -215,8 +214,8 @@ def _smoothed(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:
 
 def _pairs(share: _Share, alpha: jax.Array, ratio: jax.Array, here: jax.Array,
            transition: jax.Array) -> jax.Array:
-    """Pair marginals, weighed, in the shape of one step's transition; where moves do not vary they
-    are still to be multiplied by these."""
+    """Weighted pair marginals in the shape of one step's transition; where moves do not vary, still
+    to be multiplied by these."""
     weighed = alpha * share.lanes[:, None]
     if share.varying:
         return reduced(weighed[:, :, None] * transition * (ratio * here)[:, None], share.shape)
@@ -228,6 +227,6 @@ def _pairs(share: _Share, alpha: jax.Array, ratio: jax.Array, here: jax.Array,
 
 
 def reduced(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Summed over the axes along which something of this shape was broadcast."""
+    """The array summed over the axes along which one of this shape was broadcast."""
     axes = tuple(i for i, size in enumerate(shape) if size == 1 and array.shape[i] > 1)
     return jnp.broadcast_to(array.sum(axes, keepdims=True) if axes else array, shape)

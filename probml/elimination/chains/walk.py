@@ -1,12 +1,14 @@
-"""Passes forward along chains: one walk, for sums, sums in logs and maxima (arithmetic.py), of
-emissions that are there for all steps or made a piece of the steps at a time, and forgotten.
+"""Forward passes along Markov chains: one recursion for sums, sums in logs and maxima
+(arithmetic.py). Emissions are arrays of all steps, or are computed for a piece of the steps at a
+time and not stored.
 
-What enters a block is found first: the block's transfer matrix P[s, j], the weight of its steps and
-of being in j at their end after having been in s before it, is swept until its rows are equal up to
-a factor; sums and maxima forget (Le Gland & Mevel 2000; of the best paths the tails are soon
-shared: Šrámek, Brejová & Vinař 2007). From there on one row stands for all, and what is kept of its
-steps is the block's whatever entered it. When the blocks have been joined, the steps before are
-passed again, and as many more, in which what is left of the rows' difference is lost.
+Of a sequence in blocks, the weights that enter each block are found first. A block's transfer
+matrix P[s, j], the weight of its steps that end in j after state s before it, is multiplied out
+until its rows are equal up to a factor: chains forget their past (Le Gland & Mevel 2000), and best
+paths soon share their tails (Šrámek, Brejová & Vinař 2007). From there on one row represents all,
+and the results of its steps are the block's, whatever its first state. When the blocks have been
+joined, the steps before are passed again, and as many more, in which what is left of the difference
+of the rows vanishes.
 """
 
 import functools
@@ -29,11 +31,11 @@ from probml.elimination.chains.arithmetic import (
 )
 from probml.numerics.logs import finite, log_of
 
-SWEEP = 32  # steps of a transfer matrix between two looks at whether its rows are equal, about
+SWEEP = 32  # about how many steps between two tests whether the rows of a transfer matrix are equal
 
 
 class Tables(NamedTuple):
-    """The moves of chains, and which steps count; as of a Chain."""
+    """Initial and transition log weights, and which steps count; as of a Chain."""
 
     initial: jax.Array
     transition: jax.Array
@@ -41,19 +43,19 @@ class Tables(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """What emissions are made of; every leaf of `own` and of `fixed` leads with the P pieces, every
-    leaf of `blank` with lanes and all steps, (M, P S, ...).
+    """The arguments of the function that computes emissions. Leaves of `own` and `fixed` lead with
+    the P pieces, leaves of `blank` with lanes and all steps, (M, P S, ...).
 
     Attributes:
-        shared: real numbers that all pieces take, of which gradients are asked.
-        told: what all pieces take besides.
-        own, fixed: the same of each piece.
-        blank: 0 of every step, (S M, ...) of a piece: gradients are asked of them, and they are
-            never read. So the gradients lie as a reader has them, sequence by sequence.
+        shared, constants: arguments of all pieces, with and without gradients.
+        own, fixed: arguments of each piece, with and without gradients.
+        blank: zeros added to every step, (S M, ...) of a piece, for gradients with respect to them;
+            these gradients are laid out sequence by sequence.
+
     """
 
     shared: Any
-    told: Any
+    constants: Any
     own: Any
     fixed: Any
     blank: Any = ()
@@ -61,8 +63,8 @@ class Pieces(NamedTuple):
 
 class Pass(NamedTuple):
     """A forward pass: log evidence, or that of the best path, (G, rows); what is kept of every step
-    (P, S, G, K, M); the weights of each lane's last; and of chains in blocks the weights before
-    every lane, and, of sums, of what follows it."""
+    (P, S, G, K, M); the weights of each lane's last step; and of chains in blocks the weights
+    before every lane, and, of sums, the weights of all that follows it."""
 
     total: jax.Array
     kept: jax.Array
@@ -80,18 +82,18 @@ class Transfer(NamedTuple):
 
 
 def count_of(steps: int, size: int) -> int:
-    """Into how many pieces of one size, about `size`, so many steps are cut."""
+    """The number of equal pieces, of about `size` steps each, into which so many steps are cut."""
     return next(count for count in range(max(steps // max(size, 1), 1), steps + 1)
                 if steps % count == 0)
 
 
-def given(shared: Any, told: Any, own: Any, fixed: Any) -> jax.Array:
-    """The emissions of a chain that are there for all steps."""
+def given(shared: Any, constants: Any, own: Any, fixed: Any) -> jax.Array:
+    """Emissions that are arrays of all steps."""
     return own[0]
 
 
 def cut(chain: Chain, blocks: int) -> tuple[Tables, Pieces]:
-    """A chain whose emissions are there: of one piece, or, cut into blocks, of several."""
+    """A chain whose emissions are arrays: one piece, or several where it is cut into blocks."""
     steps = len(chain.emission)
     count = 1 if blocks == 1 else count_of(steps, SWEEP)
     own = chain.emission.reshape(count, -1, *chain.emission.shape[1:])
@@ -99,14 +101,14 @@ def cut(chain: Chain, blocks: int) -> tuple[Tables, Pieces]:
 
 
 class Walk:
-    """The pieces of a chain and how a pass goes through one.
+    """The pieces of a chain and the recursion through one.
 
     Args:
-        emit: (shared, told, (own, blank), fixed) of a piece → the log emissions of its steps, (S, G
-            or 1, K, M); it knows no array but these.
-        ends: nobody asks what follows a row's last step that counts: blocks behind it need forget
-            nothing, which with nothing seen takes long.
-        keeps: what is kept of steps is asked for; else nothing is.
+        emit: (shared, constants, (own, blank), fixed) of a piece → the log emissions of its steps,
+            (S, G or 1, K, M); it closes over no array.
+        ends: steps behind the last that counts of a row do not matter: blocks of them need forget
+            nothing, which without data takes long.
+        keeps: whether the results of all steps are stored.
     """
 
     def __init__(self, emit: Callable, way: Way, tables: Tables, pieces: Pieces,
@@ -121,7 +123,7 @@ class Walk:
         self.outer = max(g, len(self.initial), moves.shape[1])
         self.whole = (self.outer, self.states, self.lanes)
         self.into, self.timed = moves[0], len(moves) > 1  # moves into the first steps, or all
-        # out of each step, where they differ; and whether the step after each counts
+        # moves out of each step, where they differ; and whether the step after each counts
         self.leaving = self.cut(jnp.roll(moves, -1, 0)) if self.timed else None
         self.later = None if self.alive is None else self.cut(jnp.roll(tables.alive, -1, 0))
         self.first_blocks = jnp.arange(self.lanes) % self.blocks == 0
@@ -140,35 +142,35 @@ class Walk:
         return carry, jax.tree.map(lambda leaf: leaf[None], out)
 
     def own(self, piece: Any) -> tuple[Any, Any]:
-        """What a piece has by itself, and what is 0."""
+        """The `own` arguments of a piece, and its zeros."""
         return self.at(piece, self.pieces.own), jax.tree.map(
             lambda leaf: jnp.zeros((leaf.shape[0] * leaf.shape[1] // self.count, *leaf.shape[2:]),
                                    leaf.dtype), self.pieces.blank)
 
     def write_piece(self, whole: jax.Array, part: jax.Array, piece: Any) -> jax.Array:
-        """The steps of a piece, (S M, ...), written into those of all, (M, P S, ...): transposed
+        """Writes the steps of a piece, (S M, ...), into those of all, (M, P S, ...): transposed
         while they are in cache."""
         part = jnp.moveaxis(part.reshape(self.steps, self.lanes, *part.shape[1:]), 1, 0)
         return lax.dynamic_update_slice_in_dim(whole, part, piece * self.steps, 1)
 
     def emission(self, piece: Any) -> jax.Array:
-        """(S, G or 1, K, M); 0 in steps that do not count, in which nothing is seen: summed over,
-        they are 1, since what moves out of a state sums to 1."""
-        log = self.emit(self.pieces.shared, self.pieces.told, self.own(piece),
+        """(S, G or 1, K, M); 0 in steps that do not count, which have no data: the sum over their
+        states is 1, since the moves out of a state sum to 1."""
+        log = self.emit(self.pieces.shared, self.pieces.constants, self.own(piece),
                         self.at(piece, self.pieces.fixed))
         if self.alive is None:
             return log
         return jnp.where(self.at(piece, self.alive)[:, None, None], log, 0.0)
 
     def _along(self, piece: Any) -> tuple:
-        """What each step of a piece takes: its emissions, the moves out of it, None where they are
-        the same, and whether the next counts, where a move asks it."""
+        """The xs of a scan over a piece: emissions, the moves out of each step, None where they are
+        the same, and whether the next step counts, where a move depends on it."""
         later = self.at(piece, self.later) if self.arithmetic.pointers else None
         return self.emission(piece), self.at(piece, self.leaving), later
 
     def filtered(self, ahead: jax.Array, piece: Any) -> tuple[jax.Array, tuple]:
-        """From the weights ahead of a piece to those ahead of the next; what is kept of its steps,
-        the log of their scales (G, M), and the weights of its last step."""
+        """From the predicted weights of a piece's first step to those of the next piece; what is
+        kept of its steps, the log of their scales (G, M), and the weights of its last step."""
         seen, move, pointers = (self.arithmetic.seen, self.arithmetic.move,
                                 self.arithmetic.pointers)
         log, leaving, later = self._along(piece)
@@ -187,8 +189,9 @@ class Walk:
 
         if self.emit is given or self.count == 1 or self.arithmetic is not SUMS:
             return careful()
-        # the best emission of all states is taken out, for all steps at once; where those that can
-        # be reached are so far below it that range is lost, the best of these, step by step
+        # the largest emission of all states is subtracted, for all steps at once; where the states
+        # that can be reached are so far below it that they underflow, the largest of these, step by
+        # step
         top = finite(log.max(2))
 
         def quick(ahead: jax.Array, now: tuple) -> tuple:
@@ -204,8 +207,8 @@ class Walk:
                        alphas[-1])
         return lax.cond(jnp.any(far), careful, lambda: easy)
 
-    def _rows(self, moves: jax.Array, p: jax.Array, alive: jax.Array | None) -> jax.Array:
-        """(G, from, to, M): one move of every row of the matrices."""
+    def move_rows(self, moves: jax.Array, p: jax.Array, alive: jax.Array | None) -> jax.Array:
+        """One move of every row of transfer matrices, (G, from, to, M)."""
         g, k, _, m = p.shape
         if self.arithmetic is SUMS and moves.shape[-1] == 1:
             flat = jnp.swapaxes(p, 1, 2).reshape(g, k, k * m)
@@ -213,49 +216,49 @@ class Walk:
         return jax.vmap(lambda row: self.arithmetic.move(moves, row, alive)[0], 1, 1)(p)
 
     def swept(self, carry: tuple) -> tuple:
-        """The same of transfer matrices: (piece, what is ahead of it (G, from, to, M), the weights
-        of the step before it, the log of their scale) → of the next."""
+        """The recursion of transfer matrices: (piece, predicted weights of its first step (G, from,
+        to, M), the weights of the step before it, the log of their scale) → those of the next."""
         piece, p, _, scale = carry
 
         def step(carry: tuple, now: tuple) -> tuple:
             p, _, scale = carry
             emission, moves, alive = now
             new, factor = self.arithmetic.seen(p, emission[:, None], 2)
-            return (self._rows(self.into if moves is None else moves, new, alive), new,
+            return (self.move_rows(self.into if moves is None else moves, new, alive), new,
                     scale + factor), None
 
         carry, _ = lax.scan(step, (p, jnp.zeros_like(p), scale), self._along(piece))
         return piece + 1, *carry
 
     def first(self) -> jax.Array:
-        """The weights ahead of every row's first step, in all lanes."""
+        """The initial weights of every row, in all lanes."""
         wide = jnp.broadcast_to(self.initial, (*self.initial.shape[:2], self.lanes // self.blocks))
         return jnp.broadcast_to(jnp.repeat(wide, self.blocks, -1) if self.blocks > 1 else wide,
                                 self.whole)
 
     def entering(self, before: jax.Array | None) -> jax.Array:
-        """The weights ahead of each lane's first step: initial, or moved from those `before` the
-        block."""
+        """The predicted weights of each lane's first step: initial, or moved from those `before`
+        the block."""
         if before is None:
             return self.first()
         return jnp.where(self.first_blocks, self.first(), self.move_into(before)[0])
 
     def move_into(self, before: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The first move of each lane, as Arithmetic.move has it."""
+        """The move into the first step of each lane, as Arithmetic.move returns it."""
         return self.arithmetic.move(self.into, before, None if self.alive is None
                                     else self.alive[0, 0])
 
     def total(self, log: jax.Array) -> jax.Array:
         """(G, M) → (G, rows)."""
         log = log.reshape(len(log), -1, self.blocks).sum(-1)
-        # a sequence of no steps
+        # 0 of a sequence of no steps
         return log if self.alive is None else jnp.where(self.alive[0, 0, :: self.blocks], log, 0.0)
 
 
 def one_by_one(function: Callable) -> Callable:
-    """The same function, which several arguments at once (jax.vmap) go through one by one: what a
-    pass does depends on the numbers, so that together all would wait for the slowest, and choose
-    between whole arrays at every turn."""
+    """The same function, whose jax.vmap is a loop: how long a pass takes depends on its data, so
+    that batched passes would all wait for the slowest, and select between whole arrays at every
+    step."""
     alone = jax.custom_batching.custom_vmap(function)
 
     @alone.def_vmap
@@ -300,7 +303,7 @@ def _forward_in_blocks(walk: Walk) -> Pass:
 
     def forgot(carry: tuple) -> jax.Array:
         """(G, M): whether all possible rows are equal, so that the state before the block no longer
-        matters; where a row has ended, nothing that is told of its steps matters."""
+        matters; steps behind the end of a sequence do not matter."""
         piece, p, _, scale = carry
         possible = (scale > -jnp.inf)[:, :, None]
         high = jnp.where(possible, p, -jnp.inf).max(1)
@@ -312,49 +315,53 @@ def _forward_in_blocks(walk: Walk) -> Pass:
         return equal | ~walk.at(jnp.minimum(piece, count - 1), walk.alive)[0]
 
     eye = arithmetic.weights(jnp.where(jnp.eye(k, dtype=bool), 0.0, -jnp.inf).astype(dtype))
-    rows = walk._rows(walk.into, jnp.broadcast_to(eye[None, :, :, None], (g, k, k, m)),
+    rows = walk.move_rows(walk.into, jnp.broadcast_to(eye[None, :, :, None], (g, k, k, m)),
                       None if walk.alive is None else walk.alive[0, 0])
     rows = jnp.where(walk.first_blocks, walk.first()[:, None], rows)
     met, p, new, scale = lax.while_loop(
         lambda carry: (carry[0] < count) & ~jnp.all(forgot(carry)), walk.swept,
         (jnp.asarray(0), rows, jnp.zeros_like(rows), jnp.zeros((g, k, m), dtype)))
 
-    def filter_piece(piece: Any, carry: tuple) -> tuple:
-        ahead, kept, scales, _ = carry
-        ahead, (own, scale, last) = walk.filtered(ahead, piece)
-        return (ahead, lax.dynamic_update_index_in_dim(kept, own, piece, 0),
-                lax.dynamic_update_index_in_dim(scales, scale, piece, 0), last)
+    def join(scales: jax.Array, last: jax.Array) -> tuple:
+        single = (met < count) & forgot((met, p, new, scale))
+        transfer = Transfer(
+            split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
+            split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
+        before = lanes_of(_before(transfer, arithmetic, walk.way.parallel))
+        after = lanes_of(_after(transfer, arithmetic, walk.way.parallel)) if smooths else None
+        return walk.entering(before), before, after
 
-    # of rows that are equal, any that is possible
+    def filter_piece(turn: jax.Array, carry: tuple) -> tuple:
+        joined, kept, scales, last = carry
+        # one loop for both passes: a program of two is compiled a third longer
+        joined = lax.cond(turn == count, lambda: join(scales, last), lambda: joined)
+        piece = jnp.where(turn < count, turn, turn - count)
+        ahead, (own, scale, ends) = walk.filtered(joined[0], piece)
+        return ((ahead, *joined[1:]), lax.dynamic_update_index_in_dim(kept, own, piece, 0),
+                lax.dynamic_update_index_in_dim(scales, scale, piece, 0),
+                jnp.where(piece == count - 1, ends, last))
+
+    # any possible row of those that are equal
     one = jnp.where((scale > -jnp.inf)[:, :, None], p, arithmetic.weights(-jnp.inf)).max(1)
+    smooths, zero = walk.keeps and walk.ends and not arithmetic.pointers, jnp.zeros_like(one)
     blank = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype),
                          jax.eval_shape(lambda: walk.filtered(one, jnp.asarray(0))[1][:2]))
-    _, kept, scales, last = lax.fori_loop(met, count, filter_piece,
-                                          (one, *blank, jnp.zeros_like(one)))
-    single = (met < count) & forgot((met, p, new, scale))
-    transfer = Transfer(
-        split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
-        split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
-    before = lanes_of(_before(transfer, arithmetic, walk.way.parallel))
-    again = jnp.minimum(2 * met + 1, count)
-    _, kept, scales, ends = lax.fori_loop(0, again, filter_piece,
-                                          (walk.entering(before), kept, scales, last))
-    after = None if arithmetic.pointers else lanes_of(
-        _after(transfer, arithmetic, walk.way.parallel))
-    return Pass(walk.total(scales.sum(0)), kept, jnp.where(again == count, ends, last), before,
-                after)
+    (_, before, after), kept, scales, last = lax.fori_loop(
+        met, count + jnp.minimum(2 * met + 1, count), filter_piece,
+        ((one, zero, zero if smooths else None), *blank, zero))
+    return Pass(walk.total(scales.sum(0)), kept, last, before, after)
 
 
 def _joined(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
-    """One block after another, as one: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
+    """The product of two blocks' matrices: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
     new, factor = arithmetic.seen(first.end, second.scale[..., None, :, :], -2)
     rows = jax.vmap(jax.vmap(lambda end, row: arithmetic.move(end, row, None)[0], (None, 1), 1))
     return Transfer(first.scale + factor, rows(second.end, new))
 
 
 def _before(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Array:
-    """The weights of the states before every block, (B, G, K, rows); of the first block, nothing of
-    use. A block is a step of a chain, whose emissions are its scales."""
+    """The weights of the states before every block, (B, G, K, rows); those of the first block are
+    not used. A block is a step of a chain whose emissions are its scales."""
     if parallel:
         found = lax.associative_scan(functools.partial(_joined, arithmetic), transfer).end[:, :, 0]
         # all rows of the first block are equal

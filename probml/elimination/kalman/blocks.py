@@ -1,10 +1,10 @@
-"""Long Gaussian chains cut into blocks, one lane each: what a block says of the state at its entry,
-and of that at its exit, so that all blocks are filtered, and smoothed, at once.
+"""Long Gaussian chains cut into blocks, one lane each, so that all blocks are filtered, and
+smoothed, at once.
 
 Forwards a block is filtered from a known state s: its mean is then M s + b, its innovations affine
-in s, so that the block says log p(block | s) = hᵀ s − ½ sᵀ J s + constant, and leads to N(M s + b,
-P). Backwards λ and N at its entry are affine in those at its exit. Blocks are then joined in turn,
-B small steps (Särkkä & García-Fernández 2021 join them by an associative scan).
+in s, so that its likelihood is log p(block | s) = hᵀ s − ½ sᵀ J s + constant, and it leads to
+N(M s + b, P). Backwards λ and N at its entry are affine in those at its exit. Blocks are then
+joined in turn, B small steps (Särkkä & García-Fernández 2021 join them by an associative scan).
 
 Cost: twice the passes, over T / B steps of B times the lanes.
 """
@@ -15,32 +15,31 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from probml.elimination.chains.arithmetic import lanes_of, split_blocks
 from probml.elimination.kalman.filter import (
-    MOVES,
-    SIGHT,
     Adjoint,
     Filtered,
+    Measurement,
+    Move,
     State,
     System,
     adjoint,
-    applied,
     filtered,
     first,
-    following,
-    looped,
-    over_time,
+    nothing_behind,
     product,
-    see,
-    symmetric,
-    transposed,
+    scan_measurements,
+    scan_steps,
+    update,
 )
+from probml.errors import present
 
 
 class _Block(NamedTuple):
-    """What each block says of its entry, (D, D, M) and (D, M), and where it leads from there."""
+    """The likelihood of each block as a function of its entry, and where it leads from there."""
 
-    info: jax.Array  # J
-    pull: jax.Array  # h
+    info: jax.Array  # J, (D, D, M)
+    pull: jax.Array  # h, (D, M)
     slope: jax.Array  # M
     offset: jax.Array  # b
     covariance: jax.Array  # P
@@ -55,70 +54,50 @@ def forward(system: System) -> Filtered:
 
 def backward(system: System, found: Filtered) -> Adjoint:
     """The backward pass, block by block."""
-    if system.blocks == 1:
-        return adjoint(system, found)
-    return adjoint(system, found, _exits(system, found))
+    end = None if system.blocks == 1 else _exits(system, found)
+    return present(adjoint(system, found, end)[1])
 
 
 def _blocks(system: System) -> _Block:
-    sight, still = over_time(system, SIGHT)
-    moves, constant = over_time(system, MOVES, True)
-    later = None if system.alive is None else following(system.alive)
-    (steps, _, lanes), d = system.value.shape, system.mean.shape[0]
+    lanes, d = system.value.shape[-1], system.mean.shape[0]
 
-    def measurement_update(carry: tuple, now: tuple):
-        offset, slopes, covariance, info, pull = carry  # the mean is offset + slopes · entry
-        value, slope, variance, seen = now
-        covariance, gain, precision = see(covariance, slope, variance, seen)
-        gap = jnp.where(precision > 0, value - (slope * offset).sum(0), 0.0)  # at an entry of 0
-        bent = jnp.where(precision > 0, -(slope[:, None] * slopes).sum(0), 0.0)  # (D, M)
-        heavy = bent * precision
-        info = info + heavy[:, None] * bent[None]
-        pull = pull - heavy * gap
-        slopes = slopes + gain[:, None] * bent[None]
-        return (offset + gain * gap, slopes, covariance, info, pull), None
+    def measure(carry: tuple, at: Measurement):
+        state, slopes, info, pull = carry  # the mean is that of the state + slopes · entry
+        state, (error, precision, gain, _) = update(state, at)  # at an entry of 0
+        bent = jnp.where(precision > 0, -(at.slope[:, None] * slopes).sum(0), 0.0)  # (D, M)
+        info = info + (bent * precision)[:, None] * bent[None]
+        return (state, slopes + gain[:, None] * bent[None], info, pull - bent * error), None
 
-    def step(carry: tuple, now: tuple):
-        sight, moves, alive = now
-        sight, moves = {**still, **sight}, {**constant, **moves}
-        numbers = len(sight["value"])
-        carry, _ = looped(measurement_update, carry, tuple(
-            jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:])) for name in SIGHT))
-        *old, info, pull = carry
-        transition = moves["transition"]
-        new = [applied(transition, old[0]) + moves["offset"], product(transition, old[1]),
-               symmetric(product(product(transition, old[2]), transposed(transition))
-                         + moves["noise"])]
-        if alive is not None:
-            new = [jnp.where(alive, *pair) for pair in zip(new, old, strict=True)]
-        return (*new, info, pull), None
+    def step(carry: tuple, sight: Measurement, move: Move):
+        (state, slopes, info, pull), _ = scan_measurements(measure, carry, sight)
+        slopes = move.where_alive(product(move.transition, slopes), slopes)
+        return (move.ahead(state), slopes, info, pull), None
 
-    # a block's slopes and covariances are the same in all
+    # a block's slopes and covariances may be the same in all lanes
     own = 1 if system.is_lane_invariant else lanes
     eye = jnp.broadcast_to(jnp.eye(d, dtype=system.value.dtype)[:, :, None], (d, d, own))
     nothing, zero = jnp.zeros((d, lanes), system.value.dtype), jnp.zeros_like(eye)
-    (offset, slopes, covariance, info, pull), _ = lax.scan(
-        step, (nothing, eye, zero, zero, nothing), (sight, moves, later), length=steps)
+    ((offset, covariance), slopes, info, pull), _ = scan_steps(
+        system, step, ((nothing, zero), eye, zero, nothing))
     info, slopes, covariance = (jnp.broadcast_to(leaf, (d, d, lanes))
                                 for leaf in (info, slopes, covariance))
     return _Block(info, pull, slopes, offset, covariance)
 
 
-def _split_blocks(system: System, leaf: jax.Array) -> jax.Array:
+def _matrices(system: System, leaf: jax.Array) -> jax.Array:
     """(..., M) → (blocks, sequences, ...)."""
-    leaf = jnp.moveaxis(leaf, -1, 0)
-    return leaf.reshape(-1, system.blocks, *leaf.shape[1:]).swapaxes(0, 1)
+    return jnp.moveaxis(split_blocks(leaf, system.blocks), -1, 1)
 
 
-def _together(leaf: jax.Array) -> jax.Array:
+def _lanes(states: tuple) -> State:
     """(blocks, sequences, ...) → (..., M)."""
-    leaf = leaf.swapaxes(0, 1)
-    return jnp.moveaxis(leaf.reshape(-1, *leaf.shape[2:]), 0, -1)
+    mean, covariance = (lanes_of(jnp.moveaxis(leaf, 1, -1)) for leaf in states)
+    return mean, covariance
 
 
 def _entries(system: System, blocks: _Block) -> State:
     """The states before each block."""
-    start = jax.tree.map(lambda leaf: _split_blocks(system, leaf)[0], first(system))
+    start = jax.tree.map(lambda leaf: _matrices(system, leaf)[0], first(system))
     eye = jnp.eye(start[0].shape[-1], dtype=start[0].dtype)
 
     def step(state: tuple, block: _Block):
@@ -132,16 +111,22 @@ def _entries(system: System, blocks: _Block) -> State:
         spread = slope @ known[..., 1:] @ jnp.swapaxes(slope, -1, -2) + block.covariance
         return (after, 0.5 * (spread + jnp.swapaxes(spread, -1, -2))), state
 
-    _, states = lax.scan(step, start,
-                         jax.tree.map(lambda leaf: _split_blocks(system, leaf), blocks))
-    return _together(states[0]), _together(states[1])
+    return _lanes(lax.scan(step, start, jax.tree.map(lambda leaf: _matrices(system, leaf),
+                                                     blocks))[1])
 
 
 def _exits(system: System, found: Filtered) -> State:
     """λ and N behind each block."""
-    back = adjoint(system, found)
-    push, curve = back.before[0][0], back.before[1][0]
-    carried = _adjoint_transfers(system, found)
+    push, curve = nothing_behind(system, found)
+    d, lanes = push.shape
+
+    def entry(push: jax.Array) -> State:
+        return adjoint(system, found, (push, curve), keeps=False)[0]
+
+    # λ at the entry of a block is affine in λ behind it: its slopes, (D, D, M), are derivatives
+    units = jnp.broadcast_to(jnp.eye(d, dtype=push.dtype)[:, :, None], (d, d, lanes))
+    own, carried, bend = jax.vmap(lambda unit: jax.jvp(entry, (push,), (unit,), has_aux=True),
+                                  out_axes=(None, 1, None))(units)
 
     def step(state: tuple, block: tuple):
         push, curve, carried = block
@@ -149,29 +134,6 @@ def _exits(system: System, found: Filtered) -> State:
                curve + carried @ state[1] @ jnp.swapaxes(carried, -1, -2))
         return own, state
 
-    blocks = jax.tree.map(lambda leaf: _split_blocks(system, leaf), (push, curve, carried))
+    blocks = jax.tree.map(lambda leaf: _matrices(system, leaf), (own, bend, carried))
     zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), blocks[:2])
-    _, states = lax.scan(step, zero, blocks, reverse=True)
-    return _together(states[0]), _together(states[1])
-
-
-def _adjoint_transfers(system: System, found: Filtered) -> jax.Array:
-    """λ at the entry of each block per λ behind it, (D, D, M)."""
-    slopes, still = over_time(system, ("slope",))
-    moves, constant = over_time(system, ("transition",), True)
-    d, lanes = system.mean.shape[0], system.value.shape[-1]
-
-    def backward_update(carried: jax.Array, now: tuple):
-        slope, gain = now
-        return carried - slope[:, None] * (gain[:, None] * carried).sum(0), None
-
-    def step(carried: jax.Array, now: tuple):
-        slopes, moves, gain = now
-        slope, transition = {**still, **slopes}["slope"], {**constant, **moves}["transition"]
-        carried = product(transposed(transition), carried)
-        slope = jnp.broadcast_to(slope, (len(gain), *slope.shape[1:]))
-        return looped(backward_update, carried, (slope, gain), True)[0], None
-
-    eye = jnp.broadcast_to(jnp.eye(d, dtype=system.value.dtype)[:, :, None], (d, d, lanes))
-    carried, _ = lax.scan(step, eye, (slopes, moves, found.gain), reverse=True)
-    return carried
+    return _lanes(lax.scan(step, zero, blocks, reverse=True)[1])

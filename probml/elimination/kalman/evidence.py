@@ -23,8 +23,7 @@ from probml.elimination.kalman.filter import (
 
 
 class Noise(NamedTuple):
-    """What each step adds to its state, given all that is seen of its lane; entry 0 means
-    nothing."""
+    """The noise of each move given all measurements of its lane; entry 0 is not used."""
 
     mean: jax.Array  # (T, D, M)
     covariance: jax.Array  # (T, D, D, M), or of one lane where lanes share it
@@ -32,14 +31,15 @@ class Noise(NamedTuple):
 
 
 def smoothed(system: System) -> Smoothed:
-    """The states given all that is seen."""
+    """The states given all measurements."""
     found = forward(system)
     return _states(system, found, backward(system, found))
 
 
 def smoothed_moves(system: System) -> tuple[Smoothed, Noise]:
-    """The states, and the noise of the moves: from λ and N, so that it has the digits of its own
-    size, however large the states are (de Jong 1989; Koopman 1993, the disturbance smoother)."""
+    """The smoothed states, and the noise of the moves: from λ and N, so that its relative precision
+    does not depend on the size of the states (de Jong 1989; Koopman 1993, the disturbance
+    smoother)."""
     found = forward(system)
     back = backward(system, found)
     push, curve = back.before
@@ -63,7 +63,7 @@ def _states(system: System, found: Filtered, back: Adjoint) -> Smoothed:
 
 @jax.custom_vjp
 def evidence(system: System) -> jax.Array:
-    """log p(what is seen of each sequence), (M / B,), in nats."""
+    """log p(measurements of each sequence), (M / B,), in nats."""
     return _forward(system)[0]
 
 

@@ -1,12 +1,13 @@
-"""Elimination along time of numbers: Kalman's filter and its adjoint, for many sequences at once.
+"""Kalman's filter and its adjoint, the smoother, for many sequences at once.
 
-States s_t of D numbers move by s_t = A_t s_{t−1} + b_t + ε, ε ~ N(0, Q_t), and are seen in numbers
-one after the other, y = cᵀ s + ν, ν ~ N(0, r) (Koopman & Durbin 2000): so nothing is factored or
-solved, unseen numbers are skipped, and Q, the first covariance and r may be singular or 0. The
-filter updates in Joseph's form, whose rounding is not magnified where a prior is wide.
+States s_t of D numbers move by s_t = A_t s_{t−1} + b_t + ε, ε ~ N(0, Q_t). The measurements of a
+step, y = cᵀ s + ν, ν ~ N(0, r), are processed one after the other (Koopman & Durbin 2000): so
+nothing is factored or solved, missing ones are skipped, and Q, the first covariance and r may be
+singular or 0. The filter updates in Joseph's form, whose rounding is not magnified where a prior is
+wide.
 
-Backwards, λ and N are the gradient and minus the Hessian of log p(all that is seen) in the mean of
-a state (de Jong 1989; Durbin & Koopman 2012, sections 4.4–4.5), since log p is that of a normal
+Backwards, λ and N are the gradient and minus the Hessian of log p(all measurements) in the mean of
+a state (de Jong 1989; Durbin & Koopman 2012, sections 4.4–4.5). Since the density is a normal
 convolved,
 
     ∂ log p / ∂ mean = λ,   ∂ log p / ∂ covariance = ½ (λ λᵀ − N),
@@ -16,32 +17,32 @@ So the gradient of the evidence in everything that enters it comes with the smoo
 
 Layout: time first, the lanes last, (T, D, D, M); what is the same at all times, or in all lanes,
 has size 1 there. So all is elementwise over lanes. Values do not enter covariances and gains:
-sequences that are seen at the same steps share one recursion of them, of one lane. Long sequences
-are cut into blocks, one lane each, lane = sequence · B + block, which are filtered at once (Särkkä
-& García-Fernández 2021): a block's filter begun from a known state, its mean a matrix on that
-state, tells what the block says of its entry and where it leads (blocks.py).
+sequences that are observed at the same steps share one recursion of them, of one lane. Long
+sequences are cut into blocks, one lane each, lane = sequence · B + block, which are filtered at
+once (blocks.py).
 
-Cost: O(D³ + m D²) a step and lane, m numbers seen; memory of T · D² · M numbers. Where covariances
-are shared, O(D² + m D) a step and lane, and T · D · M numbers.
+Cost: O(D³ + m D²) a step and lane, m measurements a step; memory of T · D² · M numbers. Where
+covariances are shared, O(D² + m D) a step and lane, and T · D · M numbers.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-LOG_TWO_PI = float(np.log(2 * np.pi))
-FLAT = 1e-4  # relative distance at which what has no variance is seen elsewhere: impossible
-UNROLLED = 4  # numbers of a step that are seen one after the other without a loop
+from probml.numerics.logs import LOG_TWO_PI
+
+FLAT = 1e-4  # relative distance from its mean at which a value without variance is impossible
+UNROLLED = 4  # measurements of a step up to which their loop is unrolled
 
 
 @dataclass(frozen=True)
 class System:
-    """A linear Gaussian chain and what is seen of it; see the top of this file.
+    """Linear Gaussian chains and their m measurements a step; see the top of this file.
 
     Entry t of `transition`, `offset` and `noise` leads into step t; entry 0 is not used.
     """
@@ -51,7 +52,7 @@ class System:
     transition: jax.Array  # (T or 1, D, D, M or 1)
     offset: jax.Array  # (T or 1, D, M or 1)
     noise: jax.Array  # (T or 1, D, D, M or 1)
-    value: jax.Array  # (T, m, M) less the location at s = 0; any number where unseen
+    value: jax.Array  # (T, m, M) less the location at s = 0; any number where missing
     slope: jax.Array  # (T or 1, m, D, M or 1)
     variance: jax.Array  # (T or 1, m, M or 1)
     seen: jax.Array  # bool (T or 1, m, M or 1)
@@ -78,7 +79,7 @@ jax.tree_util.register_dataclass(
 
 
 def about(system: System, centre: jax.Array) -> System:
-    """The same in states less `centre`, (D, M or 1)."""
+    """The same chains in coordinates s − centre, (D, M or 1)."""
     moved = applied(system.transition, centre[None]) - centre
     return replace(system, mean=system.mean - centre, offset=system.offset + moved,
                    value=system.value - applied(system.slope, centre[None]))
@@ -88,30 +89,28 @@ State = tuple[jax.Array, jax.Array]  # (D, M), (D, D, M): mean and covariance, o
 
 
 class Filtered(NamedTuple):
-    """The forward pass: predicted states, filtered ones, and of each number seen its innovation
-    over its variance, the inverse of that, and its gain."""
+    """The forward pass."""
 
-    before: State  # with the axis of time first; covariances that lanes share have one lane
-    after: State
-    error: jax.Array  # (T, m, M)
-    precision: jax.Array  # (T, m, M or 1)
+    before: State  # predicted, time first; covariances that lanes share have one lane
+    after: State  # filtered
+    error: jax.Array  # (T, m, M) innovations over their variances
+    precision: jax.Array  # (T, m, M or 1) of innovations; 0 of missing measurements
     gain: jax.Array  # (T, m, D, M or 1)
-    log: jax.Array  # (T, M) log p(what is seen at t | before)
+    log: jax.Array  # (T, M) log p(measurements of t | those before)
 
 
 class Adjoint(NamedTuple):
-    """The backward pass: λ and N of the predicted and of the filtered states, and of each number
-    seen."""
+    """The backward pass."""
 
-    before: State  # with the axis of time first
-    after: State
+    before: State  # λ and N of predicted states, time first
+    after: State  # of filtered ones
     error: jax.Array  # (T, m, M) E[ν | all] / r
     curvature: jax.Array  # (T, m, M or 1) −∂² log p / ∂ value²
-    pull: jax.Array  # (T, m, D, M or 1) P N k, P the covariance after it is seen
+    pull: jax.Array  # (T, m, D, M or 1) P N k, P the covariance after the measurement
 
 
 class Smoothed(NamedTuple):
-    """States given all that is seen of their lanes."""
+    """States given all measurements of their lanes."""
 
     mean: jax.Array  # (T, D, M)
     covariance: jax.Array  # (T, D, D, M), or of one lane where lanes share it
@@ -140,30 +139,91 @@ def symmetric(a: jax.Array) -> jax.Array:
     return 0.5 * (a + transposed(a))
 
 
-def see(covariance: jax.Array, slope: jax.Array, variance: jax.Array, seen: jax.Array):
-    """A number is seen: the covariance after it, its gain and the inverse of its variance."""
-    reach = applied(covariance, slope)
-    total = (slope * reach).sum(-2) + variance
-    live = seen & (total > 0)
-    total = jnp.where(live, total, 1.0)
-    precision = jnp.where(live, 1.0 / total, 0.0)
-    # of a number seen without noise exactly 1 at its own place, so that its variance is 0 behind it
-    gain = jnp.where(live, reach / total, 0.0)
-    left = covariance - outer(gain, reach)
-    left = left - outer(applied(left, slope), gain) + variance * outer(gain, gain)
-    return symmetric(left), gain, precision
+class Measurement(NamedTuple):
+    """The measurements of a step, leading with m, or one of them; as of a System."""
+
+    value: jax.Array
+    slope: jax.Array
+    variance: jax.Array
+    seen: jax.Array
 
 
-def looped(step: Callable, carry: object, xs: tuple, reverse: bool = False):
-    """A scan over the numbers of a step."""
+class Move(NamedTuple):
+    """From a step to the next; as of a System. `alive`: whether the next counts."""
+
+    transition: jax.Array
+    offset: jax.Array
+    noise: jax.Array
+    alive: jax.Array | None
+
+    def ahead(self, state: State) -> State:
+        """The predicted state of the next step; behind the end of a sequence nothing changes."""
+        mean = applied(self.transition, state[0]) + self.offset
+        covariance = symmetric(product(product(self.transition, state[1]),
+                                       transposed(self.transition)) + self.noise)
+        return self.where_alive(mean, state[0]), self.where_alive(covariance, state[1])
+
+    def where_alive(self, new: jax.Array, old: jax.Array) -> jax.Array:
+        return new if self.alive is None else jnp.where(self.alive, new, old)
+
+
+def scan_steps(system: System, step: Callable, carry: Any, *along: Any, reverse: bool = False):
+    """A scan over time of step(carry, its measurements, the move to the next step, *along) →
+    (carry, kept); leaves of `along` lead with T."""
+    sight = (system.value, system.slope, system.variance, system.seen)
+    moves = (system.transition, system.offset, system.noise)
+    # the scan takes what varies along time alone
+    varying = [leaf if len(leaf) > 1 else None for leaf in sight]
+    varying += [following(leaf) if len(leaf) > 1 else None for leaf in moves]
+    alive = None if system.alive is None else following(system.alive)
+
+    def at(carry: Any, now: tuple):
+        own, alive, along = now
+        here = [whole[0] if leaf is None else leaf
+                for whole, leaf in zip((*sight, *moves), own, strict=True)]
+        return step(carry, Measurement(*here[:4]), Move(here[4], here[5], here[6], alive), *along)
+
+    return lax.scan(at, carry, (varying, alive, along), length=len(system.value), reverse=reverse)
+
+
+def scan_measurements(function: Callable, carry: Any, xs: Any, reverse: bool = False):
+    """A scan over the measurements of a step."""
     count = len(jax.tree.leaves(xs)[0])
-    return lax.scan(step, carry, xs, reverse=reverse,
+    return lax.scan(function, carry, xs, reverse=reverse,
                     unroll=max(count, 1) if count <= UNROLLED else 1)
 
 
+def update_covariance(covariance: jax.Array,
+                      at: Measurement) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The covariance after a measurement, its gain and the precision of its innovation."""
+    reach = applied(covariance, at.slope)
+    total = (at.slope * reach).sum(-2) + at.variance
+    live = at.seen & (total > 0)
+    total = jnp.where(live, total, 1.0)
+    precision = jnp.where(live, 1.0 / total, 0.0)
+    # of a measurement without noise exactly 1 at its own place, so that its variance is 0 behind it
+    gain = jnp.where(live, reach / total, 0.0)
+    left = covariance - outer(gain, reach)
+    left = left - outer(applied(left, at.slope), gain) + at.variance * outer(gain, gain)
+    return symmetric(left), gain, precision
+
+
+def update(state: State, at: Measurement) -> tuple[State, tuple]:
+    """The state after a measurement, and of this the innovation over its variance, the inverse of
+    that, the gain and the log density."""
+    mean, covariance = state
+    covariance, gain, precision = update_covariance(covariance, at)
+    gap = at.value - (at.slope * mean).sum(-2)
+    wrong = at.seen & (precision == 0) & (jnp.abs(gap) > FLAT * (1 + jnp.abs(at.value)))
+    gap = jnp.where(precision > 0, gap, 0.0)
+    log = jnp.where(precision > 0, -0.5 * (gap**2 * precision + LOG_TWO_PI - jnp.log(
+        jnp.where(precision > 0, precision, 1.0))), jnp.where(wrong, -jnp.inf, 0.0))
+    return (mean + gain * gap, covariance), (gap * precision, precision, gain, log)
+
+
 def following(leaf: jax.Array, lanes: int = -1) -> jax.Array:
-    """What comes a step later, (T, ..., M): behind a block the next lane's first, behind a sequence
-    any.
+    """The array one step later, (T, ..., M): behind a block the next lane's first step, behind a
+    sequence anything.
 
     Args:
         lanes: their axis.
@@ -172,7 +232,7 @@ def following(leaf: jax.Array, lanes: int = -1) -> jax.Array:
 
 
 def previous(leaf: jax.Array, lanes: int = -1) -> jax.Array:
-    """What was a step before; before a sequence any."""
+    """The array one step before; before a sequence anything."""
     return jnp.concatenate([jnp.roll(leaf[-1:], 1, lanes), leaf[:-1]])
 
 
@@ -181,57 +241,17 @@ def sequence_starts(steps: int, lanes: int, blocks: int) -> np.ndarray:
     return (np.arange(steps) == 0)[:, None] & (np.arange(lanes) % blocks == 0)
 
 
-def over_time(system: System, names: tuple[str, ...], later: bool = False):
-    """What of a system varies along time, as a scan takes it, and the rest, so that both make a
-    step's, or the step's after it."""
-    own = {name: getattr(system, name) for name in names}
-    timed = {name: following(leaf) if later else leaf
-             for name, leaf in own.items() if leaf.shape[0] > 1}
-    return timed, {name: leaf[0] for name, leaf in own.items() if name not in timed}
-
-
-SIGHT, MOVES = ("value", "slope", "variance", "seen"), ("transition", "offset", "noise")
-
-
 def filtered(system: System, start: State | None = None) -> Filtered:
     """The forward pass.
 
     Args:
         start: the states before each lane's first step; by default those of sequences.
     """
-    sight, still = over_time(system, SIGHT)
-    moves, constant = over_time(system, MOVES, True)
-    later = None if system.alive is None else following(system.alive)
-    steps = len(system.value)
+    def step(before: State, sight: Measurement, move: Move):
+        after, (error, precision, gain, log) = scan_measurements(update, before, sight)
+        return move.ahead(after), (before, after, error, precision, gain, log.sum(0))
 
-    def measurement_update(carry: tuple, now: tuple):
-        mean, covariance = carry
-        value, slope, variance, seen = now
-        covariance, gain, precision = see(covariance, slope, variance, seen)
-        gap = value - (slope * mean).sum(-2)
-        wrong = seen & (precision == 0) & (jnp.abs(gap) > FLAT * (1 + jnp.abs(value)))
-        gap = jnp.where(precision > 0, gap, 0.0)
-        log = jnp.where(precision > 0, -0.5 * (gap**2 * precision + LOG_TWO_PI - jnp.log(
-            jnp.where(precision > 0, precision, 1.0))), jnp.where(wrong, -jnp.inf, 0.0))
-        return (mean + gain * gap, covariance), (gap * precision, precision, gain, log)
-
-    def step(before: tuple, now: tuple):
-        sight, moves, alive = now
-        sight, moves = {**still, **sight}, {**constant, **moves}
-        numbers = len(sight["value"])
-        after, (error, precision, gain, log) = looped(measurement_update, before, tuple(
-            jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:])) for name in SIGHT))
-        mean = applied(moves["transition"], after[0]) + moves["offset"]
-        covariance = symmetric(product(product(moves["transition"], after[1]),
-                                        transposed(moves["transition"])) + moves["noise"])
-        if alive is not None:  # behind the end of a lane nothing grows
-            mean = jnp.where(alive, mean, after[0])
-            covariance = jnp.where(alive, covariance, after[1])
-        return (mean, covariance), (before, after, error, precision, gain, log.sum(0))
-
-    _, out = lax.scan(step, first(system) if start is None else start, (sight, moves, later),
-                      length=steps)
-    return Filtered(*out)
+    return Filtered(*scan_steps(system, step, first(system) if start is None else start)[1])
 
 
 def first(system: System) -> State:
@@ -241,18 +261,15 @@ def first(system: System) -> State:
             jnp.broadcast_to(system.covariance, (d, d, 1 if system.shared else lanes)))
 
 
-def adjoint(system: System, found: Filtered, end: State | None = None) -> Adjoint:
-    """The backward pass.
+def adjoint(system: System, found: Filtered, end: State | None = None,
+            keeps: bool = True) -> tuple[State, Adjoint | None]:
+    """The backward pass: λ and N of each lane's first predicted state; and, where it `keeps` them,
+    those of all steps.
 
     Args:
         end: λ and N behind each lane's last step; by default 0, as behind sequences.
     """
-    names = ("slope", "variance", "seen")
-    sight, still = over_time(system, names)
-    moves, constant = over_time(system, ("transition",), True)
-    d, lanes = system.mean.shape[0], system.value.shape[-1]
-
-    def unsee(carry: tuple, now: tuple):
+    def undo(carry: State, now: tuple):
         slope, covariance, error, precision, gain = now
         push, curve = carry
         weight = applied(curve, gain)
@@ -263,26 +280,27 @@ def adjoint(system: System, found: Filtered, end: State | None = None) -> Adjoin
             slope, slope) * bend
         return (push, symmetric(curve)), (own, bend, applied(covariance, weight))
 
-    def step(carry: tuple, now: tuple):
-        sight, moves, covariance, error, precision, gain = now
-        sight, moves = {**still, **sight}, {**constant, **moves}
-        transition = moves["transition"]
-        after = (applied(transposed(transition), carry[0]),
-                 symmetric(product(product(transposed(transition), carry[1]), transition)))
-        numbers = len(error)
-        slope, variance, seen = (jnp.broadcast_to(sight[name], (numbers, *sight[name].shape[1:]))
-                                 for name in names)
+    def step(carry: State, sight: Measurement, move: Move, covariance: jax.Array,
+             error: jax.Array, precision: jax.Array, gain: jax.Array):
+        back = transposed(move.transition)
+        after = applied(back, carry[0]), symmetric(product(product(back, carry[1]),
+                                                           move.transition))
 
-        def again(covariance: jax.Array, now: tuple):
-            covariance = see(covariance, *now)[0]
+        def again(covariance: jax.Array, at: Measurement):
+            covariance = update_covariance(covariance, at)[0]
             return covariance, covariance
 
-        _, covariances = looped(again, covariance, (slope, variance, seen))
-        before, out = looped(unsee, after, (slope, covariances, error, precision, gain), True)
-        return before, (before, after, *out)
+        _, covariances = scan_measurements(again, covariance, sight)
+        before, out = scan_measurements(undo, after, (sight.slope, covariances, error, precision,
+                                                      gain), True)
+        return before, (before, after, *out) if keeps else None
 
-    zero = (jnp.zeros((d, lanes), system.value.dtype), jnp.zeros_like(found.before[1][0]))
-    _, out = lax.scan(step, zero if end is None else end,
-                      (sight, moves, found.before[1], found.error, found.precision, found.gain),
-                      reverse=True)
-    return Adjoint(*out)
+    at, kept = scan_steps(system, step, nothing_behind(system, found) if end is None else end,
+                          found.before[1], found.error, found.precision, found.gain, reverse=True)
+    return at, None if kept is None else Adjoint(*kept)
+
+
+def nothing_behind(system: System, found: Filtered) -> State:
+    """λ and N behind the ends of sequences: 0."""
+    return (jnp.zeros((system.mean.shape[0], system.value.shape[-1]), system.value.dtype),
+            jnp.zeros_like(found.before[1][0]))

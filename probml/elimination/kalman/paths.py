@@ -1,6 +1,6 @@
-"""Paths of Gaussian chains drawn given what is seen of them: a path and its observations are drawn
-from the chain itself, and what the observations miss is smoothed (Durbin & Koopman 2002). So
-singular noise needs no case of its own.
+"""Paths of Gaussian chains drawn given their measurements: a path and its measurements are drawn
+from the chain itself, and the smoothed difference from the true measurements is added (Durbin &
+Koopman 2002). So singular noise needs no case of its own.
 """
 
 from dataclasses import replace
@@ -9,30 +9,30 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from probml.elimination.chains.arithmetic import lanes_of, split_blocks
 from probml.elimination.kalman.evidence import smoothed
 from probml.elimination.kalman.filter import System, applied
 from probml.numerics.semidefinite import root
 
 
 def draw(system: System, key: jax.Array) -> jax.Array:
-    """A path of each lane given what is seen of its sequence, (T, D, M).
+    """A path of each lane given the measurements of its sequence, (T, D, M).
 
     Cost: a filter, a smoother, and O(D²) a step.
     """
     own, seeing = jax.random.split(key)
-    path = in_blocks(wandering(merge_blocks(system), own), system.blocks)
+    path = in_blocks(draw_prior(merge_blocks(system), own), system.blocks)
     noise = jax.random.normal(seeing, system.value.shape, system.value.dtype)
     shown = (system.slope * path[:, None]).sum(-2) + jnp.sqrt(system.variance) * noise
     return path + smoothed(replace(system, value=system.value - shown)).mean
 
 
 def merge_blocks(system: System) -> System:
-    """The same system, its sequences no longer cut into blocks."""
+    """The same system with whole sequences in the place of blocks."""
 
     def joined(leaf: jax.Array):
-        leaf = leaf.reshape(*leaf.shape[:-1], -1, system.blocks)
-        leaf = jnp.moveaxis(leaf, -1, 0)
-        return leaf.reshape(-1, *leaf.shape[2:])
+        parts = split_blocks(leaf, system.blocks)
+        return parts.reshape(-1, *parts.shape[2:])
 
     if system.blocks == 1:
         return system
@@ -51,16 +51,15 @@ def in_blocks(path: jax.Array, blocks: int) -> jax.Array:
     """(T, D, sequences) → (T / B, D, M)."""
     if blocks == 1:
         return path
-    parts = path.reshape(blocks, -1, *path.shape[1:])
-    return jnp.moveaxis(parts, 0, -1).reshape(*parts.shape[1:-1], -1)
+    return lanes_of(path.reshape(blocks, -1, *path.shape[1:]))
 
 
-def wandering(system: System, key: jax.Array) -> jax.Array:
-    """A path of each lane, of mean 0, whatever is seen, (T, D, M)."""
+def draw_prior(system: System, key: jax.Array) -> jax.Array:
+    """A path of each lane, of mean 0, from its prior, (T, D, M)."""
     steps, lanes, d = len(system.value), system.value.shape[-1], system.mean.shape[0]
     noise = jax.random.normal(key, (steps, d, lanes), system.mean.dtype)
-    first = applied(_root(system.covariance), noise[0])
-    pushes = jnp.broadcast_to(_root(system.noise), (steps, *_root(system.noise).shape[1:]))
+    first, roots = applied(_root(system.covariance), noise[0]), _root(system.noise)
+    pushes = jnp.broadcast_to(roots, (steps, *roots.shape[1:]))
     moves = jnp.broadcast_to(system.transition, (steps, *system.transition.shape[1:]))
 
     def step(state: tuple, now: tuple):

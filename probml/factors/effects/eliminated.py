@@ -37,8 +37,8 @@ from probml.factors.effects.messages import (
     together,
     turned_by,
 )
-from probml.latents.residuals import LOG_TWO_PI
 from probml.numerics import small
+from probml.numerics.logs import LOG_TWO_PI
 from probml.plan.plan import Plan
 
 

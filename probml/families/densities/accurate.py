@@ -1,9 +1,9 @@
-"""NumPyro's densities to the last digits of float32, wherever they are asked: of a site, of a part
-of a mixture, and where a function calls log_prob itself.
+"""NumPyro's densities to the last digits of float32, wherever they are evaluated: of a site, of a
+component of a mixture, and where a function calls log_prob itself.
 
 Some formulas of NumPyro's take differences of large numbers: of log Γ at 10⁵ float32 leaves a tenth
-of a nat, of a probability next to 1 nothing. Their classes have the method that an Entry states in
-its place, as long as a function of ours runs or a density is asked; nobody else's NumPyro changes.
+of a nat, of a probability next to 1 nothing. While a function of this package runs or a density is
+evaluated, their classes have the method of their Entry instead; NumPyro is unchanged otherwise.
 """
 
 import contextlib

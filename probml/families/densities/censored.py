@@ -1,5 +1,4 @@
-"""Chances of lying above or below a value, in logarithms, and what is seen of values that are
-censored.
+"""Log probabilities of lying below or above a value, and log densities of censored values.
 
 NumPyro takes the log of one minus a probability: 6 standard deviations away, or where an
 exponential has fallen by 16 nats, float32 leaves of it what stands for 0, and no slope.
@@ -27,33 +26,14 @@ def _normal(own: dist.Distribution, x: jax.Array):
     return log_ndtr(z), log_ndtr(-z)
 
 
-def _log_normal(own: dist.Distribution, x: jax.Array):
-    return _normal(own, jnp.log(x))
+def _by_survival(log_survival: Callable) -> Callable:
+    """Both chances from (distribution, x) → log P(X > x)."""
 
+    def both(own: dist.Distribution, x: jax.Array):
+        above = log_survival(own, x)
+        return log1mexp(above), above
 
-def _half_normal(own: dist.Distribution, x: jax.Array):
-    above = jnp.log(2.0) + log_ndtr(-x / own.scale)
-    return log1mexp(above), above
-
-
-def _exponential(own: dist.Distribution, x: jax.Array):
-    return _falling(-own.rate * x)
-
-
-def _weibull(own: dist.Distribution, x: jax.Array):
-    return _falling(-jnp.exp(own.concentration * log_ratio(x, own.scale)))
-
-
-def _gompertz(own: dist.Distribution, x: jax.Array):
-    return _falling(-own.concentration * jnp.expm1(own.rate * x))
-
-
-def _pareto(own: dist.Distribution, x: jax.Array):
-    return _falling(-own.alpha * log_ratio(x, own.scale))
-
-
-def _falling(above: jax.Array):
-    return log1mexp(above), above
+    return both
 
 
 def _logistic(own: dist.Distribution, x: jax.Array):
@@ -86,10 +66,16 @@ def _gamma(own: dist.Distribution, x: jax.Array):
 
 # kind → (distribution, x) → log P(X ≤ x), log P(X > x)
 LOG_CHANCES: dict[type, Callable] = {
-    dist.Normal: _normal, dist.LogNormal: _log_normal, dist.HalfNormal: _half_normal,
-    dist.Exponential: _exponential, dist.Weibull: _weibull, dist.Gompertz: _gompertz,
-    dist.Pareto: _pareto, dist.Logistic: _logistic, dist.Laplace: _laplace, dist.Gumbel: _gumbel,
-    dist.Cauchy: _cauchy, dist.Gamma: _gamma,
+    dist.Normal: _normal,
+    dist.LogNormal: lambda own, x: _normal(own, jnp.log(x)),
+    dist.HalfNormal: _by_survival(lambda own, x: jnp.log(2.0) + log_ndtr(-x / own.scale)),
+    dist.Exponential: _by_survival(lambda own, x: -own.rate * x),
+    dist.Weibull: _by_survival(
+        lambda own, x: -jnp.exp(own.concentration * log_ratio(x, own.scale))),
+    dist.Gompertz: _by_survival(lambda own, x: -own.concentration * jnp.expm1(own.rate * x)),
+    dist.Pareto: _by_survival(lambda own, x: -own.alpha * log_ratio(x, own.scale)),
+    dist.Logistic: _logistic, dist.Laplace: _laplace, dist.Gumbel: _gumbel, dist.Cauchy: _cauchy,
+    dist.Gamma: _gamma,
 }
 
 
@@ -113,16 +99,11 @@ def log_chances(base: dist.Distribution, x: jax.Array) -> tuple[jax.Array, jax.A
             jnp.where(inside, above, jnp.where(x > low, -jnp.inf, 0.0)))
 
 
-def left(own: dist.Distribution, value: jax.Array):
-    """log p of a value, or of all below it."""
+def one_sided(own: dist.Distribution, value: jax.Array):
+    """log p of a value, or of all on the side of it on which it is censored."""
     x = jnp.asarray(value, jnp.result_type(float))
-    return jnp.where(own.censored, log_chances(own.base_dist, x)[0], own.base_dist.log_prob(x))
-
-
-def right(own: dist.Distribution, value: jax.Array):
-    """log p of a value, or of all above it."""
-    x = jnp.asarray(value, jnp.result_type(float))
-    return jnp.where(own.censored, log_chances(own.base_dist, x)[1], own.base_dist.log_prob(x))
+    side = isinstance(own, dist.RightCensoredDistribution)
+    return jnp.where(own.censored, log_chances(own.base_dist, x)[side], own.base_dist.log_prob(x))
 
 
 def log_between(base: dist.Distribution, low: jax.Array, high: jax.Array) -> jax.Array:

@@ -1,12 +1,12 @@
 """Log densities of distributions without a kernel, without differences of large numbers: of powers
 of a value near its scale, of angles near the mean."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import i0e
+
+from probml.numerics.logs import LOG_TWO_PI
 
 
 def log_ratio(x: jax.Array, y: jax.Array):
@@ -21,7 +21,7 @@ def pareto(own: dist.Distribution, x: jax.Array):
 
 def von_mises(own: dist.Distribution, x: jax.Array):
     k = own.concentration
-    return -2 * k * jnp.sin((x - own.loc) / 2) ** 2 - math.log(2 * math.pi) - jnp.log(i0e(k))
+    return -2 * k * jnp.sin((x - own.loc) / 2) ** 2 - LOG_TWO_PI - jnp.log(i0e(k))
 
 
 def weibull(own: dist.Distribution, x: jax.Array):

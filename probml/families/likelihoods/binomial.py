@@ -14,17 +14,11 @@ from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
 from probml.families.likelihood import Arguments, Likelihood
 from probml.families.log_linear import log_factorial
-from probml.numerics.logs import log_of
+from probml.numerics.logs import log_of, weighted_log
 
 
 def _choose(n: jax.Array, x: jax.Array):
     return log_factorial(n) - log_factorial(x) - log_factorial(n - x)
-
-
-def _times(count: jax.Array, log: jax.Array):
-    """count · log with 0 · (−∞) = 0, also in the gradient."""
-    some = count > 0
-    return jnp.where(some, count * jnp.where(some, log, 0.0), 0.0)
 
 
 class Binomial(Likelihood):
@@ -52,7 +46,8 @@ class Binomial(Likelihood):
         x = x.astype(hit.dtype)[:, None]
         inside = (x >= 0) & (x <= n)
         x = jnp.where(inside, x, 0.0)
-        log = jnp.where(inside, _times(x, hit) + _times(n - x, miss) + _choose(n, x), -jnp.inf)
+        log = weighted_log(x, hit) + weighted_log(n - x, miss) + _choose(n, x)
+        log = jnp.where(inside, log, -jnp.inf)
         return log_linear.masked(log, None if seen is None else seen[:, None]).sum(-1)
 
     def predictive(self, arguments: Arguments, x: jax.Array, seen: jax.Array | None):

@@ -10,7 +10,7 @@ from probml.families.forms.dirichlet import DIRICHLET
 from probml.families.likelihood import Arguments, Likelihood
 from probml.families.log_linear import rising
 from probml.language.markov_chain import MarkovChain, distributions
-from probml.numerics.logs import log_of
+from probml.numerics.logs import log_of, weighted_log
 
 
 class Chain(Likelihood):
@@ -69,8 +69,7 @@ def log_density(log: jax.Array, count: jax.Array) -> jax.Array:
     """Σ count × log probability: a table (rows or 1, *scope, *own) and counts (rows, *own) → (rows,
     *scope); 0 · (−∞) = 0."""
     count, own = _align_counts(log, count)
-    terms = jnp.where(count == 0, 0.0, count * jnp.where(count == 0, 0.0, log))
-    return terms.sum(own)
+    return weighted_log(count, log).sum(own)
 
 
 def predictive(concentration: jax.Array, count: jax.Array) -> jax.Array:

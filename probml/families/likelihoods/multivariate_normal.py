@@ -18,6 +18,7 @@ from probml.families.likelihoods.student_t import ManyDegreesOfVectors
 from probml.families.location_scale import vector
 from probml.families.marginal_normal import Unseen
 from probml.language.gaussian_chain import semidefinite
+from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.small import diagonal
 
 
@@ -107,7 +108,7 @@ class MultivariateNormal(Likelihood):
         away, precision = value - arguments["loc"], arguments["precision_matrix"]
         square = jnp.sum(away * (precision @ away[..., None])[..., 0], -1)
         return (definite.half_log_det(precision) - 0.5 * square
-                - 0.5 * away.shape[-1] * jnp.log(2 * jnp.pi))
+                - 0.5 * away.shape[-1] * LOG_TWO_PI)
 
     def natural(self, arguments: Arguments, centre: jax.Array | float):
         loc = arguments["loc"] - centre
@@ -125,7 +126,7 @@ class MultivariateNormal(Likelihood):
         linear = (precision @ loc[..., None])[..., 0]
         rows, columns = np.tril_indices(d)
         factor = jnp.asarray(np.where(rows == columns, -0.5, -1.0), loc.dtype)
-        constant = -0.5 * (linear * loc).sum(-1) + half_log_det - 0.5 * d * jnp.log(2 * jnp.pi)
+        constant = -0.5 * (linear * loc).sum(-1) + half_log_det - 0.5 * d * LOG_TWO_PI
         return {"eta": jnp.concatenate([precision[..., rows, columns] * factor, linear], -1),
                 "constant": constant}
 

@@ -11,7 +11,7 @@ from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
 from probml.families.likelihood import Arguments, Likelihood
 from probml.families.location_scale import univariate
-from probml.numerics.logs import MAX_SERIES_ARGUMENT, log1p_of_little
+from probml.numerics.logs import LOG_TWO_PI, MAX_SERIES_ARGUMENT, log1p_of_little
 
 MANY = 2**14  # cells × states from which the sum of a row's logs is worth a longer program
 
@@ -63,7 +63,7 @@ class Normal(Likelihood):
         precision = 1.0 / scale**2
         eta = jnp.concatenate([loc * precision, -0.5 * precision], -1)
         return {"eta": eta,
-                "constant": -0.5 * loc**2 * precision - jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi)}
+                "constant": -0.5 * loc**2 * precision - jnp.log(scale) - 0.5 * LOG_TWO_PI}
 
     def log_density(self, natural: Arguments, x: jax.Array, seen: jax.Array | None):
         eta, constant = natural["eta"], natural["constant"]

@@ -19,6 +19,6 @@ ENTRIES = (Entry((dist.ImproperUniform, Measured), improper=True),
            Entry((dist.Pareto,), log_prob=log_densities.pareto),
            Entry((dist.VonMises,), log_prob=log_densities.von_mises),
            Entry((dist.Weibull,), log_prob=log_densities.weibull),
-           Entry((dist.LeftCensoredDistribution,), log_prob=censored.left),
-           Entry((dist.RightCensoredDistribution,), log_prob=censored.right),
+           Entry((dist.LeftCensoredDistribution, dist.RightCensoredDistribution),
+                 log_prob=censored.one_sided),
            Entry((dist.IntervalCensoredDistribution,), log_prob=censored.censored_log_prob))

@@ -5,14 +5,14 @@ mean of the log densities is quadratic in (η, s, 1), with the matrix
 
     J = (1/S) Σ_k W_kᵀ W_k,   W_k = L_k⁻¹ (L, A − A_k, b − b_k) = blocks P, C, H,
 
-so that it is the log density of another move, and a factor that looks at the state before alone,
+so that it is the log density of another move, and a factor of the state before alone,
 
     s′ = A s + b − L P⁻¹ C (s, 1) + noise of covariance L P⁻¹ Lᵀ,
     exp(log − ½ |R (s, 1)|²),   RᵀR = H − Cᵀ P⁻¹ C,   log = log |L| − ½ log |P| − mean log |L_k|.
 
-A factor of this kind is D + 1 numbers seen, of variance 1 (Beal 2003, chapter 5, adds what q says
-of the matrices to the filter's inverse covariances; so they stay a state-space model). What is seen
-of a step is a move to it. Where there is no noise every setting must move alike.
+Such a factor is D + 1 measurements of variance 1 (Beal 2003, chapter 5, adds the moments of the
+matrices to the filter's inverse covariances instead); so the model stays a state-space model. A
+measurement is treated as a move. Where there is no noise all settings must have the same move.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,14 +26,14 @@ from jax.scipy.linalg import solve_triangular
 from probml.latents.chains import linear_chain
 from probml.latents.chains.linear_chain import Moves, Sight
 from probml.latents.latent import SETTINGS, Group
-from probml.latents.residuals import LOG_TWO_PI
+from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.semidefinite import log_det, root, standardised
 from probml.structure.structure import Structure
 
 
 class Tilt(NamedTuple):
-    """Averaged moves: the move that is left, and what the mean says of the state before: seen
-    numbers 0 = slope · s + offset + ν, ν ~ N(0, 1), and the log by which it is more than these."""
+    """Averaged moves: the move, and the factor of the state before as measurements
+    0 = slope · s + offset + ν, ν ~ N(0, 1), and a log constant."""
 
     moves: Moves
     slope: jax.Array  # (D + 1, D)
@@ -94,8 +94,8 @@ def _at_settings(program: Callable, structure: Structure, group: Group, env: Map
 
 
 class Seen(NamedTuple):
-    """What is seen of a step at averaged log densities: as at a point; and the numbers that each
-    scalar, or each vector, adds where it is seen."""
+    """The measurements of a step at averaged log densities: as at a point; and those that each
+    scalar, or each vector, adds where it is observed."""
 
     sight: Sight
     slope: jax.Array  # (parts, D + 1, D)
@@ -103,7 +103,8 @@ class Seen(NamedTuple):
 
 
 def heads(structure: Structure, group: Group) -> np.ndarray:
-    """Of each scalar and of each vector that is seen of a step the place of its first number."""
+    """The place of the first number of each scalar and each vector among the measurements of a
+    step."""
     out, start = [np.zeros(0, int)], 0
     for site in (structure.sites[name] for name in linear_chain.emission_sites(group)):
         size = int(np.prod(site.cells, dtype=int))
@@ -113,7 +114,7 @@ def heads(structure: Structure, group: Group) -> np.ndarray:
 
 
 def sight(structure: Structure, group: Group, env: Mapping) -> Seen:
-    """What is seen of a step at the settings of `env`."""
+    """The measurements of a step at the settings of `env`."""
     at, every = _at_settings(linear_chain.sight, structure, group, env)
     parts, start, roots = [], 0, {}
     for name in linear_chain.emission_sites(group):
@@ -131,8 +132,8 @@ def sight(structure: Structure, group: Group, env: Mapping) -> Seen:
 
 
 def _moves(at: Sight, name: str, mine: slice, d: int) -> Moves:
-    """What is seen of a site as moves from the state, of each scalar or vector: leaves (parts, d,
-    ...)."""
+    """The measurements of a site as moves from the state, of each scalar or vector: leaves (parts,
+    d, ...)."""
     slope, offset = at.slope[mine].reshape(-1, d, at.slope.shape[1]), at.offset[mine]
     if name not in at.roots:
         return Moves(slope, offset[:, None], at.variance[mine][:, None, None])
@@ -141,7 +142,7 @@ def _moves(at: Sight, name: str, mine: slice, d: int) -> Moves:
 
 
 def _joined(at: Sight, parts: list, roots: dict[str, jax.Array]) -> Seen:
-    """The sites behind one another, vectors standardised again."""
+    """The measurements of all sites, concatenated, vectors standardised again."""
     out: dict[str, list] = {name: [getattr(at, name)[:0]] for name in (
         "slope", "variance", "log", "offset")}
     more, level = [], []

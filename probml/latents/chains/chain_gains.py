@@ -1,9 +1,9 @@
-"""What an M-step gains of chains of normal numbers, over the point at which its statistics were
-taken.
+"""The gain of an M-step in the expected log density of chains of normal numbers, over the point at
+which its statistics were taken.
 
 With s_t = A s_{t−1} + b + ε at that point, statistics are second moments of (1, s_{t−1} − s̄, ε),
-and of (1, s_t − s̄, ν) for what is seen with an error ν: what is left, not what cancels. At other
-A′, b′ the noise of a move is
+and of (1, s_t − s̄, ν) for measurements with an error ν: of residuals, so that nothing cancels. At
+other A′, b′ the noise of a move is
 
     ε′ = ε − (A′ − A)(s_{t−1} − s̄) − (A′ − A) s̄ − (b′ − b),
 
@@ -28,7 +28,8 @@ from jax.scipy.linalg import solve_triangular
 from probml.latents.chains.linear_chain import Moves, emission_sites, first, moves
 from probml.latents.latent import Group, placed
 from probml.latents.pooled_normal import Second, locations, shifted
-from probml.latents.residuals import LOG_TWO_PI, root_of
+from probml.latents.residuals import root_of
+from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.semidefinite import root, standardised
 from probml.structure.site import Site
 from probml.structure.structure import Structure

@@ -27,7 +27,7 @@ from probml.latents.residuals import root_of
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-# kind → the arguments that may look at numbers
+# kind → the arguments that may depend on latents
 MOVED = {"GaussianChain": ("offset",), "GaussianWalk": ("offset",),
          **dict.fromkeys(KINDS, ("loc",))}
 
@@ -41,9 +41,9 @@ class Moves(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What is seen of a step given s_t, numbers behind one another, vectors standardised: slope (m,
-    D), variance (m,), log volume (m,); and before that: offset (m,), and of each site of vectors
-    its roots (cells, d, d)."""
+    """The measurements of a step given s_t, concatenated, vectors standardised: slope (m, D),
+    variance (m,), log volume (m,); and before standardisation: offset (m,), and of each site of
+    vectors its roots (cells, d, d)."""
 
     slope: jax.Array
     variance: jax.Array
@@ -132,7 +132,7 @@ def emission_sites(group: Group) -> tuple[str, ...]:
 
 
 def sight(structure: Structure, group: Group, env: Mapping) -> Sight:
-    """What is seen of a step."""
+    """The measurements of a step."""
     zero = jnp.zeros(places(structure, group.names)[group.names[-1]].stop, jnp.result_type(float))
     parts: dict[str, list] = {"slope": [jnp.zeros((0, len(zero)), zero.dtype)],
                               **{n: [jnp.zeros(0, zero.dtype)] for n in ("variance", "log",

@@ -14,9 +14,7 @@ from probml.errors import ModelError
 from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.recorded import Owner
 from probml.jaxpr import levels
-from probml.jaxpr.levels import Level
 from probml.jaxpr.program import Literal, bodies, equations
-from probml.latents.gaussian import PLAIN
 
 POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})
 BESIDE = ("root", "scale", "value", "mask", "beside")  # what may not look at steps
@@ -46,7 +44,8 @@ class Uses(NamedTuple):
         powers = _results_with_powers(closed, list(inputs))
         return cls(found, frozenset(
             owner for i, owner in enumerate(owners)
-            if found[owner] and (i in powers or not all(map(_is_affine, found[owner].values())))))
+            if found[owner] and (i in powers or not all(
+                use.is_affine for use in found[owner].values()))))
 
     def computed(self) -> set[str]:
         """What is computed from the inputs."""
@@ -57,11 +56,6 @@ class Uses(NamedTuple):
         deviation that does not depend on them."""
         return ((name, "loc") in self.found and (name, "loc") not in self.curved
                 and not any(self.found.get((name, kind)) for kind in BESIDE))
-
-
-def _is_affine(use: levels.Use) -> bool:
-    """Whether a result is affine in an input that is used untransformed."""
-    return use.level <= Level.AFFINE and all(step in PLAIN for step, _ in use.coordinate)
 
 
 def _results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
