@@ -50,7 +50,7 @@ from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MAX_HESSIAN_COORDINATES, MIN_CURVATURE, scaled, units
 from probml.numerics.optimum import Optimum
-from probml.numerics.refinement import refine_frame
+from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, effects
 from probml.plan.plan import Plan
@@ -270,8 +270,8 @@ def _widely_scaled_root(top: Optimum) -> np.ndarray | None:
     """Coordinates in which the curvature is 1, (d, d), where the standard deviations differ by so
     many orders of magnitude that one difference step does not suffice; None where moving by one
     standard deviation does not cost half a nat."""
-    found = refine_frame(top.evaluate, top.point)
-    if not (found.told and np.isfinite(found.promise)):
+    found = refine_with_hessians(top.evaluate, top.point)
+    if not (found.reliable and np.isfinite(found.predicted_gain)):
         return None
     falls = np.array([[top.value - top.value_at(top.point + side * way) for side in (1, -1)]
                       for way in found.root.T])

@@ -49,10 +49,10 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem,
         return outcome
     top = outcome.state.optimum or optimum_of(engine, problem, to_coordinates(
         plan, placed_all(dict(outcome.params)), known))
-    found, gone = ((), None) if top.sampled else along_the_way(plan, known, top, BLOCK)
+    found, gone = ((), None) if top.subsampled else along_the_way(plan, known, top, BLOCK)
     if gone is None:
         found, gone = along_the_flattest(plan, known, top, BLOCK)
-    if gone is None and not top.sampled:
+    if gone is None and not top.subsampled:
         more, gone = along_coordinates(plan, known, top)
         found = (*found, *more)
     adrift = outcome.state.adrift or any(
@@ -87,7 +87,7 @@ def finish(problem: Problem, ascent: OptimizerSettings, outcome: Outcome, tolera
             outcome = found.after(outcome)._replace(findings=outcome.findings,
                                                     status=Status.CONVERGED)
         top = found.state.optimum
-        short = short if top is None else top.promise
+        short = short if top is None else top.predicted_gain
         if found.status is Status.CONVERGED or not np.isfinite(short):
             return outcome
     if not short > enough:

@@ -178,7 +178,7 @@ def along(top: Optimum, place: Callable[[float], np.ndarray], unit: np.ndarray,
 
     def elsewhere(times: float) -> bool:
         begun = place(times).astype(end.dtype)
-        other, height = top.again(begun, steps)
+        other, height = top.maximize_from(begun, steps)
         way = (begun - end) / unit
         gone = float(((np.asarray(other) - end) / unit) @ way) / float(way @ way)
         return bool(value - height <= LEVEL[0] + rounding and gone >= LEFT)

@@ -16,7 +16,7 @@ from probml.numerics import curvature
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame, Starts
-from probml.numerics.refinement import refine_frame
+from probml.numerics.refinement import refine_with_hessians
 from probml.plan.plan import Plan
 
 WORK = 2**24  # rows times coordinates up to which a second look is worth its time
@@ -46,8 +46,8 @@ def refine_flat_directions(problem: Problem, begun: Begin, left: float,
         value, gradient = _at(plan, jnp.asarray(u.astype(kind)), known, rows)
         return float(value), -np.asarray(gradient)
 
-    found = refine_frame(evaluate, np.asarray(frame.centre))
-    if not found.told or not np.isfinite(found.promise):
+    found = refine_with_hessians(evaluate, np.asarray(frame.centre))
+    if not found.reliable or not np.isfinite(found.predicted_gain):
         return begun, left
     root = _even(found.root)
     at = (found.u + spread @ root.T).astype(kind)
@@ -62,7 +62,7 @@ def refine_flat_directions(problem: Problem, begun: Begin, left: float,
         trail=jnp.concatenate([jnp.asarray(begun.trail),
                                jnp.asarray(found.heights[1:], begun.trail.dtype)]),
         starts=Starts(jnp.asarray(at), jnp.asarray(values, kind), -jnp.asarray(np.stack(slopes)))
-    ), float(np.sqrt(2 * max(found.promise, 0.0)))
+    ), float(np.sqrt(2 * max(found.predicted_gain, 0.0)))
 
 
 def _even(root: np.ndarray) -> np.ndarray:
