@@ -12,7 +12,7 @@ import numpy as np
 from probml.device.rows import Known
 from probml.engines import importance
 from probml.engines.engine import (
-    MOST,
+    MAX_DEFAULT_POSTERIOR,
     Capabilities,
     Engine,
     Outcome,
@@ -24,13 +24,13 @@ from probml.engines.engine import (
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
-from probml.engines.optimization.identifiability import by_coordinate
+from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling import places
 from probml.engines.sampling.reliance import doubts, improper
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin, ridges
-from probml.engines.start.labelling import hidden
+from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, present
 from probml.evidence import centring, density
@@ -152,7 +152,7 @@ class Laplace(Engine):
         found = _located(problem)
         if isinstance(found, Finding) and not problem.asked:
             return Outcome({}, np.zeros(0), Status.COLLAPSED, 0,
-                           state=State(onward=found))
+                           state=State(rejection=found))
         return self._about(problem, *_or_refused(problem, found))
 
     def _about(self, problem: Problem, known: Known, modes: list[Component], height: float,
@@ -164,7 +164,8 @@ class Laplace(Engine):
         if why := improper(problem, known, _normal(modes[0])):
             if problem.asked:
                 raise Refusal(f"Laplace cannot fit {problem}: {why}")
-            return _approximated(problem, known, modes[0], None, why, out).with_state(onward=None)
+            return _approximated(problem, known, modes[0], None, why, out).with_state(
+                rejection=None)
         found, why = self._weighted(problem, known, modes, height)
         if why or found.normal:
             return _approximated(problem, known, modes[0], found, why, out)
@@ -215,7 +216,7 @@ class Laplace(Engine):
         findings = doubts(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
-        owner = by_coordinate(plan, known, over.__contains__)
+        owner = repeat_per_coordinate(plan, known, over.__contains__)
         loc = np.asarray(density.flat(plan, mode, known)).copy()
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
@@ -234,8 +235,9 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     plan, known, rows = problem.plan, problem.known, problem.rows
     size = density.size(plan, known)
     work = importance.work(plan, known, rows)
-    if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
-        or problem.point_wanted or ENOUGH * work > importance.WORK
+    if (outcome.status is not Status.CONVERGED or plan.carried
+        or not 0 < size <= MAX_DEFAULT_POSTERIOR or problem.point_wanted
+        or ENOUGH * work > importance.WORK
         or problem.size > FEW * size and not begin.hyper(plan)):
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
@@ -248,7 +250,7 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     if why is None:
         return _posterior(problem, known, found, engine.draws, outcome)
     onward = why if begin.hyper(plan) and work <= SAMPLED else None
-    return outcome.noting(why).with_state(onward=onward)
+    return outcome.noting(why).with_state(rejection=onward)
 
 
 class Located(NamedTuple):
@@ -302,9 +304,9 @@ def _located(problem: Problem, centred: bool = True) -> Located | Finding:
     history = np.asarray(begun.trail)
     history = history[np.isfinite(history)]
     out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1,
-                  state=State(adrift=adrift))
+                  state=State(stopped_by_rounding=adrift))
     modes = [begun]
-    if not hidden(plan):  # states that are renumbered make the same mode again
+    if not hidden_variables(plan):  # states that are renumbered make the same mode again
         modes += [at for u in begin.further_modes(begun) if bool(np.min(np.asarray((
             at := begin.measured(plan, (), density.unflat(plan, jnp.asarray(u), known)[0], known,
                                  rows, spread, others, 0)).frame.curvature))
@@ -329,7 +331,7 @@ def _of_regression(problem: Problem) -> Located | None:
         return None
     step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
     out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations,
-                  state=State(adrift=found.state.adrift))
+                  state=State(stopped_by_rounding=found.state.stopped_by_rounding))
     return Located(known, [proposal(np.asarray(top.point, float) + step, root.T)],
                    float(found.history[-1]) + height, out)
 
@@ -352,7 +354,7 @@ def _near_mode(problem: Problem,
     else:
         begun = begin.measured(plan, (), params, known, rows, spread, others)
     begin.check(plan, begun, params, known, "Laplace")
-    if others is None and not (hidden(plan) or plan.globals or plan.cellwise):
+    if others is None and not (hidden_variables(plan) or plan.globals or plan.cellwise):
         begun = places.with_optima(problem, known, begun, lambda u, steps: begin.measured(
             plan, (), density.unflat(plan, placed(u), known)[0], known, rows, spread, None, steps))
     return known, begun, spread, others
@@ -400,7 +402,7 @@ def _with_evidence(out: Outcome, plan: Plan, found: Weighted) -> Outcome:
     """With the evidence that the weights estimate, where all priors are proper and no hidden states
     could be numbered otherwise."""
     flat = any(plan.structure.sites[name].entry.improper for name in plan.free)
-    return out if flat or hidden(plan) else out._replace(log_evidence=found.log_evidence,
+    return out if flat or hidden_variables(plan) else out._replace(log_evidence=found.log_evidence,
                                                          evidence_error=found.error)
 
 
@@ -435,8 +437,8 @@ def _approximated(problem: Problem, known: Known, mode: Component, found: Weight
     if why is not None:
         stays = problem.asked or importance.numbers(known, problem.rows) > SAMPLED
         return out.noting(why)._replace(params=params, posterior=belief).with_state(
-            onward=None if stays else why,
-            seen=None if stays or found is None else _seen(plan, known, found, mode))
+            rejection=None if stays else why,
+            posterior_points=None if stays or found is None else _seen(plan, known, found, mode))
     compared = Finding.of(Code.NORMAL_UNTESTED)
     if found is not None:
         out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)

@@ -24,12 +24,11 @@ from probml.engines.engine import (
 )
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches
-from probml.engines.restarting.restarts import best_at, best_of
-from probml.engines.restarting.sizes import narrowed
+from probml.engines.restarting.restarts import first_states, index_of_best, outcome_of_best
 from probml.engines.sampling.reliance import doubts_of_blocks
-from probml.engines.start.labelling import hidden
+from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.race import ALIKE, SHORT, Race
-from probml.engines.start.start import check_distinct, starts, tells_apart
+from probml.engines.start.start import check_distinct, starts, states_depend_on_start
 from probml.errors import Refusal
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
@@ -192,7 +191,7 @@ class VB(Engine):
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
-        return narrowed(structure, outcome)._replace(
+        return first_states(structure, outcome)._replace(
             posterior=of_size(plan, structure, _closed(outcome)))
 
     def _in_batches(self, problem: Problem) -> Outcome:
@@ -202,12 +201,12 @@ class VB(Engine):
         found = jax.device_get(finished(problem.plan, closed, problem.known))
         kind = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
         return Outcome(found.mean, history, status, len(history) - 1, (kind,), found,
-                       bound=float(np.nanmax(history)), state=State(shown=shown))
+                       bound=float(np.nanmax(history)), state=State(statistics=shown))
 
     def _found(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
         count = self._starts(problem)
-        fewer = _fewer(plan, count) if tells_apart(plan, problem.start) else {}
+        fewer = _fewer(plan, count) if states_depend_on_start(plan, problem.start) else {}
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
                        problem.start, True, whole=True, allowed=fewer)._replace(drawn=None)
         race = Race(np.zeros(count, int)) if self.restarts is None else None
@@ -227,7 +226,7 @@ def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
     of many. States empty themselves one by one, and slowly: where the rows ask for few, the best
     end lies nearer to a start with few."""
     out = {}
-    for name in hidden(plan) if restarts > 1 and not plan.rowwise else ():
+    for name in hidden_variables(plan) if restarts > 1 and not plan.rowwise else ():
         states = plan.variables[name].states
         if states > 2:
             sizes = np.full(restarts, states)
@@ -239,9 +238,9 @@ def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
 
 def _best(plan: Plan, run: Run, trail: np.ndarray, known: Known, close: float) -> Outcome:
     """The restart of the highest bound, and what became of the others."""
-    best = best_at(run)
+    best = index_of_best(run)
     found = jax.device_get(finished(plan, jax.tree.map(lambda leaf: leaf[best], run.closed), known))
-    return best_of(run, trail[best], close, best)._replace(
+    return outcome_of_best(run, trail[best], close, best)._replace(
         params=found.mean, posterior=found, bound=float(run.value[best]))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.sweep import bound, updated, with_means
 from probml.engines.engine import Status
-from probml.engines.restarting.restarts import to_ends
+from probml.engines.restarting.restarts import run_to_convergence
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.evidence.passes import expect
@@ -132,7 +132,7 @@ def runs(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race: Race | 
     def steps(run: Run, own: Own, limit: int) -> tuple[Run, jax.Array, bool]:
         return *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False
 
-    return to_ends("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
+    return run_to_convergence("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)

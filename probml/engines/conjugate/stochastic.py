@@ -56,9 +56,9 @@ def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, t
     Args:
         brief: finds the first point, on a sample of the rows.
     """
-    params = batches.first(problem, brief, batch_rows)
+    params = batches.first_point(problem, brief, batch_rows)
     first = Start({name: value[None] for name, value in params.items()}, None, {})
     start = initial_posteriors(problem.plan, first, problem.known, problem.rows, {})
     point = jax.tree.map(lambda leaf: leaf[0], start.closed)
-    return batches.passes("VB", MeanField(), problem, point, batch_rows, max_iterations, tolerance,
-                          progress)
+    return batches.run_passes("VB", MeanField(), problem, point, batch_rows, max_iterations,
+                              tolerance, progress)

@@ -12,7 +12,7 @@ from probml.device import layout, load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
-from probml.engines.optimization.search import highest
+from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.begin import AWAY, STEPS, Begin, Ends, widest_units
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal, quoted
@@ -126,7 +126,7 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, nois
         return found.point, found.value, found.history, found.gradient
 
     tops, values, trails, slopes = jax.lax.map(run_lbfgs, start + noise.astype(start.dtype))
-    best = highest(values, jnp.isfinite(values))
+    best = index_of_highest(values, jnp.isfinite(values))
     top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
     widest = np.full(len(top), np.inf, top.dtype)
     widest[: len(first)] = widest_units(plan, known)

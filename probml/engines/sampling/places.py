@@ -11,7 +11,7 @@ import numpy as np
 from probml.device.rows import Known
 from probml.engines.engine import Problem
 from probml.engines.start import begin
-from probml.engines.start.prior import UNDRAWABLE, noise_of, prior_draws
+from probml.engines.start.prior import UNDRAWABLE, prior_draws, prior_noise
 from probml.evidence import density
 from probml.numerics.curvature import MAX_DENSE_COORDINATES, Starts
 
@@ -89,7 +89,8 @@ def _prior_places(problem: Problem, known: Known, size: int) -> list[np.ndarray]
     if problem.start or any(plan.structure.sites[name].entry.improper for name in plan.free):
         return []
     try:
-        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, begin.DRAWN, problem.seed)))
+        drawn = jax.device_get(prior_draws(plan, known,
+                                           prior_noise(plan, begin.DRAWN, problem.seed)))
     except UNDRAWABLE:
         return []
     own = [np.reshape(drawn[name], (begin.DRAWN, -1)) for name in sorted(drawn)]

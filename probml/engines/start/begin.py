@@ -16,20 +16,24 @@ from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.map import MAP
-from probml.engines.optimization.identifiability import by_coordinate, direction, of_domains
+from probml.engines.optimization.identifiability import (
+    describe_direction,
+    domain_flags,
+    repeat_per_coordinate,
+)
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.optimization.objective import unflat
-from probml.engines.optimization.search import highest
+from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.closed import closed_start
-from probml.engines.start.labelling import hidden
+from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.prior import (
     UNDRAWABLE,
     compiled_prior_point,
     given_start,
-    impossible,
-    near_the_middle,
-    noise_of,
+    points_near_zero,
     prior_draws,
+    prior_noise,
+    raise_impossible_start,
 )
 from probml.engines.start.start import starts
 from probml.errors import Refusal, present
@@ -103,7 +107,7 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
         return {name: placed(point[name] if name in apart else np.asarray(value)[0])
                 for name, value in first.params.items()}
     # latents or effects alone: the mode over their spreads may be 0, where no sampler begins
-    if not plan.complete and (hidden(plan) or plan.cellwise and not plan.numbers
+    if not plan.complete and (hidden_variables(plan) or plan.cellwise and not plan.numbers
                               or not (plan.latents or plan.groupings)):
         found = (MAP().maximize_posterior(replace(problem, asked=False))
                  if climbed_on_rows(plan, True)
@@ -128,7 +132,7 @@ def elsewhere(plan: Plan, known: Known, seed: int,
                                                                    for site in sites):
         return None
     try:
-        drawn = prior_draws(plan, known, noise_of(plan, DRAWN, seed))
+        drawn = prior_draws(plan, known, prior_noise(plan, DRAWN, seed))
     except UNDRAWABLE:
         return None
     drawn, point = jax.device_get((drawn, compiled_prior_point(plan, known)))
@@ -216,11 +220,11 @@ def find_mode_and_curvature(
                              {name: present(others)[name] for name in free})
         tops = jax.lax.map(find_mode, every)
         ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
-        best = highest(tops[1], tops[2], NEAR)
+        best = index_of_highest(tops[1], tops[2], NEAR)
         free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
     whole = {**free, **still}
     u = ravel_pytree(whole)[0]
-    apart = by_coordinate(plan, known, held.__contains__)
+    apart = repeat_per_coordinate(plan, known, held.__contains__)
     frame, hessian, chains = curvature.measure(
         density.posterior(plan, known, rows), u, spread.astype(u.dtype), apart,
         widest_units(plan, known).astype(u.dtype))
@@ -232,7 +236,7 @@ def find_mode_and_curvature(
 
 def widest_units(plan: Plan, known: Known) -> np.ndarray:
     """The widest unit that each coordinate may have, (d,)."""
-    return np.where(of_domains(plan, known, "logarithmic"), WIDE, np.inf)
+    return np.where(domain_flags(plan, known, "logarithmic"), WIDE, np.inf)
 
 
 _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
@@ -248,7 +252,7 @@ def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, r
         return begun
     middle = compiled_prior_point(plan, known)
     point = {name: middle[name] for name in params}
-    for more in (others, near_the_middle(others, 0)):
+    for more in (others, points_near_zero(others, 0)):
         again = _measured(plan, held, point, known, rows, spread, more, steps)
         if np.isfinite(np.asarray(again.starts.value)).any():
             return again
@@ -378,7 +382,7 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     name = plan.structure.model.name
     values = np.asarray(begun.starts.value)
     if not np.isfinite(values).any():
-        impossible(plan, params, known, engine, values[0])
+        raise_impossible_start(plan, params, known, engine, values[0])
     flat = [site for site in plan.free if plan.structure.sites[site].entry.improper]
     if not flat or begun.frame.axes.size == 0:
         return
@@ -386,7 +390,7 @@ def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) 
     low = int(np.argmin(np.abs(np.asarray(begun.frame.curvature))))
     limit = NULL if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
     if abs(float(begun.frame.curvature[low])) < limit:
-        named = direction(np.asarray(begun.frame.axes)[:, low],
+        named = describe_direction(np.asarray(begun.frame.axes)[:, low],
                           np.abs(np.diagonal(np.asarray(begun.hessian))),
                           density.owners(plan, known))
         raise Refusal(
