@@ -197,7 +197,7 @@ class NUTS(Engine):
         draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)
         if read.inside:
             draws = draws._replace(inside=carrying.unloaded(problem, read.inside))
-        history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
+        history = np.concatenate([_finite(begun.history), stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
             Status.DOUBTFUL if any(f.warns and f.code is not Code.DRAWS_TAIL for f in findings)
@@ -225,8 +225,8 @@ class NUTS(Engine):
             at, moved = self._places(run, verdict)
             total = (self.warmup + wanted * self.draws) * self.chains
             with Progress(f"NUTS again, target_accept={careful:g}", total, self.progress) as inner:
-                new = chains.run(inner, chains.again(run.states, at), careful, wanted * self.draws,
-                                 limit._replace(gradients=budget))
+                new = chains.run(inner, chains.restarted(run.states, at), careful,
+                                 wanted * self.draws, limit._replace(gradients=budget))
             why = ", ".join(finding.problem for finding in verdict.findings if finding.warns)
             if new.iterations < self.warmup + self.draws:
                 done.append(Finding.of(Code.AGAIN_STOPPED, why=why))
@@ -248,7 +248,7 @@ class NUTS(Engine):
         if not verdict.r_hat > APART:
             return own, []
         mass = diagnostics.log_mass(run.z, run.stats["log_density"])
-        left = mass < mass.max() - places.LOWER
+        left = mass < mass.max() - places.MAX_LOWER
         return np.where(left, np.argmax(mass), own), [
             Finding.of(Code.CHAINS_MOVED, count=left.sum())] * bool(left.any())
 
@@ -271,7 +271,7 @@ class NUTS(Engine):
         return (Read(values, inside, found, moved if found else 0),
                 diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth))
 
-    def _start_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
+    def _start_with_rows(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
         """Where chains begin over parameters and rows' own numbers, the curvature there, and what
         measures it elsewhere."""
         plan = problem.plan
@@ -279,38 +279,39 @@ class NUTS(Engine):
         measure = functools.partial(carrying.find_joint_mode, problem, known, self._spread(
             problem, density.size(plan, known) + row_coordinates.size(plan, problem.rows)))
         begun = measure()
-        begin.check(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
+        begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
         return known, begun, measure
 
-    def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
+    def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
         """The same over the parameters alone; away from where a climb ended that found no mode, as
         on a spike over a scale of 0, which no chain would leave."""
         found = self._near_mode(problem)
         begun = found[1]
-        if problem.astray or bool(begun.climbed) or np.isfinite(unlikeness(begun)):
+        if problem.astray or bool(begun.converged) or np.isfinite(unlikeness(begun)):
             return found
         return self._near_mode(replace(problem, astray=True))
 
-    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
+    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
         plan, rows, known = problem.plan, problem.rows, problem.known
         params, spread = begin.find_rough_mode(problem), self._spread(problem,
                                                                       density.size(plan, known))
         incidental = problem.astray or any(tie.kind == "incidental"
                                            for tie in hierarchy.ties(plan, problem.size))
-        steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
+        steps = 0 if incidental else begin.MAX_STEPS  # a climb would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))
-        others = None if incidental else begin.elsewhere(plan, coordinates, problem.seed,
+        others = None if incidental else begin.other_starts(plan, coordinates, problem.seed,
                                                          problem.start)
-        held = () if coordinates.centring else begin.hyper(plan)
+        held = () if coordinates.centring else begin.hyperparameters(plan)
         if coordinates.centring:
-            known, begun = begin.balanced(plan, params, coordinates, rows, spread, others, steps)
+            known, begun = begin.measure_balanced_mode(plan, params, coordinates, rows, spread,
+                                                       others, steps)
         else:
-            begun = begin.measured(plan, held, params, known, rows, spread, others, steps)
-        begin.check(plan, begun, params, known, "NUTS")
+            begun = begin.measure_mode(plan, held, params, known, rows, spread, others, steps)
+        begin.check_density(plan, begun, params, known, "NUTS")
 
-        def measure(u: np.ndarray, steps: int = 0) -> begin.Begin:
-            return begin.measured(plan, held, unflat(plan, placed(u), known), known, rows, spread,
-                                  others, steps)
+        def measure(u: np.ndarray, steps: int = 0) -> begin.Mode:
+            return begin.measure_mode(plan, held, unflat(plan, placed(u), known), known, rows,
+                                      spread, others, steps)
 
         if others is None and steps and not held:
             begun = places.with_optima(problem, known, begun, measure)
@@ -357,7 +358,7 @@ def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray
     return out
 
 
-def rounded(begun: begin.Begin) -> Frame:
+def rounded(begun: begin.Mode) -> Frame:
     """The coordinates of the sampler: those of the curvature at the mode where the density is about
     that of the normal there, since they serve it elsewhere too; else a unit a coordinate."""
     away = unlikeness(begun)
@@ -367,7 +368,7 @@ def rounded(begun: begin.Begin) -> Frame:
     return (begun.frame if few and away < ALIKE else begun.frame.uncoupled()).square()
 
 
-def unlikeness(begun: begin.Begin) -> float:
+def unlikeness(begun: begin.Mode) -> float:
     """The standard deviation, over draws of the normal at the mode, of the nats by which the
     density and the normal's differ; infinite where there is no such normal."""
     frame, starts = jax.device_get((begun.frame, begun.starts))

@@ -169,7 +169,7 @@ class SVI(Engine):
         static = _Static(self.guide, self.step_by, self.batch_rows or 0, total, self.particles)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = begin.other_modes(plan, begun, known)
+        findings = begin.several_modes_finding(plan, begun, known)
         if callable(self.guide):
             findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
@@ -189,7 +189,7 @@ class SVI(Engine):
                             if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, findings, posterior=found)
 
-    def _start(self, problem: Problem) -> begin.Begin:
+    def _start(self, problem: Problem) -> begin.Mode:
         """A mode, and the curvature there."""
         plan, known = problem.plan, problem.known
         size = density.size(plan, known)
@@ -201,10 +201,10 @@ class SVI(Engine):
             near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
                     else problem)
             params = begin.find_rough_mode(near)
-            others = begin.elsewhere(plan, known, problem.seed, problem.start)
-            begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
-                                   np.zeros((1, size)), others)
-        begin.check(plan, begun, params, known, "SVI")
+            others = begin.other_starts(plan, known, problem.seed, problem.start)
+            begun = begin.measure_mode(plan, begin.hyperparameters(plan), params, near.known,
+                                       near.rows, np.zeros((1, size)), others)
+        begin.check_density(plan, begun, params, known, "SVI")
         return begun
 
     def _optimize(self, problem: Problem, static: "_Static",

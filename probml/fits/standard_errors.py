@@ -212,7 +212,7 @@ def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,
     Cost: `LOOKED` densities, four times as many at the most.
     """
     work = max(importance.work(plan, known, rows), rows.size * plan.width)  # nodes, too
-    if not ways.told.all() or plan.globals or LOOKED * work > importance.WORK:
+    if not ways.told.all() or plan.globals or LOOKED * work > importance.MAX_WORK:
         return None
     mode = importance.proposal(top.point, ways.along / np.sqrt(ways.curvature))
     found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)

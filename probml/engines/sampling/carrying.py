@@ -13,7 +13,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
-from probml.engines.start.begin import AWAY, STEPS, Begin, Ends, widest_units
+from probml.engines.start.begin import AWAY, MAX_STEPS, Mode, Optima, widest_units
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
@@ -94,7 +94,7 @@ def check(problem: Problem, engine: str, draws: int) -> None:
 
 
 def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
-                    point: np.ndarray | None = None) -> Begin:
+                    point: np.ndarray | None = None) -> Mode:
     """A mode of parameters and rows' coordinates together, standardised by their priors where that
     can be, so that it is one; and the curvature there.
 
@@ -111,18 +111,18 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
     noise = np.random.default_rng([problem.seed, 3]).standard_normal((CLIMBS, spread.shape[1]))
     noise[0] = 0.0
     return _joint_mode_from(plan, params, known, problem.rows, jnp.asarray(noise * ABOUT),
-                            jnp.asarray(spread), STEPS)
+                            jnp.asarray(spread), MAX_STEPS)
 
 
 @functools.partial(jit, static_argnums=0)
 def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
-                     spread: jax.Array, steps: object) -> Begin:
+                     spread: jax.Array, steps: object) -> Mode:
     first = density.flat(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.posterior(plan, known, rows)
 
     def run_lbfgs(u: jax.Array):
-        found = maximize(both, u, LBFGS(steps, 1e-9, STEPS))
+        found = maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS))
         return found.point, found.value, found.history, found.gradient
 
     tops, values, trails, slopes = jax.lax.map(run_lbfgs, start + noise.astype(start.dtype))
@@ -133,8 +133,8 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, nois
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
                                                jnp.zeros(len(top), bool), widest)
     left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
-    return Begin(frame, hessian, values[best], left[best], trails[best], starts,
-                 Ends(tops, values, left))
+    return Mode(frame, hessian, values[best], left[best], trails[best], starts,
+                 Optima(tops, values, left))
 
 
 def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.ndarray]:

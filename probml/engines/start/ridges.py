@@ -10,7 +10,7 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
-from probml.engines.start.begin import Begin, hyper
+from probml.engines.start.begin import Mode, hyperparameters
 from probml.evidence import density
 from probml.numerics import curvature
 from probml.numerics.compile_effort import ONCE
@@ -22,8 +22,8 @@ from probml.plan.plan import Plan
 MAX_WORK = 2**24  # rows times coordinates up to which it is measured again
 
 
-def refine_flat_directions(problem: Problem, begun: Begin, left: float,
-                           spread: np.ndarray) -> tuple[Begin, float]:
+def refine_flat_directions(problem: Problem, begun: Mode, left: float,
+                           spread: np.ndarray) -> tuple[Mode, float]:
     """The measurement at a mode or, if a direction is nearly flat there or its optimisation did not
     converge, a new one at the refined mode; and the distance from the mode, in standard deviations.
 
@@ -35,8 +35,8 @@ def refine_flat_directions(problem: Problem, begun: Begin, left: float,
     """
     plan, known, rows = problem.plan, problem.known, problem.rows
     frame, low = begun.frame, np.asarray(begun.frame.curvature).min(initial=np.inf)
-    sound = low > curvature.FLAT_CURVATURE and np.isfinite(left) and bool(begun.climbed)
-    runs_away = low < -curvature.FLAT_CURVATURE and hyper(plan)
+    sound = low > curvature.FLAT_CURVATURE and np.isfinite(left) and bool(begun.converged)
+    runs_away = low < -curvature.FLAT_CURVATURE and hyperparameters(plan)
     if (sound or runs_away or plan.carried or frame.root.ndim == 1 or problem.in_parts
         or problem.size * frame.centre.size > MAX_WORK):
         return begun, left
@@ -58,9 +58,9 @@ def refine_flat_directions(problem: Problem, begun: Begin, left: float,
                 root.astype(kind))
     return begun._replace(
         frame=jax.tree.map(jnp.asarray, new), hessian=hessian,
-        value=jnp.asarray(found.heights[-1], kind), climbed=jnp.ones((), bool),
-        trail=jnp.concatenate([jnp.asarray(begun.trail),
-                               jnp.asarray(found.heights[1:], begun.trail.dtype)]),
+        value=jnp.asarray(found.heights[-1], kind), converged=jnp.ones((), bool),
+        history=jnp.concatenate([jnp.asarray(begun.history),
+                               jnp.asarray(found.heights[1:], begun.history.dtype)]),
         starts=Starts(jnp.asarray(at), jnp.asarray(values, kind), -jnp.asarray(np.stack(slopes)))
     ), float(np.sqrt(2 * max(found.predicted_gain, 0.0)))
 
