@@ -45,7 +45,6 @@ from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws, Normal, constrained, mean
 from probml.posteriors.pareto import k_limit
-from probml.posteriors.posterior import OWN
 
 POINTS = 32  # about the mode, at which the density is evaluated together with the curvature
 MAX_DISTANCE = 0.1  # standard deviations from the mode, within which a proposal is made
@@ -192,7 +191,8 @@ class Laplace(Engine):
                                     functools.partial(_parameter_values, plan, known))
         heavy, power = importance.heavy_tail(densities, _normal(mode), problem.seed)
         if heavy >= 0 and (power or found.reliable):
-            return found, _heavy(density.owners(plan, known)[heavy], power)
+            code = Code.HEAVY_TAIL if power else Code.WIDER
+            return found, Finding.of(code, density.owners(plan, known)[heavy])
         return found, None if found.reliable else _weights_finding(found, _entries(plan))
 
     def _fit_some(self, problem: Problem) -> Outcome:
@@ -425,8 +425,7 @@ def _normal(mode: Component) -> Normal:
 
 def _parameters_at_mode(plan: Plan, known: Known, normal: Normal) -> dict[str, np.ndarray]:
     """The parameters at the mode."""
-    at = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
-    return {name: value[0] for name, value in at.items()}
+    return jax.device_get(constrained(plan, known, normal.loc))
 
 
 def _normal_outcome(problem: Problem, known: Known, mode: Component, found: Weighted | None,
@@ -499,7 +498,3 @@ def _weights_finding(found: Weighted, entries: list[str]) -> Finding:
     if found.k > limit:
         return Finding.of(Code.K_HAT, k=found.k, limit=limit)
     return Finding.of(Code.FEW_EFFECTIVE, draws=len(found.weights), effective=found.effective_by_k)
-
-
-def _heavy(owner: str, power: bool) -> Finding:
-    return Finding.of(Code.HEAVY_TAIL if power else Code.WIDER, owner)
