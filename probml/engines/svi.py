@@ -138,7 +138,7 @@ class SVI(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raises Refusal for mini-batches of rows that share a latent discrete site."""
         plan = problem.plan
-        if callable(self.guide) and guided.meant(self.guide, problem):
+        if callable(self.guide) and guided.is_for_whole_function(self.guide, problem):
             guided.refuse(self.guide, problem)
         check_batch(self, problem)
         check_distinct(problem.data, plan)
@@ -157,7 +157,7 @@ class SVI(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
-        if guided.meant(self.guide, problem):
+        if guided.is_for_whole_function(self.guide, problem):
             whole = guided.Static(problem.plan.structure.model, self.guide, self.optimizer_or_adam,
                                   self.particles)
             return guided.run(whole, self.steps, self.progress, problem)
