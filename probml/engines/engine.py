@@ -222,8 +222,8 @@ class Capabilities:
         batches: its setting `batch_rows` is not set, and random batches would be possible.
         restarts: it has a setting `restarts`, of which one is enough with a complete start.
         held_out_fraction: the share of the rows that is held out for validation.
-        way: how expected statistics of further rows may update the fit, a restarting.batches.Way;
-            None: they may not.
+        way: how expected statistics of further rows update the fit, an IncrementalUpdate of
+            restarting/batches.py; None: they do not.
         sizes: it has `grid(problem, site, sizes, structures)`, which fits several numbers of states
             of a hidden site in one program, see EM, and `narrowed`, which brings each result to the
             shapes of its own model; `structures` are those of these models.
