@@ -1,5 +1,5 @@
-"""EM: expected statistics and a block-wise M-step, many restarts in one program, accelerated and
-safeguarded."""
+"""EM: expected sufficient statistics and a block-wise M-step, many restarts in one program,
+accelerated and safeguarded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,24 +23,27 @@ from probml.engines.engine import (
 )
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.boundary import find_boundaries
-from probml.engines.optimization.convergence import diagnose, finish, gain_left
+from probml.engines.optimization.convergence import (
+    continue_by_lbfgs,
+    diagnose_em_optimum,
+    predict_remaining_gain,
+)
 from probml.engines.optimization.identifiability import find_infinite
 from probml.engines.optimization.maximization import OptimizerSettings
-from probml.engines.optimization.search import improve, unequal_states
-from probml.engines.restarting import batches, slices, stepwise
-from probml.engines.restarting.rest import converge_parameters, parameter_tolerance
+from probml.engines.optimization.search import improve, propose_unequal_states
+from probml.engines.restarting import batches, slices, squarem, stepwise
+from probml.engines.restarting.rest import converge_parameters, relative_tolerance
 from probml.engines.restarting.restarts import (
-    ahead,
-    best_at,
-    best_of,
-    point_of,
-    runs,
-    spurious,
+    best_params,
+    find_spurious_maximum,
+    first_states,
+    index_of_best,
+    outcome_of_best,
+    run_restarts,
+    stopped_is_highest,
 )
-from probml.engines.restarting.sizes import narrowed
-from probml.engines.restarting.squarem import Settings, held_at
-from probml.engines.start.labelling import hidden
-from probml.engines.start.prior import need_prior, prior_point
+from probml.engines.start.labelling import hidden_variables
+from probml.engines.start.prior import compiled_prior_point, refuse_missing_prior
 from probml.engines.start.race import (
     ALIKE,
     EFFORT,
@@ -50,33 +53,30 @@ from probml.engines.start.race import (
     SHORT,
     Effort,
     Race,
-    effort,
-    of_restarts,
+    plan_effort,
     promising,
-    sample,
+    restarts_finding,
+    sample_rows,
 )
 from probml.engines.start.start import (
     Start,
     check_distinct,
     stack,
     starts,
-    tells_apart,
+    states_depend_on_start,
 )
 from probml.errors import Refusal, present
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
 from probml.plan import noiseless
 from probml.plan.blocks import blocks, climbed_on_rows, directions
 from probml.plan.integrals import describe_integration
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
-# restarts at least where discrete sites outside rows are unseen: each begins with one value of
-# theirs
-APART = 4
-LATER = 3.5  # its rung after that of Laplace
-CLIMB = 240  # evaluations that an M-step's climb on the rows is worth: 20 steps, up and back
-HESSIANS = 3  # of an M-step that takes Newton's steps on the rows
+# restarts, at least, with latent discrete sites outside rows: each begins with one value of theirs
+MIN_GLOBAL_RESTARTS = 4
+AFTER_LAPLACE = 3.5  # place in the engine selection order
+LBFGS_EVALUATIONS = 240  # cost of an M-step by L-BFGS on the rows: 20 steps, forward and backward
+NEWTON_STEPS = 3  # of an M-step by Newton's method on the rows
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,10 @@ class EM(Engine):
 
     @property
     def capabilities(self) -> Capabilities:
-        # effects whose integral is only near it refuses: what its M-step would maximise then has no
-        # closed form, and MAP maximises it
+        # approximate integrals over effects are refused below: the M-step would have no closed form
         return Capabilities("point", 2, "possible", uses_prior=self.prior, integrates=True,
                             approximates=True, statistics=True, batch=self.batch_rows,
-                            restarts=True, way=stepwise.Maximised(self.prior, self.hard),
+                            restarts=True, way=stepwise.PointUpdate(self.prior, self.hard),
                             sizes=True)
 
     def copies(self, problem: Problem) -> int:
@@ -161,13 +160,13 @@ class EM(Engine):
         data = problem.data
         if data is None or data.survey is not None:
             return runs
-        return slices.together(problem.plan, _steps(data), runs)
+        return slices.runs_per_program(problem.plan, _steps(data), runs)
 
-    def runs(self, problem: Problem) -> int:
+    def run_restarts(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
 
     def refuse(self, problem: Problem) -> None:
-        """Raise Refusal, naming the site and the reason, where EM cannot treat the plan."""
+        """Raises Refusal, with the site and the reason, if EM cannot fit the plan."""
         plan, where = problem.plan, f"EM cannot fit {problem}"
         if self.batch_rows is not None:
             batches.refuse(self, problem,
@@ -177,7 +176,7 @@ class EM(Engine):
             raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(), "
                           f"and the rows' joint maximum is that of one of its states",
                           ("EM", "Exact"))
-        need_prior(plan, "EM", self.prior)
+        refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
                           f"{describe_integration(plan.groupings)}, of which no M-step is known",
@@ -211,60 +210,60 @@ class EM(Engine):
             problem.plan.complete and problem.plan.free and not problem.point_wanted) else ""
 
     def order(self, problem: Problem) -> float:
-        """Without a latent discrete variable it finds nothing that a posterior by Laplace's
-        approximation does not find in one program: that is asked before."""
+        """After Laplace without a latent discrete variable: there Laplace's approximation finds the
+        same optimum and a posterior in one program."""
         return super().order(problem) if (
-            problem.plan.variables or problem.point_wanted) else LATER
+            problem.plan.variables or problem.point_wanted) else AFTER_LAPLACE
 
     def run(self, problem: Problem) -> Outcome:
-        # statistics alone have no batches, and nothing in them is expected
-        some = self.batch_rows is not None and not isinstance(problem.rows, Summary)
-        outcome = self._in_batches(problem) if some else self._found(problem)
-        if outcome.status is not Status.COLLAPSED and (gone := find_infinite(outcome.params)):
-            outcome = outcome._replace(status=Status.RUNAWAY).noting(*gone)
+        # sufficient statistics alone have no batches
+        in_batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
+        outcome = self._run_batches(problem) if in_batches else self._run_restarts(problem)
+        if outcome.status is not Status.COLLAPSED and (found := find_infinite(outcome.params)):
+            outcome = outcome._replace(status=Status.RUNAWAY).noting(*found)
         return outcome
 
     @property
-    def _settings(self) -> Settings:
-        return Settings(self.prior, self.hard, self.accelerate, self.tolerance,
+    def _settings(self) -> squarem.Settings:
+        return squarem.Settings(self.prior, self.hard, self.accelerate, self.tolerance,
                         self.max_iterations, self.progress)
 
-    def _in_batches(self, problem: Problem) -> Outcome:
-        """Passes over the rows in batches; `history` is the objective of all rows after each pass.
-        The first point is that of EM on a sample."""
+    def _run_batches(self, problem: Problem) -> Outcome:
+        """Passes over the rows in batches, starting from EM on a sample; `history` is the objective
+        of all rows after each pass."""
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
-        point = batches.first(problem, brief, int(self.batch_rows or 0))
-        found, history, status, statistics = batches.passes(
+        point = batches.first_point(problem, brief, int(self.batch_rows or 0))
+        found, history, status, statistics = batches.run_passes(
             "EM", self.capabilities.way, problem, point, present(self.batch_rows),
-            self.max_iterations,
-            self.tolerance, self.progress)
+            self.max_iterations, self.tolerance, self.progress)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
                                                      rows=self.batch_rows),),
-                       state=State(shown=statistics))
+                       state=State(statistics=statistics))
 
-    def _found(self, problem: Problem) -> Outcome:
+    def _run_restarts(self, problem: Problem) -> Outcome:
+        """The best optimum of all restarts, with diagnostics."""
         plan, rows, known = problem.plan, problem.rows, problem.known
-        made = self._effort(problem.data, plan, problem.start)
-        close = self._close(problem)
-        found, first = self._finished(problem, made), None
+        effort = self._effort(problem.data, plan, problem.start)
+        tolerance = self._parameter_tolerance(problem)
+        found, first = self._run_from_sample(problem, effort), None
         if not found:
-            first = starts(problem.data, plan, known, problem.weights, made.starts, problem.seed,
+            first = starts(problem.data, plan, known, problem.weights, effort.starts, problem.seed,
                            problem.start, self.prior)
-            race = Race(np.zeros(made.starts, int),
-                        compact=made.large) if self.restarts is None else None
+            race = Race(np.zeros(effort.starts, int),
+                        compact=effort.large) if self.restarts is None else None
             found = self._maximize_groups(plan, first, rows, known, closed=True, race=race,
-                                          close=close)
+                                          parameter_tolerance=tolerance)
         outcome = found[0]
 
-        def again(params: Mapping) -> Outcome:
-            point = {name: stack(value, made.starts) for name, value in params.items()}
+        def maximize(params: Mapping) -> Outcome:
+            point = {name: stack(value, effort.starts) for name, value in params.items()}
             return self._maximize_groups(plan, Start(point, None, {}), rows, known, closed=True,
-                                         close=close)[0]
+                                         parameter_tolerance=tolerance)[0]
 
-        outcome = improve(outcome, [unequal_states(problem, again)],
+        outcome = improve(outcome, [propose_unequal_states(problem, maximize)],
                           self.tolerance * rows.weight + 1e-6)
-        # a closed form misled: go on from the best point without any
+        # a closed form lowered the objective: continue from the best point without any
         if outcome.status is Status.FELL:
             point = {name: np.asarray(value)[None] for name, value in outcome.params.items()}
             other = self._maximize_groups(plan, Start(point, None, {}), rows, known,
@@ -272,155 +271,166 @@ class EM(Engine):
             outcome = other.after(outcome)._replace(findings=outcome.findings).noting(
                 Finding.of(Code.WITHOUT_CLOSED_FORM))
         if not self.hard:
-            ascent = OptimizerSettings(self.prior, self.progress,
-                            max(self.max_iterations - outcome.iterations, 0))
-            outcome = finish(problem, ascent, outcome, self.tolerance, np.isfinite(close))
-        begun = first or Start({name: stack(value, made.starts)
+            settings = OptimizerSettings(self.prior, self.progress,
+                                         max(self.max_iterations - outcome.iterations, 0))
+            outcome = continue_by_lbfgs(problem, settings, outcome, self.tolerance,
+                                        np.isfinite(tolerance))
+        begun = first or Start({name: stack(value, effort.starts)
                                 for name, value in outcome.params.items()}, None, {})
-        return find_boundaries(problem, self.prior, diagnose(
-            problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), tried=False)
+        return find_boundaries(problem, self.prior, diagnose_em_optimum(
+            problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), moved=False)
 
     def starts(self, data: Data | None, plan: Plan, start: Mapping[str, Any],
                programs: int = 1) -> int:
-        """How many starts are made on all rows: as asked, or as many as are worth their time."""
+        """The number of starts on all rows: as asked, or as many as take about a second."""
         return self._effort(data, plan, start, programs).starts
 
     def _effort(self, data: Data | None, plan: Plan, start: Mapping[str, Any],
                 programs: int = 1) -> Effort:
-        made = Effort(self.restarts or 1)
-        if self.restarts is None and data is not None and tells_apart(plan, start):
-            states = sum(plan.variables[name].states for name in hidden(plan))
+        effort = Effort(self.restarts or 1)
+        if self.restarts is None and data is not None and states_depend_on_start(plan, start):
+            states = sum(plan.variables[name].states for name in hidden_variables(plan))
             rows, entries = _steps(data), max(plan.work, plan.width)
-            made = effort(rows, entries, states, programs, sampling=not plan.globals)
-            # of fewer starts than LEAST the rule has made sure already that they are all it can buy
-            bought = int(EFFORT / (rows * self._work(plan)))
+            effort = plan_effort(rows, entries, states, programs, sampling=not plan.globals)
+            # fewer starts than LEAST are already as many as the effort allows
+            affordable = int(EFFORT / (rows * self._work(plan)))
             least = FINAL if climbed_on_rows(plan, self.prior) else LEAST
-            made = made._replace(starts=min(made.starts, max(bought, least)))
+            effort = effort._replace(starts=min(effort.starts, max(affordable, least)))
         several = (plan.globals or plan.cellwise) and plan.free
-        return made._replace(starts=max(made.starts, APART)) if several else made
+        return effort._replace(starts=max(effort.starts,
+                                          MIN_GLOBAL_RESTARTS)) if several else effort
 
     def _work(self, plan: Plan) -> int:
-        """Entries of tables in an evaluation and its M-step, of one row."""
-        entries = max(plan.work, plan.width) * (CLIMB if climbed_on_rows(plan, self.prior) else 1)
-        return entries + HESSIANS * directions(plan, self.prior) ** 2
+        """Entries of tables in an evaluation and its M-step, for one row."""
+        evaluations = LBFGS_EVALUATIONS if climbed_on_rows(plan, self.prior) else 1
+        return (max(plan.work, plan.width) * evaluations
+                + NEWTON_STEPS * directions(plan, self.prior) ** 2)
 
-    def _close(self, problem: Problem) -> float:
-        """How far from where they go the parameters may be at the end, see rest.near; anywhere,
-        where more evaluations are not worth their time."""
+    def _parameter_tolerance(self, problem: Problem) -> float:
+        """How close to their limit parameters have to be, see rest.converge_parameters; infinite if
+        further evaluations would take too long."""
         data, plan = problem.data, problem.plan
         if data is None or self.hard or _steps(data) * self._work(plan) > EFFORT:
             return np.inf
-        return parameter_tolerance(self.tolerance / max(data.steps or 1, 1))
+        return relative_tolerance(self.tolerance / max(data.steps or 1, 1))
 
-    def _finished(self, problem: Problem, made: Effort,
-                  of: Mapping | None = None) -> list[Outcome]:
-        """Short runs on a sample of the rows, and their promising ends finished on all: of every
-        group the best. Empty where no such runs are worth their time, or all of a group collapse.
+    def _run_from_sample(self, problem: Problem, effort: Effort,
+                         states: Mapping | None = None) -> list[Outcome]:
+        """Short runs on a sample of the rows, whose promising optima are continued on all rows: the
+        best of every group of runs. Empty if there are no such runs, or all of a group collapse.
 
         Args:
-            of: variable → (groups, states) bool, what each group does without; one group by
-                default.
+            states: variable → (groups, states) bool, those that each group uses; by default there
+                is one group.
         """
-        if not made.scouts:
+        if not effort.scouts:
             return []
         data, plan, seed, start = problem.data, problem.plan, problem.seed, problem.start
         rows, known = problem.rows, problem.known
-        part, weight = sample(data, problem.weights, made.size, seed)
-        of = of or {}
-        count = max(map(len, of.values()), default=1)
-        groups = np.repeat(np.arange(count), made.scouts)
-        allowed = {name: table[groups] for name, table in of.items()}
-        copies = slices.together(plan, _steps(part), len(groups))
+        part, weight = sample_rows(data, problem.weights, effort.size, seed)
+        states = states or {}
+        count = max(map(len, states.values()), default=1)
+        groups = np.repeat(np.arange(count), effort.scouts)
+        allowed = {name: table[groups] for name, table in states.items()}
+        copies = slices.runs_per_program(plan, _steps(part), len(groups))
         some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
                             params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, SHORT))
-        state, _ = runs(short._settings, plan, first, some, shared, True, Race(groups))
+        state, _ = run_restarts(short._settings, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
                                 some.weight)
-        steps, words, chosen, lost = data.steps is not None, [], [], []
-        shown = [d.size * (d.steps or 1) for d in (part, data)]
+        unit, findings, chosen, lost = "rows" if data.steps is None else "steps", [], [], []
+        sizes = [d.size * (d.steps or 1) for d in (part, data)]
         for members in (np.flatnonzero(groups == group) for group in range(count)):
             best = promising(status[members], value[members], total)
             if not len(best):
                 return []
             alive = (status[members] != Status.COLLAPSED) & np.isfinite(value[members])
-            where = f" on {shown[0]} of {shown[1]} {'steps' if steps else 'rows'}"
+            where = f" on {sizes[0]} of {sizes[1]} {unit}"
             then = (f"; the best {'one was' if len(best) == 1 else f'{len(best)} were'} continued "
                     f"on all rows")
-            words.append(of_restarts(value[members], alive & (status[members] != Status.LEFT),
-                                     alive, best[0], ALIKE * total, where, then))
+            findings.append(restarts_finding(
+                value[members], alive & (status[members] != Status.LEFT), alive, best[0],
+                ALIKE * total, where, then))
             chosen.append(members[best])
             lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
-        # two programs at the most, whatever the ends are
+        # 1 or FINAL starts for each group, so that there are two programs at most
         each = FINAL if max(map(len, chosen)) > 1 else 1
-        found = [point_of(plan, state, i) for best in chosen for i in np.resize(best, each)]
-        middle = jax.device_get(_middle(plan, known))
-        point = {name: np.stack([held_at(plan, name, p[name], middle[name]) for p in found])
-                 for name in plan.free}
+        found = [best_params(plan, state, i) for best in chosen for i in np.resize(best, each)]
+        middle = jax.device_get(compiled_prior_point(plan, known))
+        point = {name: np.stack([squarem.away_from_zero(plan, name, p[name], middle[name])
+                                 for p in found]) for name in plan.free}
         groups = np.repeat(np.arange(count), each)
-        first = Start(point, None, {}, {name: table[groups] for name, table in of.items()})
+        first = Start(point, None, {}, {name: table[groups] for name, table in states.items()})
         outcomes = self._maximize_groups(plan, first, rows, known, closed=True,
-                                         race=Race(groups, 1, SETTLE, made.large))
+                                         race=Race(groups, 1, SETTLE, effort.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
-        return [outcome._replace(findings=(said,)).with_state(lost=gone)
-                for outcome, said, gone in zip(outcomes, words, lost, strict=True)]
+        return [outcome._replace(findings=(finding,)).with_state(collapsed_restarts=collapsed)
+                for outcome, finding, collapsed in zip(outcomes, findings, lost, strict=True)]
 
     def _maximize_groups(self, plan: Plan, first: Start, rows: Rows, known: Known, closed: bool,
-                         race: Race | None = None, close: float = np.inf) -> list[Outcome]:
-        """The best optimum of every group of starts; there is one group where there is no race.
+                         race: Race | None = None,
+                         parameter_tolerance: float = np.inf) -> list[Outcome]:
+        """The best optimum of every group of starts; without a race there is one group.
 
         Args:
-            close: of one group, how far its parameters may be from where they go.
+            parameter_tolerance: if there is one group, how close to their limit parameters have to
+                be.
         """
-        alike, far = 1e-3 + 10 * self.tolerance * rows.weight, parameter_tolerance(self.tolerance)
-        state, trail = runs(self._settings, plan, first, rows, known, closed, race)
+        close = 1e-3 + 10 * self.tolerance * rows.weight
+        state, history = run_restarts(self._settings, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
-        if any(ahead(np.asarray(state.status)[at], np.asarray(state.value)[at]) for at in members):
-            state, trail = runs(self._settings, plan, first, rows, known, closed)
+        if any(stopped_is_highest(_taken(state, at)) for at in members):
+            state, history = run_restarts(self._settings, plan, first, rows, known, closed)
         found = []
         for at in members:
-            part = jax.tree.map(lambda leaf, at=at: np.asarray(leaf)[at], state)
-            best, history, hidden = best_at(part, alike), trail[at], False
+            part, values, hidden = _taken(state, at), history[at], False
+            best = index_of_best(part, close)
             if len(members) == 1:
-                part, history, hidden = converge_parameters(
-                    self._settings, plan, part, history, best, first, rows, known, closed, close)
-            outcome = best_of(part, history[best], alike, best).noting(
-                *spurious(plan, part, best, alike))._replace(params=point_of(plan, part, best))
-            found.append(outcome.with_state(
-                adrift=hidden and part.left.dtype == np.float32,
-                left=gain_left(outcome, part.slow[best]) if float(part.left[best]) > far else 0.0))
+                part, values, hidden = converge_parameters(
+                    self._settings, plan, part, values, best, first, rows, known, closed,
+                    parameter_tolerance)
+            outcome = outcome_of_best(part, values[best], close, best).noting(
+                *find_spurious_maximum(plan, part, best, close))
+            moving = float(part.distance[best]) > relative_tolerance(self.tolerance)
+            found.append(outcome._replace(params=best_params(plan, part, best)).with_state(
+                stopped_by_rounding=hidden and part.distance.dtype == np.float32,
+                remaining_gain=(predict_remaining_gain(outcome, part.steps_left[best]) if moving
+                                else 0.0)))
         return found
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int],
              structures: Sequence[Structure]) -> list[Outcome]:
-        """For each size, the best of the restarts that use that many states of `site`: one program
-        for all, the largest's, in which the states beyond a size are impossible. Each size has its
-        own race."""
+        """For each size, the best of the restarts with that many states of `site`: in one program,
+        that of the largest, in which states beyond a size are impossible. Each size has its own
+        race."""
         plan, known = problem.plan, problem.known
-        made = self._effort(problem.data, plan, {}, len(sizes))
-        of = {site: np.arange(plan.variables[site].states) < np.asarray(sizes)[:, None]}
-        found = self._finished(problem, made, of)
+        effort = self._effort(problem.data, plan, {}, len(sizes))
+        states = {site: np.arange(plan.variables[site].states) < np.asarray(sizes)[:, None]}
+        found = self._run_from_sample(problem, effort, states)
         if found:
             return found
-        groups = np.repeat(np.arange(len(sizes)), made.starts)
+        groups = np.repeat(np.arange(len(sizes)), effort.starts)
         first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed, {},
-                       self.prior, allowed={site: of[site][groups]})
-        race = Race(groups, compact=made.large) if self.restarts is None else Race(groups,
-                                                                                   keep=made.starts)
+                       self.prior, allowed={site: states[site][groups]})
+        race = (Race(groups, compact=effort.large) if self.restarts is None
+                else Race(groups, keep=effort.starts))
         return self._maximize_groups(plan, first, problem.rows, known, closed=True, race=race)
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
-        return narrowed(structure, outcome)
+        return first_states(structure, outcome)
 
 
 def _steps(data: Data) -> int:
-    """Rows, or the steps of chains."""
+    """The number of rows, or of the steps of all chains."""
     return data.size * max(data.steps or 1, 1)
 
 
-_middle = jit(prior_point, static_argnums=0, seldom=ONCE)
+def _taken(state: squarem.State, index: np.ndarray) -> squarem.State:
+    """Some of the restarts."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], state)

@@ -1,8 +1,8 @@
-"""What an engine is: frozen settings that say why they cannot treat a problem, or find its answer.
+"""What an engine (an inference method) is: frozen settings with a method that fits a model.
 
 An engine is one file: a frozen dataclass derived from `Engine`, with `run(problem) -> Outcome` and,
-where it cannot treat everything, `refuse(problem)`. All that the rest of the house asks of an
-engine is in this file, with what holds by default; which engine it is, nobody asks.
+if it cannot fit every model, `refuse(problem)`. This file has all that other code asks of an
+engine, with defaults; no code asks which engine it is.
 
     @dataclass(frozen=True)
     class Mine(Engine):
@@ -39,52 +39,55 @@ from probml.plan import effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 
-LATER: Any = None  # of a problem: what is not there yet, or no longer
-MOST = 512  # parameters of which a posterior is made where nobody names an engine
+LATER: Any = None  # a field of a problem that is not there yet, or has been released
+MAX_DEFAULT_POSTERIOR = 512  # parameters; with more, a fit without an engine finds a point
 
 
 class State(NamedTuple):
-    """What the next step of a fit needs of an outcome.
+    """What further steps of a fit need of an outcome.
 
     Args:
-        lost: restarts that collapsed, beside the one that is kept.
-        short, wide: of digits, see factors.digits.
-        adrift: its parameters had a way to go yet when rounding hid what they gained.
-        left: nats that further steps would gain, as the last foretell; 0: parameters stood still.
-        model: that was fitted, where the engine chose settings of it.
-        shown: what all rows were expected to show, statistics from which further ones go on.
-        optimum: where a maximization ended, for those who examine it on the way.
-        onward: why its answer is not to be relied on, so that the next engine is asked; None: it
-            is the answer.
-        seen: where it found the posterior, for that engine; see Problem.
+        collapsed_restarts: number of restarts that collapsed, if most did.
+        imprecise_squares, imprecise_smoothing: float32 has too few digits for squares of pooled
+            columns, or for smoothed variances, see factors/digits.py.
+        stopped_by_rounding: rounding hid further gains before the parameters converged.
+        remaining_gain: log density that further steps would gain, as predicted from the last; 0:
+            the parameters have converged.
+        model: that was fitted, if the engine chose settings of it.
+        statistics: expected sufficient statistics of all rows, to which further rows are added.
+        optimum: the end of a maximisation, for diagnostics.
+        rejection: why the answer is not reliable, so that the next engine is tried; None: it is the
+            answer.
+        posterior_points: for that engine, see `Problem.seen`.
     """
 
-    lost: int = 0
-    short: bool = False
-    wide: bool = False
-    adrift: bool = False
-    left: float = 0.0
+    collapsed_restarts: int = 0
+    imprecise_squares: bool = False
+    imprecise_smoothing: bool = False
+    stopped_by_rounding: bool = False
+    remaining_gain: float = 0.0
     model: Bound | None = None
-    shown: Any = None
+    statistics: Any = None
     optimum: Optimum | None = None
-    onward: Finding | None = None
-    seen: Mapping[str, np.ndarray] | None = None
+    rejection: Finding | None = None
+    posterior_points: Mapping[str, np.ndarray] | None = None
 
 
 class Outcome(NamedTuple):
-    """What an engine found: what a user may want to know, and in `state` what the next step needs.
+    """The result of an engine: what a user may want to know and, in `state`, what further steps of
+    the fit need.
 
     Args:
         params: every free parameter at one point, in its own coordinate: a mode, or a mean.
-        history: (iterations + 1,) the objective, its start included.
-        status, iterations: how it ended, and after how many.
-        findings: what it found out about its own answer.
-        posterior: what is known beyond the point: a closed form, draws, a normal; else itself.
+        history: (iterations + 1,) the objective, at the start and after each iteration.
+        status, iterations: how it ended, and after how many iterations.
+        findings: diagnostics of the result.
+        posterior: a closed form, draws, a normal distribution; by default the point itself.
         log_evidence: log p(data), exact or estimated. evidence_error: the standard error of such an
             estimate; None: it is exact.
-        bound: a lower bound of it, where that is what was maximised.
-        held_out: mean log evidence of rows not learnt from, at every entry of history.
-        state: for the next step of the fit.
+        bound: a lower bound on the log evidence, if that is what was maximised.
+        held_out: mean log evidence of the held-out rows, at every entry of history.
+        state: for further steps of the fit.
     """
 
     params: dict[str, Any]
@@ -105,36 +108,37 @@ class Outcome(NamedTuple):
         return any(finding.warns for finding in self.findings)
 
     def noting(self, *findings: Finding | None) -> "Outcome":
-        """With further findings, where there are some."""
+        """With further findings; None is skipped."""
         return self._replace(findings=(*self.findings, *(f for f in findings if f is not None)))
 
     def with_state(self, **changes: Any) -> "Outcome":
-        """With some of its state changed."""
+        """With some fields of its state replaced."""
         return self._replace(state=self.state._replace(**changes))
 
     def after(self, before: "Outcome") -> "Outcome":
-        """The same, of a climb that went on from where another had ended: history and iterations
-        are those of both."""
+        """With the history and iterations of an earlier outcome, from which this one continued."""
         return self._replace(history=np.concatenate([before.history, self.history[1:]]),
                              iterations=before.iterations + self.iterations)
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Data under a plan, and what a user asked of the answer; the same for every engine.
+    """Data, their plan, and the user's choices; the same for every engine.
 
     Args:
-        data: on the host; None where only their statistics are left, as when fits are merged.
-        plan: who is summed out, pooled, evaluated by row; its `free` parameters are to be found.
-        rows: on the device, in chunks; or their statistics, where the engine takes these and they
-            are enough. None while an engine is only asked whether it refuses.
-        known: what all rows share: values given outside them, centres, spreads.
+        data: on the host; None if only sufficient statistics are left, as when fits are merged.
+        plan: what is summed out, pooled, evaluated by row; its `free` parameters are estimated.
+        rows: on the device, in chunks; or their sufficient statistics, if these are enough for the
+            plan and the engine. None while an engine is only asked whether it refuses.
+        known: what all rows share: given values outside rows, means and standard deviations of
+            columns.
         weights: (n,) of the rows; None: 1 each.
         seed: of every random choice.
-        start: parameter → where to begin, checked; some or none.
-        asked: the engine was named; False: it is one of the ladder's.
-        astray: the joint mode is no answer, as the ladder's engine before found: begin elsewhere.
-        seen: parameter → (k, *shape), values at which that engine found the posterior.
+        start: parameter → its initial value, checked; for some parameters or none.
+        asked: the user named the engine; False: it is tried in the engine selection order.
+        astray: the joint mode is not typical of the posterior, as the engine before found: begin
+            elsewhere.
+        seen: parameter → (k, *shape), values that the engine before found in the posterior.
     """
 
     data: Data
@@ -150,7 +154,7 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """Rows; None where the data are not there."""
+        """The number of rows; None if there are no data."""
         return None if self.data is None else self.data.size
 
     @property
@@ -161,18 +165,18 @@ class Problem:
 
     @property
     def point_wanted(self) -> str:
-        """Why a point is the answer where nobody names an engine, and no posterior, in words; "":
-        a posterior is."""
+        """Why a fit without a named engine finds a point and no posterior; "": it finds a
+        posterior."""
         plan, model = self.plan, self.plan.structure.model
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
-        held = getattr(getattr(model, "generative", None), "params", {})
-        if size > MOST:
-            return f"it has {size} parameters, more than {MOST}"
+        optimised = getattr(getattr(model, "generative", None), "params", {})
+        if size > MAX_DEFAULT_POSTERIOR:
+            return f"it has {size} parameters, more than {MAX_DEFAULT_POSTERIOR}"
         if self.in_parts:
             return "its rows are read in partitions"
         if model.batch is not None:
             return "it takes its rows in batches"
-        if not held.keys().isdisjoint(plan.free):
+        if not optimised.keys().isdisjoint(plan.free):
             return "it has parameters of numpyro.param, which are optimised"
         if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
             return "all priors are flat, so that the maximum of the likelihood is asked for"
@@ -182,7 +186,7 @@ class Problem:
         return f"model '{self.plan.structure.model.name}'"
 
 
-# settings as other libraries call them
+# settings of other libraries → the same setting here, for error messages
 ELSEWHERE = {
     "tune": "warmup", "num_warmup": "warmup", "iter_warmup": "warmup", "samples": "draws",
     "num_samples": "draws", "iter_sampling": "draws", "num_chains": "chains",
@@ -198,31 +202,31 @@ ELSEWHERE = {
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an engine finds, which plans it takes, and what it needs of the rows, as data.
+    """What an engine finds, which plans it can fit, and what it needs of the rows.
 
     Attributes:
         finds: a point, or a posterior that can be drawn from.
-        rung: its place in the engine selection order where nobody names an engine; None: it runs
+        rung: its place in the engine selection order of fits without a named engine; None: it runs
             on request only.
-        offered: `explain`'s words where it could treat the model.
+        offered: what `explain` says if it can fit the model.
         uses_prior: whether the objective includes the log prior.
-        integrates: it takes plans in which effects of groups are integrated out. approximates: also
-            where the integral is only near. restricts: coefficients are integrated out too, their
-            priors flat.
-        quadrature: nodes of a quadrature over effects; None: as many as by default.
-        statistics: sufficient statistics of the rows will do where the plan is additive: then
+        integrates: it fits plans in which effects of groups are integrated out. approximates: also
+            if the integral is approximate. restricts: coefficients are integrated out too, under
+            flat priors (REML).
+        quadrature: nodes of a quadrature over effects; None: the default number.
+        statistics: it needs only sufficient statistics of the rows if the plan is additive: then
             `rows` is a Summary, and fits can be merged.
-        squares: squares of the rows will do in the place of row-wise sites that are Normal about
-            affine locations (plan/squares.py), in a Summary: it would pass over rows many times.
-        batch: rows of the random batches in which it takes them; None: all at once.
-        batches: its setting `batch_rows` is open, and random batches would do.
-        restarts: it has a setting `restarts`, of which a complete start leaves one.
+        squares: it would pass over the rows many times and needs only sums of squares and products
+            for row-wise sites that are Normal with affine means (plan/squares.py), in a Summary.
+        batch: rows of the random batches that it uses; None: all rows at once.
+        batches: its setting `batch_rows` is not set, and random batches would be possible.
+        restarts: it has a setting `restarts`, of which one is enough with a complete start.
         held_out_fraction: the share of the rows that is held out for validation.
-        way: how expected statistics of further rows may move the point, a restarting.batches.Way;
-            None: they may not.
-        sizes: it has `grid(problem, site, sizes, structures)`: several numbers of states of a
-            hidden site in one program, see EM; `structures` are those of the models of each, to
-            whose shapes `narrowed` brings what was found.
+        way: how expected statistics of further rows update the fit, an IncrementalUpdate of
+            restarting/batches.py; None: they do not.
+        sizes: it has `grid(problem, site, sizes, structures)`, which fits several numbers of states
+            of a hidden site in one program, see EM, and `narrowed`, which brings each result to the
+            shapes of its own model; `structures` are those of these models.
     """
 
     finds: Literal["point", "posterior"] = "posterior"
@@ -250,16 +254,16 @@ class Capabilities:
 
 
 class Engine(ABC):
-    """A way to find what is to be found: a value, frozen and hashable, which knows no model.
+    """An inference method and its settings: a frozen, hashable value, independent of the model.
 
-    An engine has `run`; where it cannot treat everything, `refuse`; where it finds or needs
-    something else than the default, `capabilities`.
+    An engine has `run`; if it cannot fit every model, `refuse`; if it finds or needs something else
+    than the default, `capabilities`.
     """
 
     def __new__(cls, *args: Any, **settings: Any) -> "Engine":
         own = inspect.signature(cls.__init__).parameters
-        loose = any(each.kind is each.VAR_KEYWORD for each in own.values())
-        unknown = next((name for name in settings if name not in own and not loose), None)
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in own.values())
+        unknown = next((name for name in settings if name not in own and not takes_any), None)
         if unknown is not None:
             known = [name for name in own if name != "self"]
             raise TypeError(f"{cls.__name__}({unknown}=...): there is no such setting, it has "
@@ -268,7 +272,7 @@ class Engine(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it finds, which plans it takes and what it needs of the rows."""
+        """What it finds, which plans it can fit and what it needs of the rows."""
         settings = {each.name for each in fields(self)} if is_dataclass(self) else set()
         old = {each.name: getattr(self, each.name) for each in fields(Capabilities)
                if hasattr(type(self), each.name) and each.name not in settings}
@@ -278,15 +282,15 @@ class Engine(ABC):
         return Capabilities(**old)
 
     def refuse(self, problem: Problem) -> None:
-        """Nothing, if the engine treats the problem; before anything is shipped or compiled.
+        """Raises Refusal if the engine cannot fit the model, before data are moved or compiled.
 
         Raises:
-            Refusal: naming the site, the reason, and what to type instead.
+            Refusal: with the site, the reason, and what to type instead.
         """
         return None
 
     def passed_over(self, problem: Problem) -> str:
-        """Why `fit` without an engine does not take it, though it could treat the problem; "": it
+        """Why `fit` without a named engine does not try it, though it could fit the model; "": it
         does."""
         return ""
 
@@ -295,59 +299,60 @@ class Engine(ABC):
         return self.capabilities.rung or 0
 
     def taken(self, data: Data) -> Data:
-        """The data as the engine takes them: with values of latent variables of rows that it
-        samples itself (Data.carrying); the plan of a Problem is of these.
+        """The data as the engine uses them: with values for the latent variables of rows that it
+        samples itself (Data.carrying). The plan of a Problem is made from these.
 
         Raises:
-            Refusal: what it would have to move, and cannot.
+            Refusal: there is a latent variable that it would have to sample, and cannot.
         """
         return data
 
     @abstractmethod
     def run(self, problem: Problem) -> Outcome:
-        """What is found, the rows on the device.
+        """Fits the model; the rows are on the device.
 
         Raises:
-            Refusal: what only the data could tell.
+            Refusal: for reasons that only the data show.
         """
 
     def copies(self, problem: Problem) -> int:
-        """How many parameter values the rows will be met with at once: chunks are made smaller."""
+        """The number of parameter values at which rows are evaluated at once: chunks are smaller
+        then."""
         return 1
 
     def together(self, problem: Problem, runs: int) -> int:
-        """How many of so many runs side by side are one program's, and so are such copies."""
+        """How many of so many parallel runs one program evaluates at once."""
         return runs
 
     def runs(self, problem: Problem) -> int:
-        """How many runs it makes in parallel (Rows); devices are divided over runs rather
-        than over rows where these are few."""
+        """The number of parallel runs (restarts, chains); devices are divided over runs rather than
+        over rows if there are few rows."""
         return 1
 
     def manner(self, problem: Problem) -> str:
-        """How the problem would be gone about, for `explain`; "" if there is nothing to choose."""
+        """The method that would be used, for `explain`; "" if there is nothing to choose."""
         return ""
 
     def repeated(self) -> tuple["Engine", str]:
-        """The same as it is run on hundreds of simulated data sets, and what is different then, in
-        words."""
+        """The engine as it is run on hundreds of simulated data sets, and what is different then,
+        in words."""
         return self, ""
 
 
 def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
-    """Data as an engine takes them, under their plan, for it to say whether it refuses.
+    """The problem of fitting data with an engine, without rows: enough for it to refuse.
 
     Raises:
-        Refusal: what no plan of the kind can do.
+        Refusal: there is no plan for the data.
     """
     data = engine.taken(data)
     return Problem(data, planned(data, engine if asked else None), asked=asked)
 
 
 def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> Plan:
-    """The plan of data for an engine, or for the ladder: effects of groups that have no joint mode
-    with their spread are integrated out, where that is exact, or near enough for the engine; not
-    beside numbers of rows that a sampler moves.
+    """The plan of data for an engine, or for the engine selection order: effects of groups, which
+    have no joint mode with their standard deviation, are integrated out if the integral is exact,
+    or accurate enough for the engine; not if a sampler moves latent variables of rows.
 
     Args:
         lenient: see Data.plan.
@@ -356,7 +361,7 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
     if plan.carried or engine is not None and not engine.capabilities.integrates:
         return plan
     takes = Capabilities(approximates=True) if engine is None else engine.capabilities
-    # of a likelihood the effects' own prior is a part: without it their spread is told by nothing
+    # without a prior that of effects is part of the likelihood: it alone determines their scale
     names = effects.effects(plan, data.table.rows, not takes.approximates,
                             takes.restricts or not takes.uses_prior)
     nodes = takes.quadrature
@@ -367,19 +372,19 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
 
 
 def short_name(engine: str) -> str:
-    """The name of an engine for messages, from its repr: MAP(), without its settings."""
+    """The name of an engine in messages, from its repr: MAP(), without its settings."""
     name, settings, _ = engine.partition("(")
     return name + "()" * bool(settings)
 
 
 def checked(engine: Any, verb: str = "") -> Engine:
-    """An engine's value, as a user gave it to `verb`.
+    """The engine that a user gave to the method `verb`.
 
     Raises:
         ModelError: it is no engine, but a class or something else, or it cannot be hashed.
     """
-    shown = " ".join(f"{engine!r:.60}".split())
-    said = f"{verb}(engine={shown})" if verb else f"engine={shown}"
+    given = f"engine={' '.join(f'{engine!r:.60}'.split())}"
+    said = f"{verb}({given})" if verb else given
     if not isinstance(engine, Engine):
         hint = (f": call it, {engine.__name__}()" if isinstance(engine, type)
                 and issubclass(engine, Engine) else ": give all observations as one mapping, "
@@ -396,11 +401,7 @@ def checked(engine: Any, verb: str = "") -> Engine:
 
 
 def check_batch(engine: Engine, problem: Problem) -> None:
-    """Refuse batches that are larger than the data, of which they are to be parts.
-
-    Raises:
-        ModelError: naming the engine, the rows of a batch and of the data.
-    """
+    """Raises ModelError if batches are larger than the data."""
     rows, batch = problem.size, engine.capabilities.batch
     if batch is not None and rows is not None and batch > rows:
         raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: the "
@@ -410,8 +411,8 @@ def check_batch(engine: Engine, problem: Problem) -> None:
 
 def check_settings(engine: Any, positive: Sequence[str] = (),
                    nonnegative: Sequence[str] = ()) -> None:
-    """Refuse settings out of range, naming engine, setting, expected and got: of fields that are
-    annotated as floats any finite numbers, of others integers."""
+    """Raises ModelError for settings out of range: fields that are annotated as floats may be any
+    finite numbers, others are integers."""
     floats = {each.name for each in fields(engine) if "float" in str(each.type)}
     for name in (*positive, *nonnegative):
         value, above = getattr(engine, name), name in positive

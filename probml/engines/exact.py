@@ -1,5 +1,5 @@
-"""Exact: the posterior in closed form, where every parameter block is conjugate; the evidence with
-it."""
+"""Exact: the posterior and the log evidence in closed form, if every parameter block is
+conjugate."""
 
 import functools
 from collections.abc import Sequence
@@ -22,12 +22,11 @@ from probml.posteriors.closed import Closed
 from probml.posteriors.coupling import coupling
 from probml.updates.least_squares import rooted
 
-# What must be left of a coefficient's precision beside all others, by whether JAX computes in
-# doubles; less is rounding
-LOOSE = {True: 1.5e-14, False: 1e-6}
-# The same of its column, in roundings, where products of columns are not taken: six digits are
-# left, or four
-DIGITS = {True: 2.0**20, False: 2.0**13}
+# The least conditional precision of a coefficient given all others, relative to its marginal
+# precision, by whether JAX computes in double; less is rounding.
+MIN_PRECISION_SHARE = {True: 1.5e-14, False: 1e-6}
+# The same for a column of a QR decomposition, in units of rounding: six digits are left, or four.
+MIN_COLUMN_ROUNDINGS = {True: 2.0**20, False: 2.0**13}
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Exact(Engine):
         return Capabilities(rung=1, offered="possible", statistics=True)
 
     def refuse(self, problem: Problem) -> None:
-        """Raise Refusal, naming the site and the reason, where there is no closed form."""
+        """Raises Refusal, with the site and the reason, if there is no closed form."""
         plan, where = problem.plan, f"Exact cannot fit {problem}"
         if plan.free:
             _refuse_latent(plan, where)
@@ -71,7 +70,7 @@ class Exact(Engine):
             _refuse_unknown_scales(plan, where)
 
     def manner(self, problem: Problem) -> str:
-        """What depends on the data: whether their columns identify the coefficients."""
+        """That only the data show whether columns are collinear."""
         coefficients = {name for site in problem.plan.structure.sites.values()
                         for uses in site.uses.values() for name, use in uses.items()
                         if use.level is Level.AFFINE}
@@ -85,11 +84,11 @@ class Exact(Engine):
                            Status.EXACT, 0, log_evidence=evidence)
         posterior, evidence, mismatch = solve(plan, known, rows)
         every = all_blocks(plan, True)
-        if (_loose(every, posterior)
+        if (_collinear_block(every, posterior)
             or not is_consistent(evidence, mismatch)) and any(rooted(plan, block)
                                                               for block in every):
             posterior, evidence, mismatch = solve(plan, known, rows, True)
-        _refuse_loose(plan, posterior)
+        _refuse_collinear(plan, posterior)
         if not is_consistent(evidence, mismatch):
             raise Refusal(
                 f"Exact cannot fit model '{plan.structure.model.name}': its closed form was "
@@ -100,7 +99,7 @@ class Exact(Engine):
 
 
 def _refuse_latent(plan: Plan, where: str) -> None:
-    """Refuse what is latent or partially observed together with unknown parameters."""
+    """Raises Refusal for latent or partially observed variables with unknown parameters."""
     sites = plan.structure.sites
     if plan.groupings:
         raise Refusal(f"{where}: '{plan.effects[0]}' is integrated out given the parameters, "
@@ -130,7 +129,7 @@ def _refuse_latent(plan: Plan, where: str) -> None:
 
 
 def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
-    """Refuse parameters without a conjugate update, given all others."""
+    """Raises Refusal for parameters without a conjugate update given all others."""
     sites = plan.structure.sites
     heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                  None)
@@ -156,7 +155,8 @@ def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
 
 
 def _refuse_unknown_scales(plan: Plan, where: str) -> None:
-    """Refuse coefficients whose prior does not scale with the unknown scale of their data."""
+    """Raises Refusal for coefficients whose prior does not scale with the unknown scale of their
+    data."""
     sites = plan.structure.sites
     for block in (b for b in all_blocks(plan, True) if b.closed_form.joint):
         scales = coupling(plan, block)
@@ -178,18 +178,17 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
                 f"/ kappa) (normal–inverse-gamma)", ("EM",))
 
 
-def _loose(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:
-    """A block of coefficients that can move together at no cost, as far as the arithmetic can tell,
-    and how: (d,) of its places."""
+def _collinear_block(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] | None:
+    """Index of a block with collinear coefficients, up to rounding, and their direction, (d,); None
+    if there is none."""
     for number, (block, natural) in enumerate(zip(every, posterior.natural, strict=True)):
         if not block.closed_form.joint or block.event == 0:
             continue
         if "root" in natural:
             root = np.asarray(natural["root"])
             unit = root / np.maximum(np.linalg.norm(root, axis=0), np.finfo(root.dtype).tiny)
-            if not np.abs(np.diagonal(unit)).min() > DIGITS[root.dtype == np.float64] * np.finfo(
-                root.dtype
-            ).eps:
+            least = MIN_COLUMN_ROUNDINGS[root.dtype == np.float64] * np.finfo(root.dtype).eps
+            if not np.abs(np.diagonal(unit)).min() > least:
                 return number, np.linalg.svd(np.nan_to_num(unit))[2][-1]
             continue
         precision = np.asarray(natural["precision"]).reshape(-1, *natural["precision"].shape[-2:])
@@ -197,19 +196,19 @@ def _loose(every: Sequence[Block], posterior: Closed) -> tuple[int, np.ndarray] 
                                    np.finfo(precision.dtype).tiny))
         for unit in np.nan_to_num(precision / (scale[:, :, None] * scale[:, None, :])):
             try:
-                # of a coefficient's precision, what the others do not explain
+                # conditional precisions, relative to marginal ones
                 least = np.diagonal(np.linalg.cholesky(unit)).min() ** 2
             except np.linalg.LinAlgError:
                 least = 0.0
-            if not least > LOOSE[precision.dtype == np.float64]:
+            if not least > MIN_PRECISION_SHARE[precision.dtype == np.float64]:
                 return number, np.linalg.eigh(unit)[1][:, 0]
     return None
 
 
-def _refuse_loose(plan: Plan, posterior: Closed) -> None:
-    """Refuse coefficients that can move together at no cost: nothing then holds the answer."""
+def _refuse_collinear(plan: Plan, posterior: Closed) -> None:
+    """Raises Refusal for collinear coefficients, which data and prior do not identify."""
     every = all_blocks(plan, True)
-    found = _loose(every, posterior)
+    found = _collinear_block(every, posterior)
     if found is None:
         return
     block, way = every[found[0]], found[1]

@@ -1,8 +1,8 @@
-"""Findings: what a fit found out about its own answer, as values.
+"""Findings: diagnostics of a fit, as values.
 
 A finding has a code, the parameter that it is about, and numbers; its sentences are the templates
 of this file. `Fit.warnings` are those that a user should act on, `Fit.findings` all.
-docs/how_to/warnings.md has a section for each code, under that name.
+docs/how_to/warnings.md has a section for each code.
 """
 
 import enum
@@ -20,7 +20,7 @@ Entry = tuple[int, ...]
 
 
 class Code(enum.Enum):
-    """What can be found: `Code("boundary")`.
+    """The kinds of findings, by value: `Code("boundary")`.
 
     Attributes:
         problem: one sentence with names and numbers, without its full stop. consequence: what it
@@ -289,11 +289,11 @@ class Code(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a fit found out about its own answer.
+    """A diagnostic of a fit.
 
     Attributes:
-        code: which kind, see Code. parameter, entry: what it is about; "" and (): the whole fit.
-        numbers: (name, value) of what its sentences mention.
+        code: see Code. parameter, entry: what it is about; "" and (): the whole fit.
+        numbers: (name, value) of the fields of its sentences.
     """
 
     code: Code
@@ -303,7 +303,7 @@ class Finding:
 
     @classmethod
     def of(cls, code: Code, parameter: str = "", entry: Entry = (), **numbers: object) -> "Finding":
-        """A finding with such numbers.
+        """A finding; `numbers` are the fields of its sentences.
 
         Args:
             parameter: a name, or that of an entry, "w[1, 2]".
@@ -321,17 +321,17 @@ class Finding:
         return f"'{self.parameter}{index}'"
 
     def called(self, name: str) -> "Finding":
-        """The same about what tables call the parameter, or its entry."""
+        """The same finding with the name that tables have for the parameter, or its entry."""
         return replace(self, parameter=name, entry=())
 
     @property
     def problem(self) -> str:
-        """What was found, in a sentence."""
+        """The problem, in a sentence."""
         return self._filled(self.code.problem)
 
     @property
     def consequence(self) -> str:
-        """What it means for the answer; "": nothing."""
+        """The consequence for the result; "": none."""
         return self._filled(self.code.consequence)
 
     @property
@@ -361,7 +361,7 @@ class Finding:
             warnings.warn(f"{what}: {self}", kind, stacklevel=stacklevel + 1)
 
     def record(self) -> dict[str, Any]:
-        """As JSON holds it, with its sentences."""
+        """A record for JSON, with its sentences."""
         return {"code": self.code.value, "parameter": self.parameter, "entry": list(self.entry),
                 "numbers": {key: list(value) if isinstance(value, tuple) else value
                             for key, value in self.numbers},
@@ -369,10 +369,10 @@ class Finding:
 
     @classmethod
     def read(cls, record: Mapping[str, Any] | str) -> "Finding":
-        """Of such a record; a text, as files of earlier versions hold, is a note.
+        """The finding of a record; a text, as in files of earlier versions, is a note.
 
         Raises:
-            TypeError: it is no such record.
+            TypeError: it is no record of a finding.
         """
         if isinstance(record, str):
             return cls.of(Code.NOTE, text=record)
@@ -387,7 +387,7 @@ class Finding:
 
 
 def _to_json_value(value: object) -> Any:
-    """A number, text, or a tuple of them: hashable, and what JSON holds."""
+    """A number, text, or a tuple of them: hashable, and valid in JSON."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):

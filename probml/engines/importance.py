@@ -1,14 +1,14 @@
 """A posterior by importance sampling: draws of Student t distributions at the modes of its density,
-weighted by that density, and the test of whether they stand for it.
+weighted by that density, and the test of whether they represent it.
 
-The test is one for every shape of model. A density that has its mass elsewhere (a random walk
-beside its own step, effects beside their spread, a narrow peak on a hill) gives weights without a
-variance: Pareto's k of their tail is above 0.7 (Vehtari, Simpson, Gelman, Yao & Gabry 2024). Where
-k is small the weighted draws have the posterior's means, standard deviations and evidence. Where it
-is not, the proposal is moved to the weighted mean and covariance, and all draws so far are weighted
-by the mixture of the proposals that they came from (Cornuet, Marin, Mira & Robert 2012; Paananen,
-Piironen, Bürkner & Vehtari 2021). Tails that no draw reaches, as of a Cauchy distribution, are
-looked at along each coordinate.
+The test is the same for every model. If the density has its mass elsewhere (a random walk and its
+step size, effects and their standard deviation, a narrow peak on a hill), the weights have no
+variance: Pareto's k of their tail is above 0.7 (Vehtari, Simpson, Gelman, Yao & Gabry 2024). If k
+is small, the weighted draws have the posterior's means, standard deviations and evidence. If it is
+not, the proposal is moved to the weighted mean and covariance, and all draws so far are weighted by
+the mixture of their proposals (Cornuet, Marin, Mira & Robert 2012; Paananen, Piironen, Bürkner &
+Vehtari 2021). Tails that no draw reaches, as of a Cauchy distribution, are evaluated along each
+coordinate.
 """
 
 import functools
@@ -29,34 +29,35 @@ from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
 
 DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if those are more
-ROUNDS = 3  # of moving the proposal, at the most
-EFFECTIVE = 200  # independent draws that the weighted ones must be worth
-SURE = 0.08  # relative standard error that the standard deviation of a parameter may have
-# Pareto's k up to which errors of S weighted draws fall as 1/√S, beyond as S^(k − 1); independent
-# draws that they must be worth by that
-FINITE, SURELY = 0.5, 100
-ALIKE = 1e-2  # nats by which a density and the normal at its mode may differ from draw to draw
-NEARLY = 0.3  # standard deviations by which means may be off where too few draws are made for k
-BATCH, TOGETHER = 128, 2**18  # densities of a device call; numbers that are worked on at once
-# widths at which tails are looked at; nats by which a density with a variance falls in between
-OUT, HEAVY, WAYS = (10.0, 20.0), 2.2, 50
-BEYOND = (100.0, 1000.0)  # widths between which that of a power law goes on
-WORK = 2**25  # numbers of the data that the densities of a round of draws may meet together
-ROUNDED = 0.1  # nats of rounding beyond which weights mean nothing
+MAX_ROUNDS = 3  # of moving the proposal
+MIN_EFFECTIVE = 200  # effective sample size
+MAX_SD_ERROR = 0.08  # relative standard error of the standard deviation of a parameter
+# Pareto's k up to which errors of S weighted draws fall as 1/√S, beyond it as S^(k − 1); effective
+# sample size at this slower rate
+SQUARE_ROOT_K, MIN_EFFECTIVE_BY_K = 0.5, 100
+MAX_NORMAL_RANGE = 1e-2  # of differences of log densities, within which a density is normal
+MAX_MEAN_ERROR = 0.3  # standard deviations, if there are too few draws for Pareto's k
+BATCH, BATCH_NUMBERS = 128, 2**18  # densities of a device call; numbers that are used at once
+# standard deviations at which tails are evaluated; the least fall of the log density in between;
+# coordinates that are examined
+TAIL, MIN_TAIL_FALL, MAX_DIRECTIONS = (10.0, 20.0), 2.2, 50
+FAR_TAIL = (100.0, 1000.0)  # standard deviations between which a power law goes on
+MAX_WORK = 2**25  # numbers of the data that the densities of a round of draws use together
+MAX_ROUNDING = 0.1  # of log densities, beyond which weights are meaningless
 
 Densities = Callable[[np.ndarray], np.ndarray]  # points (n, d) → log densities (n,)
 Values = Callable[[np.ndarray], np.ndarray]  # points (n, d) → parameters (n, p)
 
 
 class Component(NamedTuple):
-    """One of the distributions that draws are made from."""
+    """A proposal: one of the distributions that draws are made from."""
 
     centre: np.ndarray  # (d,)
     root: np.ndarray  # (d, d) of its covariance, but for the factor of a Student t
     degrees: float  # of freedom; ∞: normal
 
     def draw(self, count: int, random: np.random.Generator) -> np.ndarray:
-        """Draws (count, d) in pairs on either side of the centre."""
+        """Antithetic draws (count, d): in pairs on either side of the centre."""
         half = (count + 1) // 2
         z = random.standard_normal((half, len(self.centre)))
         if np.isfinite(self.degrees):
@@ -64,7 +65,7 @@ class Component(NamedTuple):
         return self.centre + np.concatenate([z, -z])[:count] @ self.root.T
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
-        """(n,), normalised, at points (n, d)."""
+        """The normalised log density (n,) at points (n, d)."""
         d = len(self.centre)
         square = (np.linalg.solve(self.root, (points - self.centre).T) ** 2).sum(0)
         volume = np.linalg.slogdet(self.root)[1]
@@ -79,12 +80,13 @@ class Weighted(NamedTuple):
     """Draws with weights.
 
     Attributes:
-        points, weights: (S, d), (S,) the weights smoothed, of sum 1.
-        k: Pareto's k of the weights; −∞ where they are all alike.
+        points, weights: (S, d) and (S,), smoothed, of sum 1.
+        k: Pareto's k of the weights; −∞ if they are equal.
         log_evidence, error: log of the integral of the density, and its standard error.
-        normal: the density is so near the normal at its mode that this is the answer.
-        tail, doubtful: the largest Pareto's k of what a parameter's variance is the mean of, and
-            that parameter's number where its standard deviation is not to be relied on; −1: none.
+        normal: the density is so near the normal distribution at its mode that this is the answer.
+        variance_k: the largest Pareto's k of the squared deviations of a parameter.
+        unreliable_entry: index of the parameter whose standard deviation is least reliable; −1:
+            none is unreliable.
     """
 
     points: np.ndarray
@@ -93,38 +95,36 @@ class Weighted(NamedTuple):
     log_evidence: float
     error: float
     normal: bool = False
-    tail: float = 0.0
-    doubtful: int = -1
+    variance_k: float = 0.0
+    unreliable_entry: int = -1
 
     @property
     def effective(self) -> float:
-        """How many independent draws they are worth."""
+        """The effective sample size."""
         return 1.0 / float(np.sum(self.weights**2))
 
     @property
-    def worth(self) -> float:
-        """The same, where their weights need not have a variance: by the slower fall of errors."""
-        return self.effective / float(_slower(self.k, len(self.weights))) ** 2
+    def effective_by_k(self) -> float:
+        """The effective sample size if the weights have no variance: errors fall more slowly."""
+        return self.effective / float(_error_factor(self.k, len(self.weights))) ** 2
 
     @property
-    def off(self) -> float:
-        """Standard deviations of the proposal by which its mean may be off at the most, √χ²."""
+    def max_mean_error(self) -> float:
+        """An upper bound on the error of the proposal's mean, in its standard deviations: √χ²."""
         return math.sqrt(max(len(self.weights) / self.effective - 1.0, 0.0))
 
     @property
     def reliable(self) -> bool:
-        """Whether the weighted draws stand for the posterior."""
-        return (self.k <= k_limit(len(self.weights)) and self.effective >= EFFECTIVE
-                and self.worth >= SURELY
-                and self.doubtful < 0)
+        """Whether the weighted draws represent the posterior."""
+        return (self.k <= k_limit(len(self.weights)) and self.effective >= MIN_EFFECTIVE
+                and self.effective_by_k >= MIN_EFFECTIVE_BY_K and self.unreliable_entry < 0)
 
     @property
     def mean(self) -> np.ndarray:
         return self.weights @ self.points
 
     def resampled(self, count: int, seed: int) -> np.ndarray:
-        """So many of the points, (count, d), each as often as its weight says: systematic
-        resampling, in random order."""
+        """Points (count, d) drawn by their weights: systematic resampling, in random order."""
         random = np.random.default_rng([seed, 18])
         at = (random.random() + np.arange(count)) / count
         index = np.searchsorted(np.cumsum(self.weights), at).clip(max=len(self.weights) - 1)
@@ -132,42 +132,42 @@ class Weighted(NamedTuple):
 
 
 def proposal(centre: np.ndarray, root: np.ndarray) -> Component:
-    """The Student t distribution about a mode, of whose curvature `root` is the inverse root."""
+    """The Student t distribution about a mode; `root` (d, d) is a root of its inverse Hessian."""
     return Component(np.asarray(centre, float), np.asarray(root, float),
                      max(DEGREES, len(centre) / 2))
 
 
 def weighted(densities: Densities, modes: Sequence[Component], count: int, seed: int = 0,
              values: Values = np.asarray) -> Weighted:
-    """Weighted draws of a posterior, of proposals that are moved until their weights pass, and so
-    do those of every parameter's variance.
+    """Weighted draws of a posterior; proposals are moved until the weights pass, and so do those of
+    every parameter's variance.
 
     Args:
-        modes: where to begin, a component a mode. count: draws of each round. values: points (n, d)
-            → parameters in their own coordinates (n, p).
+        modes: the first proposals, one for each mode. count: draws of each round. values: points
+            (n, d) → parameters in their own coordinates (n, p).
 
-    Cost: `count` densities a round, between one and 1 + ROUNDS.
+    Cost: `count` densities a round, at most 1 + MAX_ROUNDS.
     """
     random = np.random.default_rng([seed, 17])
     components: list[Component] = []
     sizes: list[int] = []
-    points, heights, own = np.zeros((0, len(modes[0].centre))), np.zeros(0), []
+    points, logs, own = np.zeros((0, len(modes[0].centre))), np.zeros(0), []
     new, best = list(modes), None
-    for _ in range(1 + ROUNDS):
+    for _ in range(1 + MAX_ROUNDS):
         each = [count // len(new) + (i < count % len(new)) for i in range(len(new))]
         fresh = np.concatenate([c.draw(n, random) for c, n in zip(new, each, strict=True)])
         components, sizes = components + new, sizes + each
         points = np.concatenate([points, fresh])
-        heights = np.concatenate([heights, densities(fresh)])
+        logs = np.concatenate([logs, densities(fresh)])
         own.append(values(fresh))
         parts = np.stack([np.log(n / len(points)) + c.log_density(points)
                           for c, n in zip(components, sizes, strict=True)])
         mixture = np.logaddexp.reduce(parts, axis=0)
-        found = _precise(_weigh(points, heights - mixture), np.concatenate(own))
+        found = _with_variance_check(_weigh(points, logs - mixture), np.concatenate(own))
         if len(modes) == 1 and len(components) == 1:
-            apart = heights - modes[0]._replace(degrees=np.inf).log_density(points)
-            found = found._replace(normal=bool(np.ptp(apart) < ALIKE))
-        if best is None or found.k < best.k or found.reliable or found.doubtful < 0:
+            difference = logs - modes[0]._replace(degrees=np.inf).log_density(points)
+            found = found._replace(normal=bool(np.ptp(difference) < MAX_NORMAL_RANGE))
+        if best is None or found.k < best.k or found.reliable or found.unreliable_entry < 0:
             best = found
         if found.reliable or found.effective < 2:
             break
@@ -179,14 +179,15 @@ def weighted(densities: Densities, modes: Sequence[Component], count: int, seed:
 
 
 def nearly_normal(densities: Densities, mode: Component, count: int, seed: int = 0) -> Weighted:
-    """Few draws of the normal at a mode with their weights, where each costs a pass over many rows:
-    they tell whether the density is that normal's (Weighted.off), and nothing of its tails."""
+    """A few weighted draws of the normal distribution at a mode, where each costs a pass over many
+    rows: enough to compare the densities (Weighted.max_mean_error), not their tails."""
     normal = mode._replace(degrees=np.inf)
     points = normal.draw(count, np.random.default_rng([seed, 17]))
     return _weigh(points, densities(points) - normal.log_density(points))._replace(normal=True)
 
 
 def _weigh(points: np.ndarray, logs: np.ndarray) -> Weighted:
+    """Points with smoothed weights, given the logarithms of the weights."""
     logs = np.where(np.isfinite(logs), logs, -np.inf)
     if not np.isfinite(logs).any():
         even = np.full(len(points), 1 / len(points))
@@ -197,25 +198,25 @@ def _weigh(points: np.ndarray, logs: np.ndarray) -> Weighted:
     return Weighted(points, weights, k_hat(logs), total, error)
 
 
-def _precise(found: Weighted, values: np.ndarray) -> Weighted:
-    """With the parameter whose standard deviation the weighted draws do not determine, by its
-    standard error and by Pareto's k of (x − mean)², which says how fast that error falls."""
+def _with_variance_check(found: Weighted, values: np.ndarray) -> Weighted:
+    """With the parameter whose standard deviation the weighted draws determine least, if its
+    standard error or Pareto's k of (x − mean)², by which that error falls, is too large."""
     w = found.weights
     with np.errstate(all="ignore"):
         away = (values - w @ values) ** 2
         variance = w @ away
         error = np.sqrt(w**2 @ (away - variance) ** 2) / (2 * variance)
     k = k_of_variance(values, w)
-    error *= _slower(k, len(w))
-    bad = (k > k_limit(len(w))) | (error > SURE)
+    error *= _error_factor(k, len(w))
+    bad = (k > k_limit(len(w))) | (error > MAX_SD_ERROR)
     worst = int(np.argmax(np.where(bad, k, -np.inf))) if bad.any() else -1
-    return found._replace(tail=float(k.max(initial=-np.inf)), doubtful=worst)
+    return found._replace(variance_k=float(k.max(initial=-np.inf)), unreliable_entry=worst)
 
 
-def _slower(k: np.ndarray | float, count: int) -> Any:
-    """By what factor errors of so many draws are larger than weights of a finite variance would
-    have them."""
-    return count ** np.maximum(k - FINITE, 0.0)
+def _error_factor(k: np.ndarray | float, count: int) -> Any:
+    """The factor by which errors of so many draws are larger than with weights of finite variance.
+    """
+    return count ** np.maximum(k - SQUARE_ROOT_K, 0.0)
 
 
 def _refit_component(old: Component, points: np.ndarray, weights: np.ndarray) -> Component:
@@ -239,14 +240,14 @@ def _refit_component(old: Component, points: np.ndarray, weights: np.ndarray) ->
 
 
 def heavy_tail(densities: Densities, normal: Normal, seed: int = 0) -> tuple[int, bool]:
-    """The coordinate along which the density falls least far out, if that is as slowly as a power
-    law does, and whether it goes on so; −1: none is. Each is followed with the others where a
-    normal has them given it, and with the others at the mode.
+    """The coordinate along which the density falls least in the tail, if it falls as slowly as a
+    power law, −1 otherwise; and whether it goes on so farther out. Along each coordinate the others
+    are at their conditional means in the normal distribution, and then at the mode.
 
-    Cost: eight densities a coordinate, of WAYS at the most.
+    Cost: eight densities a coordinate, of at most MAX_DIRECTIONS.
     """
     centre, scale, factor = (np.asarray(part, float) for part in normal)
-    at = np.random.default_rng([seed, 19]).permutation(len(centre))[:WAYS]
+    at = np.random.default_rng([seed, 19]).permutation(len(centre))[:MAX_DIRECTIONS]
     own = np.arange(len(centre)) == at[:, None]
     spread = factor[at] @ factor.T + own * scale**2
     width = np.sqrt(np.take_along_axis(spread, at[:, None], 1))
@@ -259,30 +260,31 @@ def heavy_tail(densities: Densities, normal: Normal, seed: int = 0) -> tuple[int
         with np.errstate(invalid="ignore"):
             return np.where(np.isfinite(far), near - far, np.inf)
 
-    found = falls(ways, OUT)
+    found = falls(ways, TAIL)
     least = int(np.argmin(found))
-    if not found[least] < HEAVY:
+    if not found[least] < MIN_TAIL_FALL:
         return -1, False
-    on = falls(ways[least : least + 1], BEYOND)[0]
-    return int(at[least % len(at)]), bool(on < HEAVY * np.log2(BEYOND[1] / BEYOND[0]))
+    on = falls(ways[least : least + 1], FAR_TAIL)[0]
+    return int(at[least % len(at)]), bool(on < MIN_TAIL_FALL * np.log2(FAR_TAIL[1] / FAR_TAIL[0]))
 
 
 def numbers(known: Known, rows: Rows | Summary) -> int:
-    """The numbers of the data that a density meets."""
+    """The numbers of the data that a density uses."""
     return sum(np.size(leaf) for leaf in jax.tree.leaves((rows, known)))
 
 
 def work(plan: Plan, known: Known, rows: Rows | Summary) -> int:
-    """The same, each as often as hidden states have combinations."""
+    """The same, times the number of combinations of hidden states."""
     return numbers(known, rows) * max(plan.work, 1)
 
 
 def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
-    """The log posterior density of unbounded coordinates at many points, in batches of one compiled
-    program: the products of the rows with all points are one."""
+    """The log posterior density of unbounded coordinates at many points, in batches by one compiled
+    program, in which the products of rows and points are matrix products."""
     each = max(rows.size * (plan.table_entries + plan.width), 1)
     # a power of two: a program with a remainder is two
-    together = 1 if rows.joint else 1 << (max(1, min(BATCH, TOGETHER // each)).bit_length() - 1)
+    most = max(1, min(BATCH, BATCH_NUMBERS // each))
+    together = 1 if rows.joint else 1 << (most.bit_length() - 1)
 
     def densities(points: np.ndarray) -> np.ndarray:
         kind, out = jnp.result_type(float), []

@@ -1,4 +1,5 @@
-"""The engines that there are: which is taken where nobody names one, and which runs on request."""
+"""The engines: the order in which they are tried by a fit without a named engine, and those that
+run on request."""
 
 import ast
 import itertools
@@ -18,22 +19,22 @@ from probml.engines.vb import VB
 from probml.errors import ModelError, Refusal
 
 KINDS: tuple[type[Engine], ...] = (Exact, EM, Laplace, NUTS, MAP, SVI, VB, EmpiricalBayes)
-# from the first that is asked to the last; NUTS, which nobody asked for, takes more careful steps
+# with smaller steps than the default where the user did not ask for it
 NUTS_BY_DEFAULT = NUTS(target_accept=0.9)
 LADDER: tuple[Engine, ...] = (Exact(), EM(), Laplace(), MAP(), NUTS_BY_DEFAULT)
-ON_REQUEST: tuple[Engine, ...] = (SVI(), VB())  # of EmpiricalBayes settings must be named
+ON_REQUEST: tuple[Engine, ...] = (SVI(), VB())  # EmpiricalBayes needs names of settings
 
 
 def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...],
                                                               dict[Engine, Refusal | str]]:
-    """The engines that neither refuse nor are passed over where nobody names one, in the order in
-    which they are asked, and the reasons of those that do: a refusal, or words.
+    """The engines that a fit without a named engine tries, in order, and the reasons against the
+    others: a refusal, or words.
 
     Args:
         seconds: the time limit of NUTS; None: no limit.
 
     Raises:
-        Refusal: all of them did. ModelError: `seconds` is no positive number.
+        Refusal: all of them refuse. ModelError: `seconds` is no positive number.
     """
     asked: dict[Engine, float] = {}
     reasons: dict[Engine, Refusal | str] = {}
@@ -53,7 +54,7 @@ def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...]
 
 
 def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:
-    """Why an engine refuses data; None: it does not."""
+    """The refusal of data by an engine; None: it can fit them."""
     try:
         engine.refuse(problem_of(engine, data, asked))
     except Refusal as why:
@@ -62,8 +63,8 @@ def refusal(engine: Engine, data: Data, asked: bool = True) -> Refusal | None:
 
 
 def advised(why: Refusal, data: Data, tried: str = "") -> Refusal:
-    """A refusal that offers, of the engines that it names, those that would not refuse these data
-    themselves; where all would, the first engine that does not.
+    """A refusal that offers those of the engines it names that can fit these data; if none can, the
+    first engine that can.
 
     Args:
         tried: the name of the engine that refused while it ran.
@@ -76,10 +77,10 @@ def advised(why: Refusal, data: Data, tried: str = "") -> Refusal:
 
 
 def able(names: Iterable[str], data: Data, tried: str = "", most: int | None = None) -> list[str]:
-    """The engines of these names that do not refuse data, in their order.
+    """Those of the named engines that can fit the data, in order.
 
     Args:
-        tried: the name of one that is not meant. most: so many of them, at the most.
+        tried: the name of one that is left out. most: the number of engines, at most.
     """
     engines = {type(engine).__name__: engine for engine in (*LADDER, *ON_REQUEST)}
     good = (name for name in names if name != tried and name in engines
@@ -88,10 +89,10 @@ def able(names: Iterable[str], data: Data, tried: str = "", most: int | None = N
 
 
 def written(text: str) -> Engine:
-    """The engine of ours that is written so, as a file or `fit.engine` has it; nothing is executed.
+    """The engine with this repr, as in a file or `fit.engine`; nothing is executed.
 
     Raises:
-        ModelError: it is none of ours, or has settings that are no plain values.
+        ModelError: it is none of this library, or has settings that are no plain values.
     """
     try:
         call = ast.parse(text, mode="eval").body

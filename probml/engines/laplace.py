@@ -12,7 +12,7 @@ import numpy as np
 from probml.device.rows import Known
 from probml.engines import importance
 from probml.engines.engine import (
-    MOST,
+    MAX_DEFAULT_POSTERIOR,
     Capabilities,
     Engine,
     Outcome,
@@ -24,13 +24,13 @@ from probml.engines.engine import (
 from probml.engines.findings import Code, Finding
 from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
-from probml.engines.optimization.identifiability import by_coordinate
+from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling import places
 from probml.engines.sampling.reliance import doubts, improper
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin, ridges
-from probml.engines.start.labelling import hidden
+from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, present
 from probml.evidence import centring, density
@@ -45,16 +45,15 @@ from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Draws, Normal, constrained, mean
 from probml.posteriors.pareto import k_limit
-from probml.posteriors.posterior import OWN
 
-POINTS = 32  # about the mode, of which the density is measured together with the curvature
-AWAY = 0.1  # standard deviations from the mode at which a proposal begins well enough
-# where so many numbers are met by fewer draws than ENOUGH, few are compared with the normal; so
-# many numbers more are met where that is not it
-MORE, ENOUGH, FEWEST = 16, 400, 16
-EACH = 16  # rows a parameter, beyond which MAP's mode and curvature are near the density's own
-FEW = 100  # and beyond which an optimum of EM is near the posterior mean
-SAMPLED = 2**16  # numbers of the data up to which the thousands of gradients of NUTS are affordable
+POINTS = 32  # about the mode, at which the density is evaluated together with the curvature
+MAX_DISTANCE = 0.1  # standard deviations from the mode, within which a proposal is made
+# With fewer affordable draws than FEW_DRAWS the density is compared with the normal distribution;
+# if it is not normal, draws may take FACTOR times as long; at least MIN_DRAWS are made.
+FACTOR, FEW_DRAWS, MIN_DRAWS = 16, 400, 16
+ROWS_FOR_MAP = 16  # for each parameter, beyond which MAP's mode and Hessian are near the density's
+ROWS_FOR_MODE = 100  # for each parameter, beyond which an optimum of EM is near the posterior mean
+MAX_SAMPLED = 2**16  # numbers of the data for which thousands of gradients of NUTS are affordable
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,7 @@ class Laplace(Engine):
             object.__setattr__(self, "over", names)
 
     def refuse(self, problem: Problem) -> None:
-        """Laplace refuses more parameters than a matrix of second derivatives has room for, and
-        names it does not know."""
+        """Raises Refusal for too many parameters for a Hessian, ModelError for unknown names."""
         plan = problem.plan
         check_distinct(problem.data, plan)
         unknown = next((name for name in self.over or () if name not in plan.free), None)
@@ -135,7 +133,7 @@ class Laplace(Engine):
         return problem.point_wanted
 
     def manner(self, problem: Problem) -> str:
-        """Its test, where `fit` was called without an engine."""
+        """The test of the result in a fit without a named engine."""
         return "" if problem.asked or problem.in_parts else (
             f"tested by its importance weights: NUTS follows if Pareto k-hat is above "
             f"{k_limit(self.draws):.2f}")
@@ -148,54 +146,57 @@ class Laplace(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         if self.over is not None and set(self.over) != set(problem.plan.free):
-            return self._part(problem)
-        found = _located(problem)
+            return self._fit_some(problem)
+        found = _find_modes(problem)
         if isinstance(found, Finding) and not problem.asked:
             return Outcome({}, np.zeros(0), Status.COLLAPSED, 0,
-                           state=State(onward=found))
-        return self._about(problem, *_or_refused(problem, found))
+                           state=State(rejection=found))
+        return self._fit_about(problem, *_or_refuse(problem, found))
 
-    def _about(self, problem: Problem, known: Known, modes: list[Component], height: float,
+    def _fit_about(self, problem: Problem, known: Known, modes: list[Component], log_density: float,
                out: Outcome) -> Outcome:
-        """The posterior about its modes by weighted draws, or the normal at the first; arguments as
-        of `Located`."""
+        """The posterior by weighted draws about its modes, or the normal distribution at the first;
+        arguments as of `Modes`."""
         if problem.in_parts:
-            return _approximated(problem, known, modes[0], None, None, out)
+            return _normal_outcome(problem, known, modes[0], None, None, out)
         if why := improper(problem, known, _normal(modes[0])):
             if problem.asked:
                 raise Refusal(f"Laplace cannot fit {problem}: {why}")
-            return _approximated(problem, known, modes[0], None, why, out).with_state(onward=None)
-        found, why = self._weighted(problem, known, modes, height)
+            return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
+                rejection=None)
+        found, why = self._weighted(problem, known, modes, log_density)
         if why or found.normal:
-            return _approximated(problem, known, modes[0], found, why, out)
+            return _normal_outcome(problem, known, modes[0], found, why, out)
         if len(modes) > 1:
             out = out.noting(Finding.of(Code.MODES_COMBINED, count=len(modes)))
-        return _posterior(problem, known, found, self.draws, out)
+        return _posterior_outcome(problem, known, found, self.draws, out)
 
     def _weighted(self, problem: Problem, known: Known, modes: list[Component],
-                  height: float) -> tuple[Weighted, Finding | None]:
-        """Weighted draws, and why they do not represent the posterior, None where they do; few
-        draws of the normal where rows are many."""
+                  log_density: float) -> tuple[Weighted, Finding | None]:
+        """Weighted draws, and why they do not represent the posterior, or None; for many rows a few
+        draws of the normal distribution."""
         plan, rows = problem.plan, problem.rows
-        mode, rounding = modes[0], 4 * float(jnp.finfo(jnp.result_type(float)).eps) * abs(height)
+        mode, eps = modes[0], float(jnp.finfo(jnp.result_type(float)).eps)
+        rounding = 4 * eps * abs(log_density)
         densities = importance.densities_of(plan, known, rows)
-        count = int(np.clip(importance.WORK // (importance.work(plan, known, rows) + 1), FEWEST,
-                            self.draws))
-        if count < min(ENOUGH, self.draws) or rounding > importance.ROUNDED:
+        affordable = importance.MAX_WORK // (importance.work(plan, known, rows) + 1)
+        count = int(np.clip(affordable, MIN_DRAWS, self.draws))
+        if count < min(FEW_DRAWS, self.draws) or rounding > importance.MAX_ROUNDING:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
-            if found.off <= importance.NEARLY:
+            if found.max_mean_error <= importance.MAX_MEAN_ERROR:
                 return found, None
-            if rounding > importance.ROUNDED or count * MORE < ENOUGH:
-                return found, _unlike(found, [])
+            if rounding > importance.MAX_ROUNDING or count * FACTOR < FEW_DRAWS:
+                return found, _weights_finding(found, [])
         found = importance.weighted(densities, modes, self.draws, problem.seed,
-                                    functools.partial(_values, plan, known))
+                                    functools.partial(_parameter_values, plan, known))
         heavy, power = importance.heavy_tail(densities, _normal(mode), problem.seed)
         if heavy >= 0 and (power or found.reliable):
-            return found, _heavy(density.owners(plan, known)[heavy], power)
-        return found, None if found.reliable else _unlike(found, _entries(plan))
+            code = Code.HEAVY_TAIL if power else Code.WIDER
+            return found, Finding.of(code, density.owners(plan, known)[heavy])
+        return found, None if found.reliable else _weights_finding(found, _entries(plan))
 
-    def _part(self, problem: Problem) -> Outcome:
-        """The normal of some parameters, the others given at the mode of all."""
+    def _fit_some(self, problem: Problem) -> Outcome:
+        """The normal distribution of some parameters, given the others at the mode of all."""
         plan, known = problem.plan, problem.known
         top = MAP().run(problem)
         mode = {name: jnp.asarray(value) for name, value in top.params.items()}
@@ -208,64 +209,65 @@ class Laplace(Engine):
         given = known._replace(given={**known.given, **others})
         start = {name: np.asarray(mode[name]) for name in over}
         part = replace(problem, plan=some, known=given, start=start)
-        found = _or_refused(part, _located(part, centred=False))
+        found = _or_refuse(part, _find_modes(part, centred=False))
         normal = _normal(found.modes[0])
         if why := improper(part, given, normal):
             raise Refusal(f"Laplace cannot fit {problem}: {why}")
         findings = doubts(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
-        owner = by_coordinate(plan, known, over.__contains__)
+        owner = repeat_per_coordinate(plan, known, over.__contains__)
         loc = np.asarray(density.flat(plan, mode, known)).copy()
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
         factor[owner] = normal.factor
         params = {**{name: np.asarray(value) for name, value in mode.items()},
-                  **_centre(some, given, normal)}
+                  **_parameters_at_mode(some, given, normal)}
         return found.out._replace(params=params, findings=findings,
                                   posterior=Normal(loc, np.zeros_like(loc), factor))
 
 
 def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
-    """The posterior about an optimum that EM found, in its numbering of hidden states; the optimum
-    where that would cost more than the fit, or where rows are so many that its standard errors are
-    as good. Where weighted draws about it do not stand for the posterior, the optimum with a
-    warning; of a hierarchy, whose joint mode is no answer, the ladder's next engine is asked."""
+    """The posterior about an optimum of EM, with its numbering of hidden states; the optimum itself
+    if that would take longer than the fit, or if there are so many rows that its standard errors
+    are as good. If weighted draws about it do not represent the posterior: the optimum with a
+    warning or, for a hierarchical model, whose joint mode is no answer, a rejection."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     size = density.size(plan, known)
     work = importance.work(plan, known, rows)
-    if (outcome.status is not Status.CONVERGED or plan.carried or not 0 < size <= MOST
-        or problem.point_wanted or ENOUGH * work > importance.WORK
-        or problem.size > FEW * size and not begin.hyper(plan)):
+    if (outcome.status is not Status.CONVERGED or plan.carried
+        or not 0 < size <= MAX_DEFAULT_POSTERIOR or problem.point_wanted
+        or FEW_DRAWS * work > importance.MAX_WORK
+        or problem.size > ROWS_FOR_MODE * size and not begin.hyperparameters(plan)):
         return outcome
     engine, spread = Laplace(), np.zeros((POINTS, size))
-    begun = begin.measured(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
-    if _newton(begun)[1] > AWAY:  # as in units of 10⁻⁶, in which its climb does not move
+    begun = begin.measure_mode(plan, (), placed_all(dict(outcome.params)), known, rows, spread)
+    if _component(begun)[1] > MAX_DISTANCE:  # as in units of 10⁻⁶, in which L-BFGS does not move
         begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
     why = _no_mode(begun)
     if why is None:
-        found, why = engine._weighted(problem, known, [_newton(begun)[0]], float(begun.value))
+        found, why = engine._weighted(problem, known, [_component(begun)[0]], float(begun.value))
     if why is None:
-        return _posterior(problem, known, found, engine.draws, outcome)
-    onward = why if begin.hyper(plan) and work <= SAMPLED else None
-    return outcome.noting(why).with_state(onward=onward)
+        return _posterior_outcome(problem, known, found, engine.draws, outcome)
+    rejected = begin.hyperparameters(plan) and work <= MAX_SAMPLED
+    return outcome.noting(why).with_state(rejection=why if rejected else None)
 
 
-class Located(NamedTuple):
+class Modes(NamedTuple):
     """The modes of a posterior.
 
     Args:
-        known: what rows share, with the coordinates in which the modes are. modes: a proposal
-            about each, the highest first. height: the log density there. out: how the climb ended.
+        known: what rows share, with the coordinates of the modes. modes: a proposal about each, the
+            highest first. log_density: the log density there. out: history and status so far.
     """
 
     known: Known
     modes: list[Component]
-    height: float
+    log_density: float
     out: Outcome
 
 
-def _or_refused(problem: Problem, found: Located | Finding) -> Located:
+def _or_refuse(problem: Problem, found: Modes | Finding) -> Modes:
     """
     Raises:
         Refusal: there is no mode.
@@ -275,69 +277,71 @@ def _or_refused(problem: Problem, found: Located | Finding) -> Located:
     return found
 
 
-def _located(problem: Problem, centred: bool = True) -> Located | Finding:
-    """The modes of the density of unbounded coordinates; why there is none.
+def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
+    """The modes of the density of unbounded coordinates, or why there is none.
 
     Args:
         centred: effects of hierarchies may have coordinates that are nearly independent of their
             standard deviation.
     """
-    if (found := _of_regression(problem)) is not None:
+    if (found := _modes_of_regression(problem)) is not None:
         return found
     plan, rows = problem.plan, problem.rows
     known, begun, spread, others = _near_mode(problem, centred)
-    away = _newton(begun)[1]
-    if away > AWAY:
+    away = _component(begun)[1]
+    if away > MAX_DISTANCE:
         begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
     near, (begun, _) = begun, ridges.refine_flat_directions(problem, begun, away, spread)
-    # a ridge costs digits that float32 has not
-    adrift = begun is not near and begun.frame.centre.dtype == np.float32
+    # a ridge takes more digits than float32 has
+    rounded = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
         low = np.min(begun.frame.curvature)
-        if begun.climbed and low.dtype == np.float32 and (
+        if begun.converged and low.dtype == np.float32 and (
                 abs(low) < curvature.MIN_CURVATURE[low.dtype]):
             raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, at the precision of "
                           f"float32")
         return why
-    history = np.asarray(begun.trail)
+    history = np.asarray(begun.history)
     history = history[np.isfinite(history)]
     out = Outcome({}, history, Status.APPROXIMATED, len(history) - 1,
-                  state=State(adrift=adrift))
+                  state=State(stopped_by_rounding=rounded))
     modes = [begun]
-    if not hidden(plan):  # states that are renumbered make the same mode again
-        modes += [at for u in begin.further_modes(begun) if bool(np.min(np.asarray((
-            at := begin.measured(plan, (), density.unflat(plan, jnp.asarray(u), known)[0], known,
-                                 rows, spread, others, 0)).frame.curvature))
-                               > curvature.FLAT_CURVATURE)]
-    return Located(known, [_newton(at)[0] for at in modes], float(begun.value), out)
+    if not hidden_variables(plan):  # renumbered states would be the same mode again
+        points = (density.unflat(plan, jnp.asarray(u), known)[0]
+                  for u in begin.other_high_modes(begun))
+        measured = (begin.measure_mode(plan, (), point, known, rows, spread, others, 0)
+                    for point in points)
+        modes += [mode for mode in measured
+                  if bool(np.min(np.asarray(mode.frame.curvature)) > curvature.FLAT_CURVATURE)]
+    return Modes(known, [_component(at)[0] for at in modes], float(begun.value), out)
 
 
-def _of_regression(problem: Problem) -> Located | None:
-    """The same where MAP takes Newton's steps, whose curvature is then known: of very many rows
-    that of a sample of them. None: it does not, or ends at no mode."""
+def _modes_of_regression(problem: Problem) -> Modes | None:
+    """The mode where MAP uses Newton's method, whose Hessian is known: for very many rows that of a
+    sample of them. None: it does not, or finds no mode."""
     plan, known = problem.plan, problem.known
-    if (not newton_pays(plan, known) or begin.hyper(plan)
-            or problem.size <= EACH * density.size(plan, known)):
+    if (not newton_pays(plan, known) or begin.hyperparameters(plan)
+            or problem.size <= ROWS_FOR_MAP * density.size(plan, known)):
         return None
     found = MAP().maximize_posterior(problem)
     top = found.state.optimum
     if found.status is not Status.CONVERGED or top is None or found.warned:
         return None
-    height, slope, bent = _volume(plan, known, top.point)
+    log_density, slope, bent = _volume_terms(plan, known, top.point)
     root = whitened(top.hessian + bent, curvature.MIN_CURVATURE[np.dtype(top.point.dtype)])
     if root is None:
         return None
     step = root.T @ (root @ -slope)  # from the mode of the parameters' own density
     out = Outcome({}, found.history, Status.APPROXIMATED, found.iterations,
-                  state=State(adrift=found.state.adrift))
-    return Located(known, [proposal(np.asarray(top.point, float) + step, root.T)],
-                   float(found.history[-1]) + height, out)
+                  state=State(stopped_by_rounding=found.state.stopped_by_rounding))
+    return Modes(known, [proposal(np.asarray(top.point, float) + step, root.T)],
+                   float(found.history[-1]) + log_density, out)
 
 
 def _near_mode(problem: Problem,
-               centred: bool) -> tuple[Known, begin.Begin, np.ndarray, dict | None]:
-    """The density about its mode, in coordinates in which scales and effects of hierarchies are
-    nearly independent, as NUTS begins."""
+               centred: bool) -> tuple[Known, begin.Mode, np.ndarray, dict | None]:
+    """The density about its mode, as for the start of NUTS: in coordinates in which scales and
+    effects of hierarchical models are nearly independent."""
     plan, rows, seed = problem.plan, problem.rows, problem.seed
     params = begin.find_rough_mode(problem)
     size = density.size(plan, problem.known)
@@ -346,21 +350,22 @@ def _near_mode(problem: Problem,
     known = problem.known
     if centred:
         known = known._replace(centring=centring.none(plan))
-    others = begin.elsewhere(plan, known, seed, problem.start)
+    others = begin.other_starts(plan, known, seed, problem.start)
     if known.centring:
-        known, begun = begin.balanced(plan, params, known, rows, spread, others, begin.STEPS)
+        known, begun = begin.measure_balanced_mode(plan, params, known, rows, spread, others,
+                                                   begin.MAX_STEPS)
     else:
-        begun = begin.measured(plan, (), params, known, rows, spread, others)
-    begin.check(plan, begun, params, known, "Laplace")
-    if others is None and not (hidden(plan) or plan.globals or plan.cellwise):
-        begun = places.with_optima(problem, known, begun, lambda u, steps: begin.measured(
+        begun = begin.measure_mode(plan, (), params, known, rows, spread, others)
+    begin.check_density(plan, begun, params, known, "Laplace")
+    if others is None and not (hidden_variables(plan) or plan.globals or plan.cellwise):
+        begun = places.with_optima(problem, known, begun, lambda u, steps: begin.measure_mode(
             plan, (), density.unflat(plan, placed(u), known)[0], known, rows, spread, None, steps))
     return known, begun, spread, others
 
 
-def _newton(begun: begin.Begin) -> tuple[Component, float]:
-    """The proposal about the mode, a step of Newton's from where the climb ended, and how long that
-    step is, in standard deviations."""
+def _component(begun: begin.Mode) -> tuple[Component, float]:
+    """The proposal about the mode, a Newton step from where the optimisation ended, and the length
+    of that step in standard deviations."""
     root, slope = np.asarray(begun.frame.root, float), np.asarray(begun.starts.gradient[0], float)
     step = root.T @ slope
     away = float(np.sqrt(np.sum(step**2)))
@@ -370,19 +375,19 @@ def _newton(begun: begin.Begin) -> tuple[Component, float]:
     return proposal(centre + root @ step * min(1.0, 1 / max(away, 1e-9)), root), away
 
 
-def _no_mode(begun: begin.Begin) -> Finding | None:
-    """Why where the optimisation ended is no mode with a curvature; None: it is one."""
+def _no_mode(begun: begin.Mode) -> Finding | None:
+    """Why the end of the optimisation is no mode with a curvature; None: it is one."""
     low = float(np.min(np.asarray(begun.frame.curvature), initial=np.inf))
-    if bool(begun.climbed) and low > 0 and np.isfinite(low):
+    if bool(begun.converged) and low > 0 and np.isfinite(low):
         return None
-    worst = ("its curvature is not positive in every direction" if bool(begun.climbed)
+    worst = ("its curvature is not positive in every direction" if bool(begun.converged)
              else "the optimisation did not converge")
     return Finding.of(Code.NO_MODE, problem=worst)
 
 
-def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
+def _posterior_outcome(problem: Problem, known: Known, found: Weighted, draws: int,
                out: Outcome) -> Outcome:
-    """The outcome of weighted draws that stand for the posterior."""
+    """The outcome of weighted draws that represent the posterior."""
     plan = problem.plan
     u = found.resampled(max(draws, len(found.weights)), problem.seed)[None]
     values = jax.device_get(constrained(plan, known, u.astype(jnp.result_type(float))))
@@ -397,15 +402,16 @@ def _posterior(problem: Problem, known: Known, found: Weighted, draws: int,
 
 
 def _with_evidence(out: Outcome, plan: Plan, found: Weighted) -> Outcome:
-    """With the evidence that the weights estimate, where all priors are proper and no hidden states
-    could be numbered otherwise."""
+    """With the log evidence, estimated from the weights, if all priors are proper and no hidden
+    states are exchangeable."""
     flat = any(plan.structure.sites[name].entry.improper for name in plan.free)
-    return out if flat or hidden(plan) else out._replace(log_evidence=found.log_evidence,
+    return out if flat or hidden_variables(plan) else out._replace(log_evidence=found.log_evidence,
                                                          evidence_error=found.error)
 
 
-def _seen(plan: Plan, known: Known, found: Weighted, mode: Component) -> dict[str, np.ndarray]:
-    """Where the posterior was found: the mode, and the draw of the largest weight."""
+def _posterior_points(plan: Plan, known: Known, found: Weighted,
+                      mode: Component) -> dict[str, np.ndarray]:
+    """Points in the posterior: the mode, and the draw with the largest weight."""
     both = np.stack([mode.centre, found.points[np.argmax(found.weights)]])
     values = constrained(plan, known, both[None].astype(jnp.result_type(float)))
     return {name: np.asarray(value)[0] for name, value in values.items()}
@@ -417,26 +423,27 @@ def _normal(mode: Component) -> Normal:
                   mode.root.astype(kind))
 
 
-def _centre(plan: Plan, known: Known, normal: Normal) -> dict[str, np.ndarray]:
+def _parameters_at_mode(plan: Plan, known: Known, normal: Normal) -> dict[str, np.ndarray]:
     """The parameters at the mode."""
-    at = jax.device_get(normal._replace(factor=normal.factor * 0).draw(plan, known, 1, OWN))
-    return {name: value[0] for name, value in at.items()}
+    return jax.device_get(constrained(plan, known, normal.loc))
 
 
-def _approximated(problem: Problem, known: Known, mode: Component, found: Weighted | None,
+def _normal_outcome(problem: Problem, known: Known, mode: Component, found: Weighted | None,
                   why: Finding | None, out: Outcome) -> Outcome:
-    """The outcome of the normal at the mode; `why`: it does not represent the posterior."""
+    """The outcome of the normal distribution at the mode; `why` it does not represent the
+    posterior, or None."""
     plan, seed, normal = problem.plan, problem.seed, _normal(mode)
-    params = _centre(plan, known, normal)
+    params = _parameters_at_mode(plan, known, normal)
     belief = complete_normal(plan, normal, known, problem.rows, seed)
     if known.centring and belief is normal:
         drawn = normal.draw(plan, known, 1000, seed)
         belief = Draws({name: np.asarray(value)[None] for name, value in drawn.items()}, None, {})
     if why is not None:
-        stays = problem.asked or importance.numbers(known, problem.rows) > SAMPLED
+        stays = problem.asked or importance.numbers(known, problem.rows) > MAX_SAMPLED
         return out.noting(why)._replace(params=params, posterior=belief).with_state(
-            onward=None if stays else why,
-            seen=None if stays or found is None else _seen(plan, known, found, mode))
+            rejection=None if stays else why,
+            posterior_points=None if stays or found is None else _posterior_points(
+                plan, known, found, mode))
     compared = Finding.of(Code.NORMAL_UNTESTED)
     if found is not None:
         out = _with_evidence(out._replace(status=Status.WEIGHTED), plan, found)
@@ -444,13 +451,13 @@ def _approximated(problem: Problem, known: Known, mode: Component, found: Weight
     return out._replace(params=params, posterior=belief, findings=(compared, *out.findings))
 
 
-def _volume(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """What turns the density that MAP climbs into that of the unbounded coordinates, at u; the
-    gradient of its negative, and that one's differences. It passes over no rows."""
+def _volume_terms(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """The difference of the log density of unbounded coordinates and MAP's objective at u, the
+    gradient of its negative, and its Hessian by differences. It passes over no rows."""
     steps = np.finfo(u.dtype).eps ** (1 / 3) * (1 + np.abs(u))
 
     def at(u: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = _volumes(plan, placed(u.astype(steps.dtype)), known)
+        value, slope = _log_volume(plan, placed(u.astype(steps.dtype)), known)
         return float(value), -np.asarray(slope, float)
 
     value, here = at(u)
@@ -459,9 +466,9 @@ def _volume(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.ndarray,
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def _volumes(plan: Plan, u: jax.Array, known: Known):
-    """log |∂ parameters / ∂ u|, and of priors that are maximised in other coordinates (a Gamma of
-    shape below 1) what is in them already."""
+def _log_volume(plan: Plan, u: jax.Array, known: Known):
+    """log |∂ parameters / ∂ u| and, for priors that are maximised in other coordinates (a Gamma of
+    shape below 1), the difference of both, at u; and its gradient."""
     def total(u: jax.Array):
         params, volume = density.unflat(plan, u, known)
         more = log_prior(plan, params, known) - log_prior(plan, params, known, mode=True)
@@ -470,28 +477,24 @@ def _volumes(plan: Plan, u: jax.Array, known: Known):
     return jax.value_and_grad(total)(u)
 
 
-def _values(plan: Plan, known: Known, points: np.ndarray) -> np.ndarray:
-    """Parameters in their own coordinates at points, (n, p)."""
+def _parameter_values(plan: Plan, known: Known, points: np.ndarray) -> np.ndarray:
+    """Parameters in their own coordinates, (n, p), at points (n, d)."""
     found = jax.device_get(constrained(plan, known, points.astype(jnp.result_type(float))))
     return np.concatenate([np.asarray(found[name], float).reshape(len(points), -1)
                            for name in plan.free], 1)
 
 
 def _entries(plan: Plan) -> list[str]:
-    """The names of the numbers that `_values` has."""
+    """The names of the columns of `_parameter_values`."""
     return [f"{name}[{', '.join(map(str, index))}]" if index else name for name in plan.free
             for index in np.ndindex(plan.structure.sites[name].shape)]
 
 
-def _unlike(found: Weighted, entries: list[str]) -> Finding:
+def _weights_finding(found: Weighted, entries: list[str]) -> Finding:
     """Why weighted draws do not represent the posterior."""
     limit = k_limit(len(found.weights))
-    if found.k <= limit and found.doubtful >= 0:
-        return Finding.of(Code.LONG_TAIL, entries[found.doubtful], k=found.tail)
+    if found.k <= limit and found.unreliable_entry >= 0:
+        return Finding.of(Code.LONG_TAIL, entries[found.unreliable_entry], k=found.variance_k)
     if found.k > limit:
         return Finding.of(Code.K_HAT, k=found.k, limit=limit)
-    return Finding.of(Code.FEW_EFFECTIVE, draws=len(found.weights), effective=found.worth)
-
-
-def _heavy(owner: str, power: bool) -> Finding:
-    return Finding.of(Code.HEAVY_TAIL if power else Code.WIDER, owner)
+    return Finding.of(Code.FEW_EFFECTIVE, draws=len(found.weights), effective=found.effective_by_k)

@@ -1,4 +1,4 @@
-"""MAP: the log posterior, unseen discrete sites summed out, climbed by Newton's steps, L-BFGS or
+"""MAP: the mode of the posterior, latent discrete sites summed out, by Newton's method, L-BFGS or
 any optax optimiser."""
 
 from collections.abc import Mapping
@@ -22,44 +22,44 @@ from probml.engines.engine import (
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization import training
 from probml.engines.optimization.boundary import (
-    at_boundary,
+    boundary_finding,
     collapsed_scales,
     equal_entries,
     find_boundaries,
-    larger_gaps,
-    larger_scale,
     narrow_scales,
+    propose_larger_gaps,
+    propose_larger_scale,
 )
 from probml.engines.optimization.convergence import check_identifiability
 from probml.engines.optimization.maximization import (
     OptimizerSettings,
-    by_blocks,
-    by_lbfgs,
-    by_newton,
-    has_blocks,
+    has_coefficient_blocks,
+    maximize_by_block_lbfgs,
+    maximize_by_lbfgs,
+    maximize_by_newton,
     newton_pays,
 )
 from probml.engines.optimization.objective import objective, to_coordinates
 from probml.engines.optimization.search import (
     Maximize,
     Proposal,
-    first_optimum,
-    higher,
+    at_prior_draw,
+    find_first_optimum,
     improve,
-    moved_from_start,
-    second_looks,
+    is_higher,
+    propose_other_optima,
 )
 from probml.engines.start.closed import closed_start
-from probml.engines.start.prior import compiled_prior_point, given_start, need_prior
-from probml.engines.start.start import check_distinct, starts, tells_apart
+from probml.engines.start.prior import compiled_prior_point, given_start, refuse_missing_prior
+from probml.engines.start.start import check_distinct, starts, states_depend_on_start
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import effects, hierarchy
 from probml.plan.blocks import all_blocks
 
-STARTS = 4  # of the ladder, where a start decides which hidden state is which
-LEAST = 50  # iterations of a second look
-FIRST = 50  # iterations of EM from which a climb that ended without noise is taken up again
+STARTS = 4  # of a fit without a named engine, if a start decides which hidden state is which
+MIN_FURTHER_STEPS = 50  # iterations of an optimisation from another start, at least
+EM_STEPS = 50  # of EM, from which an optimisation that ended at no residual variance is repeated
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ class MAP(Engine):
 
     @property
     def capabilities(self) -> Capabilities:
-        # batches and held-out rows are some rows and not others: statistics of all rows will not
-        # do, and effects of groups cannot be told from the others
+        # batches and held-out rows are not all rows: sufficient statistics of all rows do not
+        # serve, and effects of groups, which batches share, are not integrated out
         whole = not (self.batch_rows or self.held_out)
         return Capabilities(
             "point", 4, "possible", uses_prior=self.prior, integrates=whole, approximates=True,
@@ -167,7 +167,7 @@ class MAP(Engine):
             self._refuse_restricted(problem)
         check_batch(self, problem)
         check_distinct(problem.data, problem.plan)
-        need_prior(problem.plan, "MAP", self.prior)
+        refuse_missing_prior(problem.plan, "MAP", self.prior)
 
     def passed_over(self, problem: Problem) -> str:
         return "" if problem.point_wanted else "it finds a point, and a posterior can be had"
@@ -201,15 +201,16 @@ class MAP(Engine):
         paths = hierarchy.paths(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
                  **problem.start} if paths or hierarchy.ties(plan) else {}
-        gone = hierarchy.find_collapsed_scales(plan, begun, outcome.params)
-        if paths and not gone:
-            outcome = outcome.noting(*(at_boundary(name, "0") for name in hierarchy.next_to_zero(
-                plan, begun, outcome.params)))
-        gone = gone or collapsed_scales(problem, outcome.params)[:1]
+        collapsed = hierarchy.find_collapsed_scales(plan, begun, outcome.params)
+        if paths and not collapsed:
+            outcome = outcome.noting(*(
+                boundary_finding(name, "0")
+                for name in hierarchy.next_to_zero(plan, begun, outcome.params)))
+        collapsed = collapsed or collapsed_scales(problem, outcome.params)[:1]
         outcome = outcome.noting(*equal_entries(problem, outcome.params))
-        if gone:
+        if collapsed:
             return outcome._replace(status=Status.RUNAWAY).noting(
-                *(Finding.of(Code.SCALE_TO_ZERO, name) for name in gone))
+                *(Finding.of(Code.SCALE_TO_ZERO, name) for name in collapsed))
         if self.optimizer:
             return outcome
         outcome = find_boundaries(problem, self.prior, outcome)
@@ -221,84 +222,85 @@ class MAP(Engine):
         """The optimum, before diagnostics."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
-        def maximize_by_lbfgs(params: Mapping[str, jax.Array]):
-            return by_lbfgs(self._ascent, problem, params)
+        def lbfgs(params: Mapping[str, jax.Array]):
+            return maximize_by_lbfgs(self._settings, problem, params)
 
         if self.optimizer is None and newton_pays(plan, known):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
 
             def newton(params: Mapping[str, jax.Array]):
-                found = by_newton(self._ascent, problem, params)
+                found = maximize_by_newton(self._settings, problem, params)
                 if found.status is not Status.MAX_ITERATIONS or self.steps is not None:
                     return found
-                return maximize_by_lbfgs(placed_all(dict(found.params)))
+                return lbfgs(placed_all(dict(found.params)))
 
-            found = improve(first_optimum(problem, self.prior, newton, maximize_by_lbfgs, begin),
-                            [larger_gaps(problem, self.prior, newton)])
-            return improve(check_identifiability(self._ascent, problem, found),
-                           second_looks(problem, self.prior, begin, newton))
-        # by name it answers at once
-        count = STARTS if self.optimizer is None and not problem.asked and tells_apart(
+            found = improve(find_first_optimum(problem, self.prior, newton, lbfgs, begin),
+                            [propose_larger_gaps(problem, self.prior, newton)])
+            return improve(check_identifiability(self._settings, problem, found),
+                           propose_other_optima(problem, self.prior, begin, newton))
+        count = STARTS if self.optimizer is None and not problem.asked and states_depend_on_start(
             plan, start) else 1
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed, start,
                        self.prior, whole=True)
         params, *others = ({name: placed(np.asarray(value)[i])
                             for name, value in first.params.items()} for i in range(count))
-        formed = any(block.form for block in all_blocks(plan, self.prior))
-        if plan.complete and not start and formed:
+        if plan.complete and not start and any(block.form for block in all_blocks(plan,
+                                                                                  self.prior)):
             params = closed_start(plan, self.prior, params, known, rows)
         if self.optimizer is not None:
             _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,
                                     rows)
-            stuck = [name for name in plan.free if name not in start and not np.any(gradient[name])]
+            flat = [name for name in plan.free if name not in start and not np.any(gradient[name])]
             settings = training.Training(self.optimizer, self.steps, self.batch_rows, self.held_out,
                                          self.patience, self.prior, self.progress)
-            return training.run(settings, problem, moved_from_start(problem, params, stuck))
+            return training.run(settings, problem, at_prior_draw(problem, params, flat))
 
-        def maximize_by_blocks(params: Mapping[str, jax.Array]):
-            return by_blocks(self._ascent, problem,
-                             params) if has_blocks(problem) else maximize_by_lbfgs(params)
+        def lbfgs_by_blocks(params: Mapping[str, jax.Array]):
+            return maximize_by_block_lbfgs(self._settings, problem,
+                             params) if has_coefficient_blocks(problem) else lbfgs(params)
 
-        found = first_optimum(problem, self.prior, maximize_by_blocks, maximize_by_lbfgs, params)
-        found = improve(found, [larger_scale(problem, self.prior, maximize_by_lbfgs),
-                                self._from_em(problem, maximize_by_lbfgs),
-                                larger_gaps(problem, self.prior, maximize_by_lbfgs)])
-        found = improve(found, [self._from_others(problem, found, others)])
-        return improve(check_identifiability(self._ascent, problem, found), second_looks(
+        found = find_first_optimum(problem, self.prior, lbfgs_by_blocks, lbfgs, params)
+        found = improve(found, [propose_larger_scale(problem, self.prior, lbfgs),
+                                self._propose_em(problem, lbfgs),
+                                propose_larger_gaps(problem, self.prior, lbfgs)])
+        found = improve(found, [self._propose_other_labels(problem, found, others)])
+        short = self._limited(found)
+        return improve(check_identifiability(self._settings, problem, found), propose_other_optima(
             problem, self.prior, params,
-            lambda params: by_lbfgs(self._no_longer(found), problem, params, False)))
+            lambda params: maximize_by_lbfgs(short, problem, params, False)))
 
-    def _from_others(self, problem: Problem, found: Outcome, others: list) -> Proposal:
-        """From other labellings of hidden states, where optimisations are cut off that fall behind
-        after as many steps as the first took."""
-        short = self._no_longer(found)
+    def _propose_other_labels(self, problem: Problem, found: Outcome, others: list) -> Proposal:
+        """Other labellings of hidden states; an optimisation that is lower after as many steps as
+        the first took is stopped."""
+        short = self._limited(found)
 
         def maximize_briefly(params: Mapping) -> Outcome:
-            other = by_lbfgs(short, problem, params, False)
-            if other.status is Status.MAX_ITERATIONS and higher(other, found):
-                other = by_lbfgs(self._ascent, problem, placed_all(dict(other.params))).after(other)
+            other = maximize_by_lbfgs(short, problem, params, False)
+            if other.status is Status.MAX_ITERATIONS and is_higher(other, found):
+                other = maximize_by_lbfgs(self._settings, problem,
+                                          placed_all(dict(other.params))).after(other)
             return other
 
         return Proposal("other labels of the hidden states", lambda _: others, maximize_briefly)
 
     @property
-    def _ascent(self) -> OptimizerSettings:
+    def _settings(self) -> OptimizerSettings:
         return OptimizerSettings(self.prior, self.progress, self.steps, self.tolerance)
 
-    def _no_longer(self, found: Outcome) -> OptimizerSettings:
-        """The same for further climbs, which together take about as long as the first."""
-        return self._ascent._replace(steps=max(LEAST, found.iterations))
+    def _limited(self, found: Outcome) -> OptimizerSettings:
+        """Settings for an optimisation from another start: about as many steps as the first."""
+        return self._settings._replace(steps=max(MIN_FURTHER_STEPS, found.iterations))
 
-    def _from_em(self, problem: Problem, plain: Maximize) -> Proposal:
-        """From some steps of EM, where a column has no residual variance about its latents: L-BFGS
-        may go there from far away, past other maxima."""
+    def _propose_em(self, problem: Problem, lbfgs: Maximize) -> Proposal:
+        """The result of some steps of EM, if a column has no residual variance given its latent
+        variables: L-BFGS may go there from far away, past other maxima."""
         plan = problem.plan
 
         def points(found: Outcome) -> list[Mapping]:
             end = {name: np.asarray(found.params[name]) for name in plan.free}
-            if not any(edge.seen for edge in narrow_scales(plan, problem.known, end)):
+            if not any(scale.residual for scale in narrow_scales(plan, problem.known, end)):
                 return []
-            engine = EM(prior=self.prior, restarts=1, max_iterations=FIRST)
+            engine = EM(prior=self.prior, restarts=1, max_iterations=EM_STEPS)
             try:
                 engine.refuse(replace(problem, asked=False))
             except Refusal:
@@ -310,4 +312,4 @@ class MAP(Engine):
         applies = plan.latents and not plan.groupings and not problem.start and all(
             group.kind.exact for group in plan.latents)
         return Proposal("some steps of EM", points, lambda params: improve(
-            plain(params), [larger_scale(problem, self.prior, plain)]), int(bool(applies)))
+            lbfgs(params), [propose_larger_scale(problem, self.prior, lbfgs)]), int(bool(applies)))

@@ -1,5 +1,5 @@
-"""NUTS: NumPyro's sampler on the posterior density, discrete sites summed out, in coordinates that
-the mode's curvature made round."""
+"""NUTS: NumPyro's sampler on the posterior density, discrete sites summed out, in coordinates
+whitened by the curvature at the mode."""
 
 import functools
 import time
@@ -42,15 +42,15 @@ from probml.posteriors import drawn as beliefs
 from probml.posteriors.drawn import Draws
 from probml.posteriors.relabelling import exchanges, relabelled
 
-TRIED = 32  # draws of the normal at the mode, by which it is judged
-# nats by which its density and the posterior's differ, from draw to draw: so many that its
-# coordinates are left, so few that it serves everywhere
-UNLIKE, ALIKE = 10.0, 1.0
-CAREFUL = (0.95, 0.99)  # acceptance probabilities of runs that are to be more careful
-APART = 1.1  # R-hat beyond which chains that hold next to nothing of the posterior are looked for
-FAR = 4.0  # standard deviations from all draws at which the mean of a chain is elsewhere
-SPENT = 6  # times the gradients of the first run that all runs together may take
-BRIEF = 300  # iterations of warm-up, and draws, of one of many data sets, at the most
+COMPARED = 32  # draws of the normal distribution at the mode, at which the density is compared
+# Standard deviation of the differences of both log densities: above the first the coordinates are
+# not whitened, below the second correlations are used everywhere.
+MAX_DIFFERENCE, SMALL_DIFFERENCE = 10.0, 1.0
+CAREFUL_TARGETS = (0.95, 0.99)  # acceptance probabilities of repeated runs
+HIGH_R_HAT = 1.1  # beyond which chains outside the posterior mass are looked for
+FAR = 4.0  # standard deviations of all draws, beyond which the mean of a chain is elsewhere
+MAX_GRADIENTS = 6  # of all runs together, relative to the first
+BRIEF = 300  # iterations of warm-up, and draws, for each of many data sets, at most
 METHODS = (None, "parallel", "vectorized", "sequential")
 
 
@@ -147,7 +147,7 @@ class NUTS(Engine):
         return self.chains
 
     def refuse(self, problem: Problem) -> None:
-        """NUTS treats every plan; rows in partitions only where sufficient statistics exist."""
+        """Raises Refusal for rows in partitions without sufficient statistics."""
         if problem.in_parts and not (problem.plan.additive or squared(problem.plan)):
             raise Refusal(f"NUTS cannot fit {problem}: its rows are read in partitions, and each "
                           f"of thousands of gradients would read them all. Give some of the rows "
@@ -161,7 +161,8 @@ class NUTS(Engine):
         return carrying.manner(problem)
 
     def repeated(self) -> tuple["NUTS", str]:
-        """One short chain a data set, all integrated out that can be."""
+        """One short chain for each data set, with all latent variables integrated out that can be.
+        """
         brief = replace(self, chains=1, warmup=min(self.warmup, BRIEF), integrate="all",
                         draws=min(self.draws, BRIEF), relabel=False, progress=False, retries=0)
         return brief, f"one chain of {brief.warmup} + {brief.draws} iterations"
@@ -178,12 +179,12 @@ class NUTS(Engine):
                                  else self._start_of_parameters)(problem)
         begun = jax.device_get(begun)
         starts = places.starts(problem, known, begun, self.chains, measure)
-        frame = rounded(begun)
+        frame = choose_frame(begun)
         chains = Chains(plan, frame, known, rows, Settings(self.warmup, self.max_tree_depth),
                         self.chains, self.draws, self.chain_method)
         run = chains.run(bar, chains.begin(starts, seed), self.target_accept, self.draws,
                          Limit(deadline))
-        run, read, verdict, done = self._cared_for(bar, chains, run, Limit(deadline))
+        run, read, verdict, done = self._repeat_if_needed(bar, chains, run, Limit(deadline))
         findings = [*verdict.findings, *done]
         if run.iterations < self.warmup + self.draws:
             late = run.iterations > self.warmup
@@ -197,41 +198,42 @@ class NUTS(Engine):
         draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)
         if read.inside:
             draws = draws._replace(inside=carrying.unloaded(problem, read.inside))
-        history = np.concatenate([_finite(begun.trail), stats["log_density"].mean(0)])
+        history = np.concatenate([_finite(begun.history), stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
             Status.DOUBTFUL if any(f.warns and f.code is not Code.DRAWS_TAIL for f in findings)
             else Status.SAMPLED, self.draws, tuple(findings), posterior=draws
         )
 
-    def _cared_for(self, bar: Progress, chains: Chains, run: Run, limit: Limit) -> tuple[
+    def _repeat_if_needed(self, bar: Progress, chains: Chains, run: Run, limit: Limit) -> tuple[
             Run, "Read", Verdict, list[Finding]]:
-        """The last whole run of the first and of those that its diagnostics call for, the draws
-        that are kept of it, what they are worth, and what was done."""
+        """The last complete run of the first and of those that its diagnostics call for, its draws,
+        its diagnostics, and findings on what was done."""
         target, longer, last, done = self.target_accept, 1, np.inf, list[Finding]()
-        budget = SPENT * run.gradients
+        budget = MAX_GRADIENTS * run.gradients
         read, verdict = self._read(chains, run, target)
         for _ in range(self.retries):
             budget -= run.gradients
-            apart = verdict.r_hat > APART and verdict.r_hat - 1 > 0.5 * (last - 1)
+            apart = verdict.r_hat > HIGH_R_HAT and verdict.r_hat - 1 > 0.5 * (last - 1)
             if apart or not (verdict.steep or verdict.short):
-                break  # where chains come no nearer, more draws will not help
-            careful = min((at for at in CAREFUL if at > target and verdict.steep), default=target)
+                break  # chains do not come nearer to one another: more draws do not help
+            careful = min((at for at in CAREFUL_TARGETS if at > target and verdict.steep),
+                          default=target)
             most = min((budget * run.iterations / run.gradients - self.warmup) / self.draws,
-                       carrying.MOST / run.z[:, : self.draws].size)
+                       carrying.MAX_VALUES / run.z[:, : self.draws].size)
             wanted = min(2 * longer if verdict.short or careful == target else longer, int(most))
             if wanted < 1 or (careful, wanted) <= (target, longer):
                 break
-            at, moved = self._places(run, verdict)
+            at, moved = self._continued_chains(run, verdict)
             total = (self.warmup + wanted * self.draws) * self.chains
             with Progress(f"NUTS again, target_accept={careful:g}", total, self.progress) as inner:
-                new = chains.run(inner, chains.again(run.states, at), careful, wanted * self.draws,
-                                 limit._replace(gradients=budget))
+                new = chains.run(inner, chains.restarted(run.states, at), careful,
+                                 wanted * self.draws, limit._replace(gradients=budget))
             why = ", ".join(finding.problem for finding in verdict.findings if finding.warns)
             if new.iterations < self.warmup + self.draws:
                 done.append(Finding.of(Code.AGAIN_STOPPED, why=why))
                 break
-            if verdict.r_hat > APART and has_left_mode(run.z[np.unique(at)], new.z):
+            if verdict.r_hat > HIGH_R_HAT and has_left_mode(run.z[np.unique(at)], new.z):
                 done.append(Finding.of(Code.AGAIN_LEFT, why=why))
                 break
             how = [f"target_accept={careful:g}"] * (careful > target) + (
@@ -241,19 +243,19 @@ class NUTS(Engine):
             read, verdict = self._read(chains, run, target)
         return run, read, verdict, done
 
-    def _places(self, run: Run, verdict: Verdict) -> tuple[np.ndarray, list[Finding]]:
-        """The chain from whose end each goes on: from another's where next to nothing of the
-        posterior is where it has stayed; and a finding that says so."""
+    def _continued_chains(self, run: Run, verdict: Verdict) -> tuple[np.ndarray, list[Finding]]:
+        """The chain from whose end each chain continues: another one if it has stayed where there
+        is hardly any posterior mass; and a finding on these."""
         own = np.arange(self.chains)
-        if not verdict.r_hat > APART:
+        if not verdict.r_hat > HIGH_R_HAT:
             return own, []
         mass = diagnostics.log_mass(run.z, run.stats["log_density"])
-        left = mass < mass.max() - places.LOWER
+        left = mass < mass.max() - places.MAX_LOWER
         return np.where(left, np.argmax(mass), own), [
             Finding.of(Code.CHAINS_MOVED, count=left.sum())] * bool(left.any())
 
     def _read(self, chains: Chains, run: Run, target: float) -> tuple["Read", Verdict]:
-        """The draws that are kept of a run, and what they are worth."""
+        """The draws of a run that are kept, and its diagnostics."""
         plan, known, rows = chains.plan, chains.known, chains.rows
         u = chains.frame.points(thinned({"z": run.z}, self.draws)["z"])
         values = jax.device_get(beliefs.constrained(plan, known, u[..., : density.size(plan,
@@ -264,78 +266,79 @@ class NUTS(Engine):
             last = row_coordinates.placed(plan, rows,
                                           {n: placed(v[0, -1]) for n, v in inside.items()})
         if self.relabel:
-            # any draw will do to find what is exchangeable: the density is asked there
+            # exchangeability is tested by the density at any draw
             found = exchanges(plan, {name: value[0, -1] for name, value in values.items()}, known,
                               last)
             values, moved = relabelled(found, values)
         return (Read(values, inside, found, moved if found else 0),
                 diagnose_chains(values, run.z, run.stats, target, self.max_tree_depth))
 
-    def _start_with_rows(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
-        """Where chains begin over parameters and rows' own numbers, the curvature there, and what
-        measures it elsewhere."""
+    def _start_with_rows(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
+        """The mode of parameters and latent variables of rows, where chains start, and a function
+        that measures the curvature elsewhere."""
         plan = problem.plan
         known = problem.known._replace(centring=centring.none(plan))
         measure = functools.partial(carrying.find_joint_mode, problem, known, self._spread(
             problem, density.size(plan, known) + row_coordinates.size(plan, problem.rows)))
         begun = measure()
-        begin.check(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
+        begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
         return known, begun, measure
 
-    def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
-        """The same over the parameters alone; away from where a climb ended that found no mode, as
-        on a spike over a scale of 0, which no chain would leave."""
+    def _start_of_parameters(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
+        """The same for the parameters alone; elsewhere if the optimisation found no mode, as at a
+        scale of 0, which no chain would leave."""
         found = self._near_mode(problem)
         begun = found[1]
-        if problem.astray or bool(begun.climbed) or np.isfinite(unlikeness(begun)):
+        if problem.astray or bool(begun.converged) or np.isfinite(difference_from_normal(begun)):
             return found
         return self._near_mode(replace(problem, astray=True))
 
-    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Begin, places.Measure]:
+    def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
         plan, rows, known = problem.plan, problem.rows, problem.known
         params, spread = begin.find_rough_mode(problem), self._spread(problem,
                                                                       density.size(plan, known))
         incidental = problem.astray or any(tie.kind == "incidental"
                                            for tie in hierarchy.ties(plan, problem.size))
-        steps = 0 if incidental else begin.STEPS  # a climb would end at the joint mode
+        steps = 0 if incidental else begin.MAX_STEPS  # an optimisation would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))
-        others = None if incidental else begin.elsewhere(plan, coordinates, problem.seed,
+        others = None if incidental else begin.other_starts(plan, coordinates, problem.seed,
                                                          problem.start)
-        held = () if coordinates.centring else begin.hyper(plan)
+        held = () if coordinates.centring else begin.hyperparameters(plan)
         if coordinates.centring:
-            known, begun = begin.balanced(plan, params, coordinates, rows, spread, others, steps)
+            known, begun = begin.measure_balanced_mode(plan, params, coordinates, rows, spread,
+                                                       others, steps)
         else:
-            begun = begin.measured(plan, held, params, known, rows, spread, others, steps)
-        begin.check(plan, begun, params, known, "NUTS")
+            begun = begin.measure_mode(plan, held, params, known, rows, spread, others, steps)
+        begin.check_density(plan, begun, params, known, "NUTS")
 
-        def measure(u: np.ndarray, steps: int = 0) -> begin.Begin:
-            return begin.measured(plan, held, unflat(plan, placed(u), known), known, rows, spread,
-                                  others, steps)
+        def measure(u: np.ndarray, steps: int = 0) -> begin.Mode:
+            return begin.measure_mode(plan, held, unflat(plan, placed(u), known), known, rows,
+                                      spread, others, steps)
 
         if others is None and steps and not held:
             begun = places.with_optima(problem, known, begun, measure)
         return known, begun, measure
 
     def _spread(self, problem: Problem, size: int) -> np.ndarray:
-        """Standard normal numbers, of which the starts of chains are made."""
+        """Standard normal numbers for the starts of chains."""
         return np.random.default_rng([problem.seed, 7]).standard_normal(
-            (max(self.chains, TRIED), size))
+            (max(self.chains, COMPARED), size))
 
 
 def has_left_mode(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether draws (chains, iterations, d) are far from where an earlier chain had stayed, as when
-    a chain left one of two modes during warm-up."""
+    """Whether draws (chains, iterations, d) are far from an earlier chain, as when a chain has left
+    one of two modes during warm-up."""
     every = after.reshape(-1, after.shape[-1])
     away = np.abs(before.mean(1) - every.mean(0)) / np.maximum(every.std(0), 1e-30)
     return bool((away > FAR).any())
 
 
 class Read(NamedTuple):
-    """What is kept of a run.
+    """The draws of a run that are kept.
 
-    Args:
-        values: of the parameters, (chains, draws, ...). inside: of rows' numbers. exchanges: the
-            hidden states that are exchangeable. moved: draws that were renumbered for them.
+    Attributes:
+        values: parameters, (chains, draws, ...). inside: latent variables of rows. exchanges: the
+            exchangeable hidden states. moved: number of draws whose states were renumbered.
     """
 
     values: dict[str, Any]
@@ -345,8 +348,8 @@ class Read(NamedTuple):
 
 
 def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray]:
-    """So many of the draws of each chain, evenly; a draw for which one of those diverged that it
-    stands for counts as diverged."""
+    """`draws` draws of each chain, evenly spaced; a draw counts as divergent if one of those that
+    it replaces is."""
     every = max(len(next(iter(drawn.values()))[0]) // draws, 1)
     if every == 1:
         return {name: value[:, :draws] for name, value in drawn.items()}
@@ -357,19 +360,19 @@ def thinned(drawn: Mapping[str, np.ndarray], draws: int) -> dict[str, np.ndarray
     return out
 
 
-def rounded(begun: begin.Begin) -> Frame:
-    """The coordinates of the sampler: those of the curvature at the mode where the density is about
-    that of the normal there, since they serve it elsewhere too; else a unit a coordinate."""
-    away = unlikeness(begun)
-    if not away < UNLIKE:
+def choose_frame(begun: begin.Mode) -> Frame:
+    """The coordinates of the sampler: whitened by the curvature at the mode if the density is about
+    normal there; else one unit for each coordinate."""
+    away = difference_from_normal(begun)
+    if not away < MAX_DIFFERENCE:
         return begun.frame.diagonal().square()
     few = len(begun.frame.centre) <= MAX_DENSE_COORDINATES  # for which a matrix costs nothing
-    return (begun.frame if few and away < ALIKE else begun.frame.uncoupled()).square()
+    return (begun.frame if few and away < SMALL_DIFFERENCE else begun.frame.uncoupled()).square()
 
 
-def unlikeness(begun: begin.Begin) -> float:
-    """The standard deviation, over draws of the normal at the mode, of the nats by which the
-    density and the normal's differ; infinite where there is no such normal."""
+def difference_from_normal(begun: begin.Mode) -> float:
+    """The standard deviation of the difference of the log density and that of the normal
+    distribution at the mode, over draws of the latter; infinite if there is none."""
     frame, starts = jax.device_get((begun.frame, begun.starts))
     if frame.root.ndim == 1:
         return 0.0
@@ -380,6 +383,6 @@ def unlikeness(begun: begin.Begin) -> float:
     return float(np.std(starts.value + 0.5 * (z**2).sum(0)))
 
 
-def _finite(trail: np.ndarray) -> np.ndarray:
-    trail = np.asarray(trail)
-    return trail[np.isfinite(trail)]
+def _finite(history: np.ndarray) -> np.ndarray:
+    history = np.asarray(history)
+    return history[np.isfinite(history)]

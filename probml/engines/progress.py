@@ -1,5 +1,5 @@
-"""One loop for all that iterates: a device call at a time, so that progress shows, a long run gives
-a sign of life, and Ctrl-C works in between."""
+"""Progress bars, and the loop of all iterative engines: one device call at a time, so that progress
+shows and Ctrl-C works in between."""
 
 import sys
 import threading
@@ -20,22 +20,22 @@ from probml.numerics.precision import in_same_precision
 if TYPE_CHECKING:
     from probml.numerics.outside.checkpoint import Journal
 
-DELAY = 5.0  # seconds without a sign of life
+DELAY = 5.0  # seconds before progress shows
 SLOWER = 4.0  # times as long until the next plain line
-COMPILING = 1.0  # seconds of compiling after which the line says so
+COMPILING = 1.0  # seconds of compiling after which progress mentions it
 
 
 class Progress:
-    """A tqdm bar: at once if asked for, else after five seconds where somebody looks on (a terminal
-    or a notebook); once a program compiles for longer than a second, it says so. Elsewhere, as in
-    a file of what a job wrote, a plain line of the whole after five seconds, the next ever later.
+    """A tqdm bar: at once if asked for, else after five seconds in a terminal or a notebook; it
+    says when a program compiles for longer than a second. Elsewhere, as in the log file of a job,
+    plain lines, the first after five seconds and the next at growing intervals.
 
-    A thread of its own shows it, and moves its clock, also while a program compiles and no count
-    comes. Work within other work of the same thread, as EM's within a sampler's fit, hides that
-    one's bar while it shows its own; the five seconds are those of the whole.
+    A thread of its own updates it, also while a program compiles. Nested work of the same thread,
+    as EM in the fit of a sampler, hides the outer bar while it shows its own; the five seconds are
+    those of the outer work.
 
     Args:
-        total: counts to come; None where nothing is counted: a clock.
+        total: number of iterations; None: they are not counted, and only a clock shows.
     """
 
     _open = threading.local()  # `innermost`: of this thread's work
@@ -51,14 +51,14 @@ class Progress:
         self._hidden, self._thread = False, threading.get_ident()
         self.about = self._outer.about if self._outer else ""  # the size of the work, in words
         self.stopped = threading.Event()  # set: turns under way are the last
-        # of a fit that is kept while it runs, and what it calls the loop of this bar
+        # of a fit with a checkpoint, and the name of this loop in it
         self.journal: Journal | None = self._outer.journal if self._outer else None
         self.section = self.journal.section(title) if self.journal else ""
-        # how many rows are read a second
+        # rows that are read per second
         self.reading: Callable[[], float] | None = self._outer.reading if self._outer else None
         self._watchers = watchers()
-        self._step: Step | None = None  # that was not told yet
-        self._watched = show or looked_on()
+        self._step: Step | None = None  # the last one, for watchers
+        self._watched = show or is_interactive()
         if show:
             self._appear()
 
@@ -128,7 +128,7 @@ class Progress:
             wait *= SLOWER
 
     def _line(self) -> str:
-        """What is done, for how long, and how much longer it may take."""
+        """A line with the work, its progress, the time so far and the time left."""
         inner, now = self, time.monotonic()
         while inner._inner is not None:
             inner = inner._inner
@@ -144,29 +144,29 @@ class Progress:
                 f"{now - self._since:.0f} s so far, at most about {left:.0f} s more")
 
     def advance(self, count: int, value: float) -> None:
-        """So many counts more, of any of the threads that work."""
+        """Adds iterations, from any thread; `value`: of the objective."""
         with self._lock:
             self._at = (self._at[0] + count, f"objective {value:.6g}")
             if self.bar is not None:
                 self._show()
-        self._tell(self._at[0], value)
+        self._inform_watchers(self._at[0], value)
 
     @property
     def count(self) -> int:
-        """How many counts are done."""
+        """The number of iterations so far."""
         return self._at[0]
 
     def passed(self, rows: int) -> None:
-        """So many rows are done in all, of work whose end nobody knows."""
+        """Shows the number of rows so far, for work of unknown length."""
         with self._lock:
             speed = rows / max(time.monotonic() - self._begun, 1e-6)
             self._at = (0, f"{rows:,} rows, {speed:,.0f} a second")
             if self.bar is not None:
                 self._show()
-        self._tell(rows, None, speed)
+        self._inform_watchers(rows, None, speed)
 
-    def _tell(self, done: int, value: float | None, speed: float | None = None) -> None:
-        """Those who watch."""
+    def _inform_watchers(self, done: int, value: float | None, speed: float | None = None) -> None:
+        """Informs the watchers."""
         if not self._watchers:
             return
         took = time.monotonic() - self._begun
@@ -192,9 +192,8 @@ class Progress:
                 watcher.hear(self._step, True)
 
 
-def looked_on() -> bool:
-    """Whether somebody sees what is written to stderr now: a terminal or a notebook, no pipe, file
-    or test."""
+def is_interactive() -> bool:
+    """Whether stderr is shown in a terminal or a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return (shell is not None and "IPKernelApp" in shell.config) or (
         sys.stderr is not None and sys.stderr.isatty()
@@ -202,7 +201,7 @@ def looked_on() -> bool:
 
 
 def reading(speed: Callable[[], float]) -> None:
-    """How many rows come a second, for bars of this thread's present work, and of work within it.
+    """Shows how many rows are read per second in the bar of this thread's work, and of nested work.
     """
     bar = getattr(Progress._open, "innermost", None)
     if bar is not None:
@@ -210,21 +209,21 @@ def reading(speed: Callable[[], float]) -> None:
 
 
 class Turn(NamedTuple):
-    """What one device call did."""
+    """The result of one device call."""
 
     count: int  # type: ignore[assignment] # not the tuple's method; iterations
-    value: float  # the objective now, to be shown
-    status: Status = Status.RUNNING  # how the run ended with it, if it did
+    value: float  # the objective, to be shown
+    status: Status = Status.RUNNING  # another one ends the run
 
 
 class Loop:
-    """What a loop holds between its turns, for a fit that is kept while it runs.
+    """The state of a loop between its turns, for checkpoints.
 
     Attributes:
-        kept: names of attributes that are kept, pytrees of arrays. lists: to which turns add.
+        kept: names of attributes that are saved, pytrees of arrays. lists: to which turns append.
 
     Args:
-        state: of the loop. lists: name → what a turn adds to the list of this name.
+        state: of the loop. lists: name → the shape of what a turn appends to this list.
     """
 
     kept: tuple[str, ...] = ("state",)
@@ -234,12 +233,12 @@ class Loop:
         self.lists: dict[str, list] = {name: [] for name in lists}
 
     def read(self) -> dict[str, Any]:
-        """All that is kept, in containers of arrays that nobody writes to."""
+        """All that is saved; the arrays are not modified later."""
         trees = {name: jax.tree.leaves(getattr(self, name)) for name in self.kept}
         return trees | {name: list(own) for name, own in self.lists.items()}
 
     def write(self, held: dict[str, Any]) -> None:
-        """Takes back what `read` gave."""
+        """Restores what `read` returned."""
         for name in self.kept:
             form = jax.tree.structure(getattr(self, name))
             setattr(self, name, jax.tree.unflatten(form, held[name]))
@@ -249,18 +248,18 @@ class Loop:
 
 def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int = 1,
             held: Loop | None = None, lane: str = "") -> Status:
-    """Turns until one says how the run ended, until `limit` iterations are made, or until the bar
-    is stopped.
+    """Calls `turn` until it returns a status that ends the run, until `limit` iterations are made,
+    or until the bar is stopped.
 
     Args:
-        turn: iterations made so far → what one more device call did. One that makes none counts
+        turn: iterations so far → the result of one more device call. One without iterations counts
             as one.
-        lanes: counts of the bar that an iteration is worth, as with chains advanced together.
-        held: what is kept at a checkpoint, from which the loop goes on; None: it begins anew.
-        lane: tells apart loops that have one bar.
+        lanes: counts of the bar for an iteration, as for chains that are advanced together.
+        held: the state in a checkpoint, from which the loop continues; None: it is not saved.
+        lane: distinguishes loops that share a bar.
 
     Returns:
-        how the run ended: MAX_ITERATIONS where no turn said.
+        the status: MAX_ITERATIONS if no turn ended the run.
     """
     done, journal = 0, bar.journal if held is not None else None
     key = f"{bar.section}/{lane}"
@@ -291,8 +290,8 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
 
 def in_threads(bar: Progress, work: Callable[[Any], Any], parts: Sequence,
                workers: int) -> list[Any]:
-    """work(part) of every part, so many at once. Where one raises, and at Ctrl-C, those under way
-    end after their present turn and the others do not begin. All are in this thread's precision."""
+    """work(part) of every part, by `workers` threads, in this thread's precision. If one raises,
+    and at Ctrl-C, those under way end after their present turn and the others do not begin."""
     own = in_same_precision(work)
     with ThreadPoolExecutor(workers) as pool:
         tasks = [pool.submit(own, part) for part in parts]

@@ -1,4 +1,4 @@
-"""How runs end, as numbers that files keep, and in words."""
+"""The status of a fit, as numbers that saved fits contain, and in words."""
 
 import enum
 
@@ -6,37 +6,38 @@ from probml.engines.findings import Code
 
 
 class Status(enum.IntEnum):
-    """How a run ended."""
+    """How a fit ended; where it did not converge, a finding says why."""
 
     RUNNING = 0
     CONVERGED = 1
     MAX_ITERATIONS = 2
-    FELL = 3
-    COLLAPSED = 4
-    EXACT = 5
-    KNOWN = 6
-    STALLED = 7
+    FELL = 3  # the objective decreased
+    COLLAPSED = 4  # a scale went to 0, or the objective is not finite
+    EXACT = 5  # the exact posterior
+    KNOWN = 6  # parameters were given
+    STALLED = 7  # no step increases the objective, but its gradient is not 0
     SAMPLED = 8
-    DOUBTFUL = 9
-    APPROXIMATED = 10
-    RUNAWAY = 11
-    EARLY = 12
-    WANDERED = 13
-    LEFT = 14
-    MOVED = 15
-    SLOW = 16
-    LIMIT = 17
-    WEIGHTED = 18
+    DOUBTFUL = 9  # sampled, with a diagnostic that failed
+    APPROXIMATED = 10  # an approximate posterior
+    RUNAWAY = 11  # there is no maximum: parameters diverge
+    EARLY = 12  # early stopping by held-out rows
+    WANDERED = 13  # the objective of an optax optimiser no longer rises, but fluctuates
+    LEFT = 14  # a restart that was stopped because others were far ahead
+    MOVED = 15  # updated with further rows
+    SLOW = 16  # steps gain less than the tolerance far from the maximum
+    LIMIT = 17  # there is no maximum: a positive number grows, to a limiting model
+    WEIGHTED = 18  # Laplace's approximation with importance weights
 
     @property
     def headline(self) -> str:
-        """How it ended, in a few words."""
+        """The status in a few words."""
         return HEADLINES.get(self, "Not converged")
 
     @property
     def code(self) -> Code | None:
-        """The finding that this ending is by itself; None: none, or what was found says more."""
-        return ENDINGS.get(self)
+        """The code of the finding that this status is by itself; None: none, or findings of the fit
+        say more."""
+        return CODES.get(self)
 
 
 HEADLINES = {
@@ -54,7 +55,7 @@ HEADLINES = {
     Status.MOVED: "Updated with further rows, one step of EM for each batch of them",
     Status.WEIGHTED: "Posterior by Laplace's approximation",
 }
-ENDINGS = {
+CODES = {
     Status.MAX_ITERATIONS: Code.MAX_ITERATIONS,
     Status.FELL: Code.OBJECTIVE_FELL,
     Status.STALLED: Code.NO_ASCENT,

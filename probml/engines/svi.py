@@ -1,5 +1,5 @@
-"""SVI: a distribution of a family, NumPyro's guides, as near to the posterior as stochastic
-gradients bring it."""
+"""SVI: an approximation of the posterior from a family of distributions (NumPyro's guides), by
+stochastic gradients."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -40,11 +40,12 @@ from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
 from probml.posteriors.posterior import OWN
 
-KEPT = 2000  # draws of a guide that is the user's own
-RANK = 10  # of a low-rank covariance, at the most
+DRAWS = 2000  # of a user's guide
+MAX_RANK = 10  # of a low-rank covariance
 GUIDES = ("normal", "multivariate_normal", "lowrank")
-RATE = 1e-2  # of Adam, at the first step
-SHARE = 0.5  # of the steps, as many evidences are worth it to look at what was found
+LEARNING_RATE = 1e-2  # of Adam, at the first step
+# evidences for the comparison of the guide with the posterior, relative to the steps
+COMPARISON_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -122,22 +123,22 @@ class SVI(Engine):
         return carrying.manner(problem)
 
     @property
-    def step_by(self) -> Any:
-        """The optimiser, or the one that is taken without one."""
+    def optimizer_or_adam(self) -> Any:
+        """The optimiser, by default Adam with a cosine decay."""
         return self.optimizer or _adam(self.steps)
 
     @property
     def capabilities(self) -> Capabilities:
-        # of a batch of rows effects of groups cannot be told from the others
+        # effects of groups, which batches share, are not integrated out
         whole = self.batch_rows is None
         return Capabilities(integrates=whole and self.integrate != "none",
                             approximates=self.integrate == "all", statistics=whole,
                             batch=self.batch_rows, batches=not self.batch_rows)
 
     def refuse(self, problem: Problem) -> None:
-        """SVI refuses a mini-batch where rows are tied by something discrete outside them."""
+        """Raises Refusal for mini-batches of rows that share a latent discrete site."""
         plan = problem.plan
-        if callable(self.guide) and guided.meant(self.guide, problem):
+        if callable(self.guide) and guided.is_for_whole_function(self.guide, problem):
             guided.refuse(self.guide, problem)
         check_batch(self, problem)
         check_distinct(problem.data, plan)
@@ -156,20 +157,21 @@ class SVI(Engine):
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
-        if guided.meant(self.guide, problem):
-            whole = guided.Static(problem.plan.structure.model, self.guide, self.step_by,
+        if guided.is_for_whole_function(self.guide, problem):
+            whole = guided.Static(problem.plan.structure.model, self.guide, self.optimizer_or_adam,
                                   self.particles)
             return guided.run(whole, self.steps, self.progress, problem)
-        carrying.check(problem, "SVI", KEPT)
+        carrying.check(problem, "SVI", DRAWS)
         begun = self._start(problem)
         frame = begun.frame if self.guide == "multivariate_normal" else begun.frame.independent(
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
-        static = _Static(self.guide, self.step_by, self.batch_rows or 0, total, self.particles)
+        static = _Static(self.guide, self.optimizer_or_adam, self.batch_rows or 0, total,
+                         self.particles)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = begin.other_modes(plan, begun, known)
+        findings = begin.several_modes_finding(plan, begun, known)
         if callable(self.guide):
             findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
@@ -181,16 +183,16 @@ class SVI(Engine):
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise Refusal(f"SVI cannot fit {problem}: {why}")
-                findings += doubts(problem, normal, self._worth(total))
+                findings += doubts(problem, normal, self._affordable_evidences(total))
             found = (_drawn(problem, normal) if plan.carried
                      else complete_normal(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]
-                            for n, v in found.draw(plan, known, KEPT, OWN).items()
+                            for n, v in found.draw(plan, known, DRAWS, OWN).items()
                             if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, findings, posterior=found)
 
-    def _start(self, problem: Problem) -> begin.Begin:
-        """A mode, and the curvature there."""
+    def _start(self, problem: Problem) -> begin.Mode:
+        """The mode from which the guide starts, and the curvature there."""
         plan, known = problem.plan, problem.known
         size = density.size(plan, known)
         if plan.carried:
@@ -201,10 +203,10 @@ class SVI(Engine):
             near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
                     else problem)
             params = begin.find_rough_mode(near)
-            others = begin.elsewhere(plan, known, problem.seed, problem.start)
-            begun = begin.measured(plan, begin.hyper(plan), params, near.known, near.rows,
-                                   np.zeros((1, size)), others)
-        begin.check(plan, begun, params, known, "SVI")
+            others = begin.other_starts(plan, known, problem.seed, problem.start)
+            begun = begin.measure_mode(plan, begin.hyperparameters(plan), params, near.known,
+                                       near.rows, np.zeros((1, size)), others)
+        begin.check_density(plan, begun, params, known, "SVI")
         return begun
 
     def _optimize(self, problem: Problem, static: "_Static",
@@ -217,16 +219,16 @@ class SVI(Engine):
             plan, static, frame, state, known, rows, np.int32(done), count), self.steps,
             self.progress)
 
-    def _worth(self, total: int) -> float:
-        """Evidences of all rows that are worth their time: where batches are taken, of `total`
-        rows, a small part of what was spent."""
+    def _affordable_evidences(self, total: int) -> float:
+        """The number of evidences of all rows that are worth their time: with batches, of `total`
+        rows, a share of the optimisation's time."""
         steps = self.steps * self.particles
-        return SHARE * steps * (self.batch_rows or 0) / total if total else np.inf
+        return COMPARISON_SHARE * steps * (self.batch_rows or 0) / total if total else np.inf
 
 
 @dataclass(frozen=True)
 class _Static:
-    """What a compiled step depends on."""
+    """Static arguments of the compiled steps."""
 
     guide: Any
     optimizer: Any
@@ -237,16 +239,16 @@ class _Static:
 
 @functools.lru_cache(maxsize=64)
 def _adam(steps: int):
-    """One value for equal settings: optimisers are compared by what they hold, and a compiled
-    program is found by it."""
+    """Adam with a cosine decay; the same object for equal settings, so that compiled programs are
+    found again."""
     import optax
 
-    return optax.adam(optax.cosine_decay_schedule(RATE, steps))
+    return optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
 
 
 def _vi(plan: Plan, static: _Static, frame: Frame):
-    """NumPyro's SVI of a model whose one factor is our density: over the frame's coordinates, or
-    over the parameters by name."""
+    """NumPyro's SVI of a model with our density as its only factor: over the frame's coordinates,
+    or over the parameters by name."""
     from numpyro.infer import SVI, Trace_ELBO, autoguide
     from numpyro.infer.initialization import init_to_value
 
@@ -278,7 +280,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
         guide = autoguide.AutoMultivariateNormal(flat, init_loc_fn=at, init_scale=1.0)
     elif static.guide == "lowrank":
         guide = autoguide.AutoLowRankMultivariateNormal(flat, init_loc_fn=at, init_scale=1.0,
-                                                        rank=min(RANK, frame.centre.size))
+                                                        rank=min(MAX_RANK, frame.centre.size))
     else:
         model, own = named, static.guide
 
@@ -295,7 +297,7 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
 
 
 def _prototype(svi: Any, state: Any, rows: Rows, known: Known) -> None:
-    """Let the guide learn its sites; what it draws is thrown away."""
+    """Sets the guide up with its sites; its draws are not used."""
     svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
 
 
@@ -320,7 +322,8 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known
 
 @functools.partial(jit, static_argnums=(0, 1))
 def _normal(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known, rows: Rows):
-    """The guide's normal in unbounded coordinates: location, independent scales, factor."""
+    """The guide's normal distribution in unbounded coordinates: location, independent scales,
+    factor."""
     svi, guide = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
     found = guide.get_posterior(svi.get_params(state))
@@ -336,11 +339,11 @@ def _normal(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known,
 
 
 def _drawn(problem: Problem, normal: Normal) -> Draws:
-    """Draws of a normal over the coordinates of parameters and rows."""
+    """Draws of a normal distribution over the coordinates of parameters and rows."""
     plan, known, rows = problem.plan, problem.known, problem.rows
     random = np.random.default_rng([problem.seed, 5])
-    u = normal.loc + normal.scale * random.standard_normal((1, KEPT, len(normal.loc)))
-    u += random.standard_normal((1, KEPT, normal.factor.shape[1])) @ normal.factor.T
+    u = normal.loc + normal.scale * random.standard_normal((1, DRAWS, len(normal.loc)))
+    u += random.standard_normal((1, DRAWS, normal.factor.shape[1])) @ normal.factor.T
     u = u.astype(normal.loc.dtype)
     inside = carrying.drawn(plan, known, rows, u)
     values = jax.device_get(drawn.constrained(plan, known, u[..., : density.size(plan, known)]))
@@ -363,4 +366,4 @@ def _guided(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known,
         trace = handler.get_trace(rows, 1.0, known)
         return {name: trace[name]["value"] for name in plan.free}
 
-    return jax.vmap(draw_from_guide)(jax.random.split(key, KEPT))
+    return jax.vmap(draw_from_guide)(jax.random.split(key, DRAWS))

@@ -10,7 +10,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Summary
 from probml.engines.conjugate import stochastic
-from probml.engines.conjugate.runs import Run, finished, initial_posteriors, runs
+from probml.engines.conjugate.runs import Run, add_means, initial_posteriors, run_restarts
 from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.em import EM
 from probml.engines.engine import (
@@ -24,21 +24,21 @@ from probml.engines.engine import (
 )
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches
-from probml.engines.restarting.restarts import best_at, best_of
-from probml.engines.restarting.sizes import narrowed
+from probml.engines.restarting.restarts import first_states, index_of_best, outcome_of_best
 from probml.engines.sampling.reliance import doubts_of_blocks
-from probml.engines.start.labelling import hidden
+from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.race import ALIKE, SHORT, Race
-from probml.engines.start.start import check_distinct, starts, tells_apart
+from probml.engines.start.start import check_distinct, starts, states_depend_on_start
 from probml.errors import Refusal
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.structure.structure import Structure
 
-FEW = 2000  # rows of which evidences cost next to nothing
-SHARE = 0.5  # of the iterations of all starts, as many evidences of more rows are worth a look
-LADDER = 8  # numbers of states with which restarts begin, at the most
+FEW_ROWS = 2000  # up to which the approximation is always compared with the posterior
+# evidences of more rows for that comparison, relative to the iterations of all starts
+COMPARISON_SHARE = 0.5
+MAX_SIZES = 8  # numbers of states with which restarts begin
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class VB(Engine):
         return self.starts(problem.data, problem.plan, problem.start)
 
     def refuse(self, problem: Problem) -> None:
-        """Raise Refusal, naming the site and the reason, where some block is not conjugate or
-        a latent variable has no finite number of states."""
+        """Raises Refusal, with the site and the reason, if some block is not conjugate or a latent
+        variable has no finite number of states."""
         plan, where = problem.plan, f"VB cannot fit {problem}"
         sites = plan.structure.sites
         if self.batch_rows is not None:
@@ -155,25 +155,25 @@ class VB(Engine):
                               f"update: {why}", ("SVI", "EM"))
 
     def run(self, problem: Problem) -> Outcome:
-        # statistics alone have no batches, and nothing in them is expected
+        # sufficient statistics alone have no batches
         if self.batch_rows is not None and not isinstance(problem.rows, Summary):
-            return self._in_batches(problem)
-        return self._found(problem)
+            return self._run_batches(problem)
+        return self._run_restarts(problem)
 
     def starts(self, data: Data | None, plan: Plan, start: Mapping, programs: int = 1) -> int:
-        """How many starts are made: as asked, or as many as EM would make."""
+        """The number of starts: as asked, or as many as EM would make."""
         return EM(restarts=self.restarts).starts(data, plan, start, programs)
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int],
              structures: Sequence[Structure]) -> list[Outcome]:
-        """For each size the best of its restarts: one program for all, see conjugate/sizes.py."""
+        """For each size the best of its restarts, in one program, see conjugate/sizes.py."""
         plan, rows, known = problem.plan, problem.rows, problem.known
         stated = concentrations(problem, structures)
         count = self.starts(problem.data, plan, {}, len(sizes))
         groups = np.repeat(np.arange(len(sizes)), count)
         live = np.arange(plan.variables[site].states) < np.asarray(sizes)[groups][:, None]
-        few = _fewer(plan, count).get(site, np.ones((count, live.shape[1]), bool))
-        # of a size that has not more, all
+        few = _starting_states(plan, count).get(site, np.ones((count, live.shape[1]), bool))
+        # all states of a size that has no more
         few = np.tile(few, (len(sizes), 1)) & live
         own = {"allowed": {site: live},
                "concentration": {name: np.stack([each[name] for each in stated])[groups]
@@ -181,7 +181,7 @@ class VB(Engine):
         first = starts(problem.data, plan, known, problem.weights, len(groups), problem.seed,
                        {}, True, whole=True, allowed={site: few})._replace(drawn=None)
         race = Race(groups) if self.restarts is None else Race(groups, keep=count)
-        run, trail = runs(plan, initial_posteriors(plan, first, known, rows, own), known,
+        run, trail = run_restarts(plan, initial_posteriors(plan, first, known, rows, own), known,
                           rows, own,
                           race, self.max_iterations, self.tolerance * rows.weight,
                           self.progress)
@@ -192,56 +192,59 @@ class VB(Engine):
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
-        return narrowed(structure, outcome)._replace(
+        return first_states(structure, outcome)._replace(
             posterior=of_size(plan, structure, _closed(outcome)))
 
-    def _in_batches(self, problem: Problem) -> Outcome:
+    def _run_batches(self, problem: Problem) -> Outcome:
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
-        closed, history, status, shown = stochastic.run(problem, brief, int(self.batch_rows or 0),
-                                                 self.max_iterations, self.tolerance, self.progress)
-        found = jax.device_get(finished(problem.plan, closed, problem.known))
+        closed, history, status, statistics = stochastic.run(
+            problem, brief, int(self.batch_rows or 0), self.max_iterations, self.tolerance,
+            self.progress)
+        found = jax.device_get(add_means(problem.plan, closed, problem.known))
         kind = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
         return Outcome(found.mean, history, status, len(history) - 1, (kind,), found,
-                       bound=float(np.nanmax(history)), state=State(shown=shown))
+                       bound=float(np.nanmax(history)), state=State(statistics=statistics))
 
-    def _found(self, problem: Problem) -> Outcome:
+    def _run_restarts(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
         count = self._starts(problem)
-        fewer = _fewer(plan, count) if tells_apart(plan, problem.start) else {}
+        several = states_depend_on_start(plan, problem.start)
+        states = _starting_states(plan, count) if several else {}
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
-                       problem.start, True, whole=True, allowed=fewer)._replace(drawn=None)
+                       problem.start, True, whole=True, allowed=states)._replace(drawn=None)
         race = Race(np.zeros(count, int)) if self.restarts is None else None
-        run, trail = runs(plan, initial_posteriors(plan, first, known, rows, {}), known, rows,
-                          {}, race,
-                          self.max_iterations, self.tolerance * rows.weight, self.progress)
+        run, trail = run_restarts(plan, initial_posteriors(plan, first, known, rows, {}), known,
+                                  rows, {}, race, self.max_iterations,
+                                  self.tolerance * rows.weight, self.progress)
         found = _best(plan, run, trail, known, ALIKE * rows.weight)
         if found.status is Status.COLLAPSED:
             return found
-        few = isinstance(rows, Summary) or (problem.size or 0) <= FEW
-        worth = np.inf if few else SHARE * float(np.asarray(run.count).sum())
+        few = isinstance(rows, Summary) or (problem.size or 0) <= FEW_ROWS
+        worth = np.inf if few else COMPARISON_SHARE * float(np.asarray(run.count).sum())
         return found.noting(doubts_of_blocks(problem, _closed(found), worth))
 
 
-def _fewer(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
-    """Variable → (restarts, states), with which states a restart begins: every other one with few
-    of many. States empty themselves one by one, and slowly: where the rows ask for few, the best
-    end lies nearer to a start with few."""
+def _starting_states(plan: Plan, restarts: int) -> dict[str, np.ndarray]:
+    """Variable → (restarts, states) bool, the states with which a restart begins: every other
+    restart with few of many. States become empty one by one, and slowly: if few are needed, a start
+    with few is nearer to the optimum."""
     out = {}
-    for name in hidden(plan) if restarts > 1 and not plan.rowwise else ():
+    for name in hidden_variables(plan) if restarts > 1 and not plan.rowwise else ():
         states = plan.variables[name].states
         if states > 2:
             sizes = np.full(restarts, states)
-            sizes[1::2] = np.resize(np.unique(np.geomspace(2, states, LADDER).astype(int))[:-1],
+            sizes[1::2] = np.resize(np.unique(np.geomspace(2, states, MAX_SIZES).astype(int))[:-1],
                                     restarts // 2)
             out[name] = np.arange(states) < sizes[:, None]
     return out
 
 
 def _best(plan: Plan, run: Run, trail: np.ndarray, known: Known, close: float) -> Outcome:
-    """The restart of the highest bound, and what became of the others."""
-    best = best_at(run)
-    found = jax.device_get(finished(plan, jax.tree.map(lambda leaf: leaf[best], run.closed), known))
-    return best_of(run, trail[best], close, best)._replace(
+    """The outcome of the restart with the highest bound, with a finding about the others."""
+    best = index_of_best(run)
+    closed = jax.tree.map(lambda leaf: leaf[best], run.closed)
+    found = jax.device_get(add_means(plan, closed, known))
+    return outcome_of_best(run, trail[best], close, best)._replace(
         params=found.mean, posterior=found, bound=float(run.value[best]))
 
 

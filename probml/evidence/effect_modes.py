@@ -56,7 +56,7 @@ def mode(plan: Plan, params: Mapping, known: Known, total: Callable) -> tuple[Tw
         move = jax.tree.map(jnp.subtract, there, noise)
         return move, 0.5 * sum(jnp.vdot(s, m) for s, m in zip(slope, move, strict=True))
 
-    method = Newton(STEPS, 4 * rounding, step=step, slack=LOST, blind=False)
+    method = Newton(STEPS, 4 * rounding, step=step, slack=LOST, skip_last_evaluation=False)
     at_mode = maximize(at, start, method)
     return jax.lax.stop_gradient((at_mode.point, at_mode.hessian))
 

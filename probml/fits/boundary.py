@@ -14,7 +14,7 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.optimization.boundary import LESS, narrow_scales, singular_correlations
+from probml.engines.optimization.boundary import SHRINK_LOG, narrow_scales, singular_correlations
 from probml.errors import quoted
 from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
@@ -110,7 +110,8 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
     if not (narrow or turned):
         return []
     points = [{edge.width.name: edge.parameter_at(
-        held, edge.logarithm(held) + (LESS if edge.seen else np.log(NEARER)))} for edge in narrow]
+        held, edge.logarithm(held) + (SHRINK_LOG if edge.residual else np.log(NEARER)))}
+        for edge in narrow]
     points += [{name: _summed(plan, name, held[name], index)} for name, index in turned]
     stacked = {name: np.stack([value, *({**held, **point}[name] for point in points)])
                for name, value in held.items()}
@@ -122,7 +123,7 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
             continue
         scale = edge.width.plain and edge.width.power > 0
         code = (Code.SCALE_TO_ZERO if gain > STEEP else
-                Code.HEYWOOD if edge.seen else Code.ZERO_VARIANCE)
+                Code.HEYWOOD if edge.residual else Code.ZERO_VARIANCE)
         out.append(Finding.of(code, edge.width.name, edge.index,
                               how="" if scale else ", at which the parameter is unbounded"))
     out += [Finding.of(Code.SINGULAR_CORRELATION, name, index[:-1],

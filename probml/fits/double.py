@@ -77,15 +77,15 @@ def _why(outcome: Outcome, held: bool) -> str | None:
     """What speaks against a run in float32."""
     if outcome.status in FAILED:
         return FAILED[outcome.status]
-    if outcome.state.lost and held:
-        return f"lost {outcome.state.lost} of its restarts, which collapsed"
-    if outcome.state.short:
+    if outcome.state.collapsed_restarts and held:
+        return f"lost {outcome.state.collapsed_restarts} of its restarts, which collapsed"
+    if outcome.state.imprecise_squares:
         return ("has a component whose standard deviation is small compared with its distance from "
                 "0 or from other components, so that squares lose precision")
-    if outcome.state.wide:
+    if outcome.state.imprecise_smoothing:
         return ("has a chain whose initial variance is large compared with the observation noise, "
                 "so that smoothed variances lose precision")
-    if outcome.state.adrift:
+    if outcome.state.stopped_by_rounding:
         return "ended on a ridge of the objective, along which gains are smaller than rounding"
     if outcome.status is Status.MAX_ITERATIONS and _is_flat(outcome.history):
         return "reached the iteration limit with gains smaller than rounding"
@@ -107,8 +107,8 @@ def worst(outcomes: Sequence[Outcome]) -> Outcome:
 
     def doubt(outcome: Outcome) -> tuple:
         state = outcome.state
-        return (outcome.status in FAILED, state.short, state.wide, state.lost,
-                outcome.status is Status.MAX_ITERATIONS)
+        return (outcome.status in FAILED, state.imprecise_squares, state.imprecise_smoothing,
+                state.collapsed_restarts, outcome.status is Status.MAX_ITERATIONS)
 
     return max(outcomes, key=doubt)
 

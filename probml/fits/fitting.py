@@ -231,7 +231,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                 outcome = check_precision(plan, outcome, known, rows)
                 if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
-                if outcome.state.onward and (run := _further(
+                if outcome.state.rejection and (run := _further(
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
@@ -258,16 +258,16 @@ def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: P
     first, *rest = ladder
     try:
         if not rest:
-            raise Refusal(f"{type(first).__name__} found no answer: {before.state.onward}")
+            raise Refusal(f"{type(first).__name__} found no answer: {before.state.rejection}")
         run = _run(held, tuple(rest), weight, seed, {}, place, False,
-                   not is_affine_in_rows(held.plan()), before.state.seen)
+                   not is_affine_in_rows(held.plan()), before.state.posterior_points)
     except errors.ModelError:
         if not before.params:
             raise
         return None
     return run._replace(outcome=run.outcome.noting(Finding.of(
         Code.PREVIOUS_ENGINE, engine=type(first).__name__,
-        reason=present(before.state.onward).problem)))
+        reason=present(before.state.rejection).problem)))
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
@@ -298,9 +298,9 @@ def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Sum
     params = {name: outcome.params[name] for name in plan.free}
     sites = plan.structure.sites
     if known.centre or any(sites[name].traits.terms for name in plan.pooled):
-        outcome = outcome.with_state(short=bool(_short(plan, params, known)))
+        outcome = outcome.with_state(imprecise_squares=bool(_short(plan, params, known)))
     if any(map(plan.timed, plan.latents)):
-        outcome = outcome.with_state(wide=bool(_wide(plan, params, known, rows)))
+        outcome = outcome.with_state(imprecise_smoothing=bool(_wide(plan, params, known, rows)))
     return outcome
 
 
@@ -311,8 +311,8 @@ def _sufficient_statistics(engine: Engine, problem: Problem, told: Moments | Non
     rows, known, measured = problem.rows, problem.known, problem.data.measured
     if isinstance(rows, Summary) and not rows.squares:
         return Kept.of(engine, rows, known, measured=measured)
-    if outcome.state.shown is not None:
-        summary = Summary(outcome.state.shown, np.zeros(()), np.asarray(rows.weight))
+    if outcome.state.statistics is not None:
+        summary = Summary(outcome.state.statistics, np.zeros(()), np.asarray(rows.weight))
         return Kept.of(engine, summary, known, running=True)
     names = by_moments(problem.plan)
     if not (engine.capabilities.uses_all_rows and names and problem.plan.free):

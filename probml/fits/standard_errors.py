@@ -36,13 +36,13 @@ from probml.engines import importance
 from probml.engines.engine import Engine, planned
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.identifiability import (
-    FEW,
-    by_coordinate,
-    direction,
-    of_domains,
+    MAX_DIFFERENCED_COORDINATES,
+    describe_direction,
+    domain_flags,
+    repeat_per_coordinate,
 )
 from probml.engines.optimization.maximization import is_smooth
-from probml.engines.optimization.objective import at_point, flat
+from probml.engines.optimization.objective import flat, optimum_at
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.effects import means
@@ -50,7 +50,7 @@ from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MAX_HESSIAN_COORDINATES, MIN_CURVATURE, scaled, units
 from probml.numerics.optimum import Optimum
-from probml.numerics.refinement import refine_frame
+from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, effects
 from probml.plan.plan import Plan
@@ -185,7 +185,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, np.ndarray
         rows, known = load(data, plan, again.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))
-        far = of_domains(plan, known, "logarithmic") & (np.abs(u) > FAR)
+        far = domain_flags(plan, known, "logarithmic") & (np.abs(u) > FAR)
         u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
         top = _top(plan, engine.capabilities.uses_prior, u, known, rows)
         ways = _ways(plan, top, known)
@@ -195,7 +195,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, np.ndarray
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * told > WIDE:
             return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
-        beside = ways.along.T * by_coordinate(plan, known,
+        beside = ways.along.T * repeat_per_coordinate(plan, known,
                                               _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, ways.along.T, beside, known,
                                                   rows))
@@ -212,7 +212,7 @@ def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,
     Cost: `LOOKED` densities, four times as many at the most.
     """
     work = max(importance.work(plan, known, rows), rows.size * plan.width)  # nodes, too
-    if not ways.told.all() or plan.globals or LOOKED * work > importance.WORK:
+    if not ways.told.all() or plan.globals or LOOKED * work > importance.MAX_WORK:
         return None
     mode = importance.proposal(top.point, ways.along / np.sqrt(ways.curvature))
     found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)
@@ -239,18 +239,19 @@ def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
     """The directions in which the curvature at a point is a width of its own; in words why there
     are none."""
     hessian, owners = top.hessian, density.owners(plan, known)
-    apart = by_coordinate(plan, known, _mean_coefficients(plan).__contains__)
+    apart = repeat_per_coordinate(plan, known, _mean_coefficients(plan).__contains__)
     hessian = np.where(apart[:, None] == apart, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(top.gradient).all()):
         return "what was maximised has no finite second derivatives there"
-    edge = of_domains(plan, known, "logarithmic") & (
+    edge = domain_flags(plan, known, "logarithmic") & (
         (np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.point) == density.EDGE))
     unit = np.where(edge, EDGE**-0.5, units(hessian))
     bent = np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit))
     curvature, axes = np.linalg.eigh(bent)
     along, told = unit[:, None] * axes, curvature > (ROUNDED if is_smooth(plan) else ROUGH)
     level = np.flatnonzero(~told & (np.abs(axes[~edge]).max(0, initial=0.0) > ROUGH))
-    if level.size and not (is_smooth(plan) or edge.any()) and len(unit) <= FEW:
+    if (level.size and not (is_smooth(plan) or edge.any())
+            and len(unit) <= MAX_DIFFERENCED_COORDINATES):
         root = _widely_scaled_root(top)
         if root is not None:
             along, curvature = root, np.ones(len(unit))
@@ -260,7 +261,7 @@ def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
         return (f"where the fit ended is {np.sqrt(2 * left):.2g} standard errors from the maximum")
     why = ("at the boundary of its support",) * bool(edge.any())
     if level.size:
-        way = direction(along[:, level[0]], np.abs(np.diagonal(hessian)), owners)
+        way = describe_direction(along[:, level[0]], np.abs(np.diagonal(hessian)), owners)
         why += (f"the curvature is not positive along {way}: "
                 + ("not identified" if curvature[level[0]] > -ROUGH else "no maximum"),)
     return _Ways(along, curvature, told, why)
@@ -270,8 +271,8 @@ def _widely_scaled_root(top: Optimum) -> np.ndarray | None:
     """Coordinates in which the curvature is 1, (d, d), where the standard deviations differ by so
     many orders of magnitude that one difference step does not suffice; None where moving by one
     standard deviation does not cost half a nat."""
-    found = refine_frame(top.evaluate, top.point)
-    if not (found.told and np.isfinite(found.promise)):
+    found = refine_with_hessians(top.evaluate, top.point)
+    if not (found.reliable and np.isfinite(found.predicted_gain)):
         return None
     falls = np.array([[top.value - top.value_at(top.point + side * way) for side in (1, -1)]
                       for way in found.root.T])
@@ -310,7 +311,7 @@ def _mean_coefficients(plan: Plan) -> set[str]:
 def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Optimum:
     """The point as the end of a climb, with its second derivatives where these can be taken."""
     second = -np.asarray(_second(plan, prior, u, known, rows)) if is_smooth(plan) else None
-    return at_point(plan, prior, u, known, rows, second, ASKED)
+    return optimum_at(plan, prior, u, known, rows, second, ASKED)
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)

@@ -22,8 +22,8 @@ from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Summary
 from probml.engines.engine import Outcome, Status, short_name
-from probml.engines.restarting.batches import FORGETTING, lasting
-from probml.engines.restarting.stepwise import expected_statistics, improved
+from probml.engines.restarting.batches import FORGETTING, sites_without_statistics
+from probml.engines.restarting.stepwise import expected_statistics, improve_point
 from probml.errors import Refusal
 from probml.fits.merging import Kept, both, together
 from probml.numerics.transfer import placed_all
@@ -77,7 +77,7 @@ def expected(fit: Fitted, point: object, held: Data,
     """
     engine, plan = fit.by, held.plan()
     assert engine is not None
-    if names := lasting(plan):
+    if names := sites_without_statistics(plan):
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: there are "
                       f"no sufficient statistics of '{names[0]}' that add up over further rows. "
                       f"Fit all rows together")
@@ -106,7 +106,7 @@ def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tu
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
     summary, known, point = placed_all((kept.summary, kept.known, at.point))
     way = more.engine.capabilities.way
-    found, sound, prior = jax.device_get(improved(plan, way, summary, point, known))
+    found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': these rows let a component collapse. "
                       f"Keep prior=True, or give more rows at a time")

@@ -212,7 +212,8 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
         move = jnp.clip(slope / bend, -far, far)
         return move, 0.5 * slope * move
 
-    method = Newton(STEPS, 1e-16, enough=0.5 * NEAR**2, step=step, blind=False)
+    method = Newton(STEPS, 1e-16, gain_tolerance=0.5 * NEAR**2, step=step,
+                    skip_last_evaluation=False)
 
     def peak(start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         found = maximize(at, start, method)

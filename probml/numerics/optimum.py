@@ -112,22 +112,23 @@ class Newton:
         steps: maximum number of iterations.
         tolerance: stop when the predicted or the actual gain of a step, relative to 1 + |value|, is
             below this. With 0 only a `negligible` predicted gain stops the method.
-        enough: stop when the predicted gain is below this, in units of the value.
+        gain_tolerance: stop when the predicted gain is below this, in units of the value.
         history: number of values to record after the start.
         step: (point, gradient, Hessian, damping) → (step, predicted gain). The Hessian may have any
             form that this function can solve with; the default expects a matrix.
         slack: units of rounding by which an accepted value may be lower than the last one.
-        blind: take the last step, whose predicted gain is `negligible`, without evaluating the
-            objective there. Otherwise value, gradient and Hessian belong to the returned point.
+        skip_last_evaluation: take the last step, whose predicted gain is `negligible`, without
+            evaluating the objective there. Otherwise value, gradient and Hessian belong to the
+            returned point.
     """
 
     steps: Any
     tolerance: Any
-    enough: float = 0.0
+    gain_tolerance: float = 0.0
     history: int = 0
     step: Callable = dense_step
     slack: float = 0.0
-    blind: bool = True
+    skip_last_evaluation: bool = True
 
     def run(self, objective: Callable, start: Any) -> Result:
         evaluate, steps = traced_once(objective), self.steps  # called at the start and in the loop
@@ -136,12 +137,13 @@ class Newton:
             step, predicted = self.step(point, gradient, hessian, damping)
             valid = jnp.isfinite(predicted) & (predicted >= 0) & functools.reduce(
                 jnp.logical_and, [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(step)])
-            small = valid & (damping <= 1e-3) & (predicted <= gain_tolerance(value))
-            last = small & (predicted <= negligible(value)) if self.blind else jnp.zeros((), bool)
+            small = valid & (damping <= 1e-3) & (predicted <= min_gain_at(value))
+            last = (small & (predicted <= negligible(value)) if self.skip_last_evaluation
+                    else jnp.zeros((), bool))
             return step, valid, small, last
 
-        def gain_tolerance(value):
-            return jnp.maximum(tolerance * (1 + jnp.abs(value)), self.enough)
+        def min_gain_at(value):
+            return jnp.maximum(tolerance * (1 + jnp.abs(value)), self.gain_tolerance)
 
         def iterate(carry):
             (point, value, gradient, hessian, damping, count, values, rejected,
@@ -180,7 +182,7 @@ class Newton:
                  (*propose(start, value, gradient, first, zero), false))
         point, value, gradient, hessian, _, count, values, _, (step, _, _, last, converged) = (
             jax.lax.while_loop(is_running, iterate, carry))
-        if self.blind:
+        if self.skip_last_evaluation:
             point = jax.tree.map(
                 lambda p, s: jnp.where(last & ~converged & (count < steps), p + s, p), point, step)
         return Result(point, value, gradient, count, values, is_flat(value, gradient), hessian,
@@ -224,8 +226,8 @@ class LBFGS:
         history: number of values to record after the start.
         preconditioned: the coordinates are whitened (the Hessian is about −I). Otherwise the scale
             is estimated from the first steps.
-        enough: in whitened coordinates, stop when ½‖gradient‖², the remaining gain, is below this
-            relative to 1 + |value|.
+        remaining_gain: in whitened coordinates, stop when ½‖gradient‖², the remaining gain, is
+            below this relative to 1 + |value|.
         slopes: if the tolerance is below rounding and two values are equal up to rounding, accept a
             step that reduces the directional derivative: the approximate Wolfe conditions of Hager
             & Zhang 2005, "A new conjugate gradient method with guaranteed descent and an efficient
@@ -238,14 +240,14 @@ class LBFGS:
     tolerance: Any
     history: int = 0
     preconditioned: bool = False
-    enough: Any = 0.0
+    remaining_gain: Any = 0.0
     slopes: bool = False
 
     def run(self, objective: Callable, start: Any) -> Result:
         import optax  # imported here because many fits need no L-BFGS
 
         curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not self.preconditioned)
-        steps, tolerance, enough = self.steps, self.tolerance, self.enough
+        steps, tolerance, remaining_gain = self.steps, self.tolerance, self.remaining_gain
         dtype = jax.tree.leaves(start)[0].dtype
         rounding = jnp.finfo(dtype).eps
         # along a curved ridge single iterations may gain less than rounding
@@ -264,7 +266,7 @@ class LBFGS:
             state = _accept_or_backtrack(state, point, value, gradient, flatter, tolerance)
             norm = optax.tree.norm(state.gradient)
             target = jnp.maximum(
-                GRADIENT_TOLERANCE, jnp.sqrt(2 * enough * (1 + jnp.abs(state.value)))
+                GRADIENT_TOLERANCE, jnp.sqrt(2 * remaining_gain * (1 + jnp.abs(state.value)))
             ) if self.preconditioned else jnp.where(first, 1e-14 * (1 + norm), state.target)
             unscaled = jnp.minimum(1.0, 1.0 / jnp.maximum(norm, 1e-30))
             full = jnp.where(first & (not self.preconditioned), unscaled, 1.0)
@@ -422,77 +424,77 @@ class Optimum:
     use and cached. Gradients and Hessians are those of the negative of the value.
 
     Attributes:
-        again_from: (start (d,), number of steps) → (end point, its value, its gradient) of the same
-            maximisation; with 0 steps it evaluates the start.
+        maximization: (start (d,), number of steps) → (end point, its value, its gradient); with 0
+            steps it evaluates the start.
         point: (d,).
-        known: the Hessian (d, d), if the method has computed it.
-        sampled: values are computed from a subsample of the rows, whose maximum lies elsewhere.
+        known_hessian: (d, d), if the method has computed it.
+        subsampled: values are computed from a subsample of the rows, whose maximum lies elsewhere.
     """
 
-    again_from: Maximization
+    maximization: Maximization
     point: np.ndarray
-    known: np.ndarray | None = None
-    sampled: bool = False
+    known_hessian: np.ndarray | None = None
+    subsampled: bool = False
 
     def evaluate(self, u: np.ndarray) -> tuple[float, np.ndarray]:
         """Returns the value and the gradient at u (d,), without compiling a new program."""
-        return self.again_from(u, 0)[1:]
+        return self.maximization(u, 0)[1:]
 
     def value_at(self, u: np.ndarray) -> float:
-        return self.again_from(u, 0)[1]
+        return self.maximization(u, 0)[1]
 
-    def again(self, u: np.ndarray, steps: int) -> tuple[np.ndarray, float]:
+    def maximize_from(self, u: np.ndarray, steps: int) -> tuple[np.ndarray, float]:
         """Returns the end point of a maximisation from u (d,), and its value."""
-        return self.again_from(u, steps)[:2]
+        return self.maximization(u, steps)[:2]
 
     @functools.cached_property
-    def here(self) -> tuple[float, np.ndarray]:
+    def value_and_gradient(self) -> tuple[float, np.ndarray]:
         """The value and the gradient at `point`."""
         return self.evaluate(self.point)
 
     @property
     def value(self) -> float:
-        return self.here[0]
+        return self.value_and_gradient[0]
 
     @property
     def gradient(self) -> np.ndarray:
-        return self.here[1]
+        return self.value_and_gradient[1]
 
     @functools.cached_property
-    def glance(self) -> np.ndarray | None:
+    def estimated_hessian(self) -> np.ndarray | None:
         """The known Hessian, or an estimate by forward differences of gradients; None if that
         estimate is unreliable (see `estimate_hessian`)."""
-        return self.known if self.known is not None else estimate_hessian(
+        return self.known_hessian if self.known_hessian is not None else estimate_hessian(
             self.evaluate, self.point, self.gradient)
 
     @functools.cached_property
     def hessian(self) -> np.ndarray:
         """The Hessian, (d, d): the known one, an existing estimate without flat directions, or
         central differences of gradients."""
-        if self.known is not None:
-            return self.known
-        estimate = self.__dict__.get("glance")
+        if self.known_hessian is not None:
+            return self.known_hessian
+        estimate = self.__dict__.get("estimated_hessian")
         if estimate is not None and whitened(
                 estimate, FLAT_CURVATURE[np.dtype(self.point.dtype)]) is not None:
             return estimate
         return differences(lambda u: self.evaluate(u)[1], self.point)
 
     @functools.cached_property
-    def whiten(self) -> np.ndarray | None:
-        """W (d, d) such that WᵀW is the inverse of `glance`; None if that is not available."""
-        return None if self.glance is None else whitened(self.glance,
-                                                         MIN_CURVATURE[np.dtype(self.point.dtype)])
+    def whitening(self) -> np.ndarray | None:
+        """W (d, d) such that WᵀW is the inverse of `estimated_hessian`; None if that is None."""
+        return None if self.estimated_hessian is None else whitened(
+            self.estimated_hessian, MIN_CURVATURE[np.dtype(self.point.dtype)])
 
     @property
-    def promise(self) -> float:
+    def predicted_gain(self) -> float:
         """The predicted gain of a Newton step at `point`; infinite without a reliable Hessian."""
-        return np.inf if self.whiten is None else 0.5 * float(
-            np.sum((self.whiten @ self.gradient) ** 2))
+        return np.inf if self.whitening is None else 0.5 * float(
+            np.sum((self.whitening @ self.gradient) ** 2))
 
-    def restarted_at(self, u: np.ndarray, nearby: bool = False) -> "Optimum":
+    def moved_to(self, u: np.ndarray, nearby: bool = False) -> "Optimum":
         """Returns the same maximisation at another point u (d,); `nearby`: u is so close to `point`
         that the Hessian is reused."""
-        out = Optimum(self.again_from, u, self.known if nearby else None, self.sampled)
-        if nearby and "glance" in self.__dict__:
-            out.__dict__["glance"] = self.glance
+        out = Optimum(self.maximization, u, self.known_hessian if nearby else None, self.subsampled)
+        if nearby and "estimated_hessian" in self.__dict__:
+            out.__dict__["estimated_hessian"] = self.estimated_hessian
         return out

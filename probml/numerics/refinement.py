@@ -24,7 +24,7 @@ from probml.numerics.optimum import (
     negligible,
 )
 
-MAX_ITERATIONS = 60  # Newton iterations of refine_frame
+MAX_ITERATIONS = 60  # Newton iterations of refine_with_hessians
 MAX_WIDTH = 1e12  # difference step, relative to 1 + |coordinate|
 MIN_CHANGE = 64  # units of rounding of the value; a smaller change is not informative
 MAX_IDLE_ITERATIONS = 2  # iterations without a gain while some curvature is unreliable
@@ -46,10 +46,10 @@ class HostBFGS:
     Args:
         steps: maximum number of iterations.
         tolerance: stop when the gain of an iteration, relative to 1 + |value|, is below this.
-        enough: stop when the remaining gain, relative to 1 + |value|, is below this, either now or
-            as predicted after one more step. That step is taken without an evaluation. A positive
-            value requires whitened coordinates; with 0 the first step is short, and sets the scale
-            of the inverse Hessian.
+        remaining_gain: stop when the remaining gain, relative to 1 + |value|, is below this, either
+            now or as predicted after one more step. That step is taken without an evaluation. A
+            positive value requires whitened coordinates; with 0 the first step is short, and sets
+            the scale of the inverse Hessian.
         rounding: machine epsilon of the objective's arithmetic.
 
     Cost: one evaluation and d² operations a step.
@@ -57,11 +57,11 @@ class HostBFGS:
 
     steps: int
     tolerance: float
-    enough: float = 0.0
+    remaining_gain: float = 0.0
     rounding: float = float(np.finfo(float).eps)
 
     def run(self, objective: Callable, start: np.ndarray) -> Result:
-        tolerance, enough, rounding = self.tolerance, self.enough, self.rounding
+        tolerance, remaining_gain, rounding = self.tolerance, self.remaining_gain, self.rounding
         point, inverse, count, stalled = start, np.eye(len(start)), 0, 0
         last_gain, was_full_step = np.inf, False
         value, slope = objective(point)
@@ -70,11 +70,11 @@ class HostBFGS:
         while (count < self.steps and np.isfinite(value)
                and np.linalg.norm(slope) > GRADIENT_TOLERANCE):
             step = inverse @ slope
-            if not enough and not count:
+            if not remaining_gain and not count:
                 step /= max(np.linalg.norm(slope), 1.0)
-            gain, negligible_gain = 0.5 * slope @ step, enough * (1 + abs(value))
+            gain, negligible_gain = 0.5 * slope @ step, remaining_gain * (1 + abs(value))
             predicted = PREDICTION_SAFETY * gain * min(gain / last_gain, 1.0)
-            if enough and (gain <= negligible_gain
+            if remaining_gain and (gain <= negligible_gain
                            or was_full_step and predicted <= negligible_gain):
                 point, value, count = point + step, value + gain, count + 1
                 return Result(point, value, slope, count, np.array([*values, value]), True)
@@ -85,7 +85,7 @@ class HostBFGS:
                 break
             move, change = size * step, slope - new_slope
             if (curvature := move @ change) > 0:
-                if not enough and not count:
+                if not remaining_gain and not count:
                     inverse = curvature / (change @ change) * inverse
                 inverse = _update_inverse_hessian(inverse, move, change, curvature)
             point, slope, value, count = point + move, new_slope, max(new_value, value), count + 1
@@ -131,33 +131,34 @@ class Refined(NamedTuple):
 
     Attributes:
         u: (d,). heights: values of the iterations; the first is that of the given end point.
-        promise: gain predicted for a further Newton step; infinite if the Hessian is not finite.
+        predicted_gain: of a further Newton step; infinite if the Hessian is not finite.
         root: (d, d); in coordinates z with u + root z the negative Hessian is the identity.
-        told: whether all curvatures are reliable.
+        reliable: whether all curvatures are reliable.
     """
 
     u: np.ndarray
     heights: list[float]
-    promise: float
+    predicted_gain: float
     root: np.ndarray
-    told: bool
+    reliable: bool
 
 
 def refine(top: Optimum) -> tuple[Optimum, list[float], float]:
-    """Returns the maximum near an end point, with `heights` and `promise` as in `Refined`. Only if
-    the estimated Hessian (Optimum.glance) predicts a gain is `refine_frame` called.
+    """Returns the maximum near an end point, with `heights` and `predicted_gain` as in `Refined`.
+    `refine_with_hessians` is called only if the optimum's estimated Hessian predicts a gain.
 
-    Cost: d + 3 gradients at a maximum, otherwise the cost of `refine_frame`.
+    Cost: d + 3 gradients at a maximum, otherwise the cost of `refine_with_hessians`.
     """
-    if top.whiten is None or not top.promise <= negligible(np.asarray(top.value, top.point.dtype)):
-        u, heights, promise, *_ = refine_frame(top.evaluate, top.point)
-        return top.restarted_at(u), heights, promise
-    u, heights, promise = _take_last_step(top.evaluate, top.point, top.gradient, [top.value],
-                                          top.promise, top.whiten)
-    return top.restarted_at(u, nearby=True), heights, promise
+    least_gain = negligible(np.asarray(top.value, top.point.dtype))
+    if top.whitening is None or not top.predicted_gain <= least_gain:
+        u, heights, gain, *_ = refine_with_hessians(top.evaluate, top.point)
+        return top.moved_to(u), heights, gain
+    u, heights, gain = _take_last_step(top.evaluate, top.point, top.gradient, [top.value],
+                                       top.predicted_gain, top.whitening)
+    return top.moved_to(u, nearby=True), heights, gain
 
 
-def refine_frame(evaluate: Evaluate, end: np.ndarray) -> Refined:
+def refine_with_hessians(evaluate: Evaluate, end: np.ndarray) -> Refined:
     """Returns the maximum near an end point, and the curvature there.
 
     Each iteration computes the Hessian by differences of gradients in the whitened coordinates of
@@ -171,22 +172,23 @@ def refine_frame(evaluate: Evaluate, end: np.ndarray) -> Refined:
 
     Cost: 4 d gradients at a maximum, 2 d more for each iteration.
     """
-    u, told, share = end, MIN_CURVATURE[np.dtype(end.dtype)], DIFFERENCE_STEP[np.dtype(end.dtype)]
+    dtype, u = np.dtype(end.dtype), end
+    min_curvature, share = MIN_CURVATURE[dtype], DIFFERENCE_STEP[dtype]
     height, slope = evaluate(u)
-    heights, promise = [height], np.inf
+    heights, gain = [height], np.inf
     root, sure, idle = np.diag(_find_difference_steps(evaluate, u, height)), False, 0
     for turn in range(MAX_ITERATIONS):
         found = _compute_hessian(evaluate, u, root, share if turn else 1.0)
         if not np.isfinite(found).all():
             return Refined(u, heights, np.inf, root, False)
-        curvature, turned = _compute_axes(found, told)
+        curvature, turned = _compute_axes(found, min_curvature)
         root = root @ turned
-        promise = 0.5 * float((slope @ root) @ (slope @ root))
-        sure = bool(turn and curvature.min() > told)
+        gain = 0.5 * float((slope @ root) @ (slope @ root))
+        sure = bool(turn and curvature.min() > min_curvature)
         if not turn:  # the first differences used steps unrelated to the width
             continue
-        if promise <= negligible(np.asarray(height, end.dtype)) and sure:
-            u, heights, promise = _take_last_step(evaluate, u, slope, heights, promise, root.T)
+        if gain <= negligible(np.asarray(height, end.dtype)) and sure:
+            u, heights, gain = _take_last_step(evaluate, u, slope, heights, gain, root.T)
             break
         u, slope, height = _newton_step(evaluate, u, root, slope, height)
         if height > heights[-1]:
@@ -195,26 +197,26 @@ def refine_frame(evaluate: Evaluate, end: np.ndarray) -> Refined:
             break
         else:  # a gain may be possible along a direction with unreliable curvature
             idle += 1
-    return Refined(u, heights, promise, root, sure)
+    return Refined(u, heights, gain, root, sure)
 
 
 def _take_last_step(
-    evaluate: Evaluate, end: np.ndarray, slope: np.ndarray, heights: list[float], promise: float,
-    whiten: np.ndarray
+    evaluate: Evaluate, end: np.ndarray, slope: np.ndarray, heights: list[float],
+    predicted_gain: float, whitening: np.ndarray
 ) -> tuple[np.ndarray, list[float], float]:
-    """Returns u, heights and promise after a last Newton step, or unchanged if the step does not
-    reduce the predicted gain to a tenth. Gradients show this gain, values round it away.
+    """Returns u, heights and predicted gain after a last Newton step, or unchanged if the step does
+    not reduce the predicted gain to a tenth. Gradients show this gain, values round it away.
 
     Args:
-        whiten: (d, d) W such that WᵀW is the inverse of the negative Hessian.
+        whitening: (d, d) W such that WᵀW is the inverse of the negative Hessian.
     """
-    if promise > NEGLIGIBLE_GAIN:
-        there = (end - whiten.T @ (whiten @ slope)).astype(end.dtype)
+    if predicted_gain > NEGLIGIBLE_GAIN:
+        there = (end - whitening.T @ (whitening @ slope)).astype(end.dtype)
         found, gradient = evaluate(there)
-        left = 0.5 * float(np.sum((whiten @ gradient) ** 2))
-        if np.isfinite(found) and left <= MAX_REMAINING_GAIN * promise:
+        left = 0.5 * float(np.sum((whitening @ gradient) ** 2))
+        if np.isfinite(found) and left <= MAX_REMAINING_GAIN * predicted_gain:
             return there, [*heights, max(heights[-1], found)], left
-    return end, heights, promise
+    return end, heights, predicted_gain
 
 
 def _find_difference_steps(evaluate: Evaluate, u: np.ndarray, height: float) -> np.ndarray:

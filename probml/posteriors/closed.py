@@ -1,5 +1,5 @@
-"""A posterior in closed form, and what its queries average over: predictives with the parameters
-integrated out, else draws."""
+"""A posterior in closed form, and what queries average over: predictive distributions with the
+parameters integrated out, or draws."""
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
@@ -23,13 +23,13 @@ from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import Conjugate
 from probml.posteriors.posterior import Averaged, Posterior, register
 
-MOST = 2**11  # numbers of a block whose covariance is told
+MAX_COVARIANCE = 2**11  # coefficients of a block whose covariance is computed
 
 
 @register
 class Closed(Conjugate, Posterior):
-    """A posterior in closed form: independent blocks, the gaussian ones given the scales they
-    share."""
+    """A posterior in closed form: independent blocks, the Gaussian ones conditional on the scales
+    they share."""
 
     varies = exact = True
 
@@ -38,11 +38,11 @@ class Closed(Conjugate, Posterior):
 
     def marginal(self, plan: Plan, known: Known, name: str):
         found = _marginal(plan, name, self, known)
-        vars(found).pop("_validate_args", None)  # of the trace, in which nothing is checked
+        vars(found).pop("_validate_args", None)  # set while tracing, where nothing is validated
         return found
 
     def root(self, plan: Plan, known: Known, names: Collection[str]):
-        """Of locations; none of more numbers than MOST in a block."""
+        """Only of locations, in blocks of at most MAX_COVARIANCE coefficients."""
         found = _roots(plan, tuple(sorted(names)), self, known)
         return {name: np.asarray(way, float) for name, way in found.items()}
 
@@ -73,8 +73,8 @@ class Closed(Conjugate, Posterior):
 
     @classmethod
     def template(cls, plan: Plan, roots: Sequence[bool]) -> "Closed":
-        """One with the right keys, to give saved leaves their places; `roots`: which blocks have
-        that of their precision."""
+        """A posterior with the keys of a saved one, whose leaves it takes; `roots`: which blocks
+        have a root of their precision."""
         every = all_blocks(plan, True)
         named = [("loc", "root") if i < len(roots) and roots[i] else block.closed_form.keys
                  for i, block in enumerate(every)]
@@ -84,7 +84,7 @@ class Closed(Conjugate, Posterior):
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def _marginal(plan: Plan, name: str, closed: Closed, known: Known) -> dist.Distribution:
-    """The marginal posterior of a parameter: at once it would be some forty programs."""
+    """The marginal posterior of a parameter; uncompiled it would be some forty programs."""
     return Marginals(plan, known, blocks(plan, True), closed).distribution(name)
 
 
@@ -93,8 +93,8 @@ def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
            known: Known) -> dict[str, jax.Array]:
     marginals, out = Marginals(plan, known, blocks(plan, True), closed), {}
     for block in marginals.blocks:
-        if block.closed_form.joint and marginals.natural[block.names]["loc"].size <= MOST and (
-                not set(names).isdisjoint(block.names)):
+        if (block.closed_form.joint and not set(names).isdisjoint(block.names)
+                and marginals.natural[block.names]["loc"].size <= MAX_COVARIANCE):
             out |= marginals.ways(block)
     return {name: way for name, way in out.items() if name in names}
 
@@ -108,11 +108,11 @@ def draw_params(plan: Plan, n: int, closed: Closed, known: Known,
 
 
 def predictives(fitted: Plan, plan: Plan, closed: Closed, known: Known):
-    """The posterior predictive of every site that a query's plan needs, site → arguments; None
-    where one has no closed form.
+    """The posterior predictive of every site that a query's plan needs, site → arguments; None if
+    one has no closed form.
 
-    One row at a time they are exact where each parameter element enters a row once: then the sites'
-    predictives multiply.
+    They are exact for single rows if each element of the parameters enters a row once: then the
+    predictives of the sites multiply.
     """
     touched = {}
     for name in (*plan.pooled, *plan.rowwise):
@@ -140,8 +140,8 @@ def _predictives_multiply(fitted: Plan, plan: Plan, touched: Mapping[str, Sequen
         touched: site → the free parameters it depends on.
     """
     used = [p for names in touched.values() for p in names]
-    # these must not depend on parameters: latents that are integrated out given the parameters,
-    # steps, which use one many times, and values that the row itself determines
+    # these must not depend on parameters: latent variables that are integrated out, steps of
+    # chains, which use a parameter many times, and deterministic sites
     structure = plan.structure
     others = {p for name in plan.integrated for uses in structure.sites[name].uses.values()
               for p in uses if p in fitted.free}

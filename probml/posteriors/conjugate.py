@@ -1,5 +1,5 @@
-"""A posterior in closed form: independent blocks, the gaussian ones given the scales they share;
-marginals and draws."""
+"""Marginals, means, draws and density of a conjugate posterior: independent blocks, the Gaussian
+ones conditional on the scales they share."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,7 +20,8 @@ from probml.updates.least_squares import covariance_root, lower
 
 
 class Marginals:
-    """The distributions of a posterior, given its plan and blocks (static) and its arrays."""
+    """The distributions of a conjugate posterior, given its plan and blocks (static) and its
+    arrays."""
 
     def __init__(self, plan: Plan, known: Known, stages: tuple[tuple[Block, ...], ...],
                  posterior: Conjugate):
@@ -35,7 +36,7 @@ class Marginals:
         return coupled(self.plan, self.of[name])
 
     def covariance(self, block: Block) -> jax.Array:
-        """A gaussian block's conditional variance (event 0) or covariance (event 1) at the
+        """A Gaussian block's conditional variance (event 0) or covariance (event 1) at the
         reference scales."""
         if "root" in self.natural[block.names]:
             half = covariance_root(self.natural[block.names]["root"])
@@ -50,13 +51,14 @@ class Marginals:
         ]
 
     def root(self, block: Block) -> jax.Array:
-        """The Cholesky factor of a gaussian block's covariance (event 1) at the reference
+        """The Cholesky factor of a Gaussian block's covariance (event 1) at the reference
         scales."""
         if "root" in self.natural[block.names]:
             return lower(covariance_root(self.natural[block.names]["root"]))
         return jnp.linalg.cholesky(self.covariance(block))
 
     def slices(self, block: Block) -> dict[str, slice]:
+        """The elements of each parameter in the vector of a stacked block."""
         out, start = {}, 0
         for name in block.names:
             size = math.prod(self.plan.structure.sites[name].shape)
@@ -77,21 +79,21 @@ class Marginals:
         return loc, covariance
 
     def aligned(self, scale: str, name: str) -> tuple[jax.Array, jax.Array]:
-        """Degrees of freedom and widening of the Student t that integrates a scale out, at the
-        elements of a location."""
+        """Degrees of freedom, and the factor on variances, of the Student t distribution in which a
+        scale is integrated out, for the elements of a location."""
 
-        def spread(params: Mapping[str, jax.Array]):
-            moved = prior_spread(self.plan, self.known, params, name)
-            return moved**2 if self.plan.structure.sites[name].traits.event == 0 else moved
+        def variance(params: Mapping[str, jax.Array]):
+            own = prior_spread(self.plan, self.known, params, name)
+            return own**2 if self.plan.structure.sites[name].traits.event == 0 else own
 
-        return self.student(scale, spread)
+        return self.student(scale, variance)
 
     def student(self, scale: str, spread: Callable) -> tuple[jax.Array, jax.Array]:
         """Degrees of freedom, and the factor from variances at the reference scales to squared
-        scales of the Student t.
+        scales of the Student t distribution.
 
         Args:
-            spread: parameters → variances (or covariances), each a multiple of one element of the
+            spread: parameters → variances (or covariances), each proportional to one element of the
                 scale block's c.
         """
         block, natural = self.of[scale], self.natural[(scale,)]
@@ -121,7 +123,7 @@ class Marginals:
         matrix = covariance.ndim > loc.ndim
         scale = self.scale_of(name)
         tril = None
-        # its product with itself would have lost half the digits
+        # the product of the root with itself would lose half the digits
         if matrix and "root" in self.natural[block.names]:
             tril = lower(
                 covariance_root(self.natural[block.names]["root"])[self.slices(block)[name]]
@@ -132,9 +134,8 @@ class Marginals:
             return dist.MultivariateNormal(loc, covariance) if matrix else dist.Normal(
                 loc, jnp.sqrt(covariance)
             )
-        hyper = self.aligned(scale, name)
-        df, widen = hyper
-        # elements of several scales
+        df, widen = self.aligned(scale, name)
+        # elements with several scales
         if matrix and block.stacked and math.prod(self.plan.structure.sites[scale].shape) > 1:
             covariance, matrix = jnp.diagonal(covariance), False
         if not matrix:
@@ -144,21 +145,22 @@ class Marginals:
         if tril is not None:
             return ManyDegreesOfVectors(df, loc, tril * jnp.sqrt(widen))
         return ManyDegreesOfVectors(df, loc,
-                                         jnp.linalg.cholesky(covariance * widen[..., None, None]))
+                                    jnp.linalg.cholesky(covariance * widen[..., None, None]))
 
     def root_columns(self, block: Block) -> jax.Array:
-        """Columns of a root of a gaussian block's covariance at the reference scales, (k, *shape of
+        """Columns of a root of a Gaussian block's covariance at the reference scales, (k, *shape of
         the block)."""
         loc = self.natural[block.names]["loc"]
         if block.event == 0:
             return jnp.diag(jnp.sqrt(self.covariance(block)).reshape(-1)).reshape(-1, *loc.shape)
-        root = self.root(block)  # blocks along the axes before the last are independent
+        root = self.root(block)  # vectors along the last axis are independent
         each = root.reshape(-1, *root.shape[-2:])
         blocks = jnp.eye(len(each), dtype=loc.dtype)
         return jnp.einsum("ab,bij->ajbi", blocks, each).reshape(-1, *loc.shape)
 
     def ways(self, block: Block) -> dict[str, jax.Array]:
-        """The same, the scale of the block integrated out: name → (k, *shape)."""
+        """Columns of a root of the covariance with the scale of the block integrated out: name →
+        (k, *shape)."""
         ways, sites, out = self.root_columns(block), self.plan.structure.sites, {}
         parts = self.slices(block) if block.stacked else {block.names[0]: Ellipsis}
         for name, part in parts.items():
@@ -168,22 +170,28 @@ class Marginals:
         return out
 
     def _widened(self, block: Block, params: Mapping) -> jax.Array:
-        """Standard deviations at other scales ÷ those at the reference scales, for every element of
-        a block of Normals.
+        """Standard deviations at other scales, relative to those at the reference scales, for every
+        element of a block of Normals.
 
-        Elements of different scales are independent given them, so that a covariance is scaled by
+        Elements of different scales are independent given these, so that a covariance is scaled by
         rows and columns.
         """
-        ratios = []
-        for name in block.names:
-            now, then = (prior_spread(self.plan, self.known, p, name)
-                         for p in (params, self.posterior.params))
-            ratios.append(now / then)
+        ratios = [prior_spread(self.plan, self.known, params, name)
+                  / prior_spread(self.plan, self.known, self.posterior.params, name)
+                  for name in block.names]
         return jnp.concatenate([r.reshape(-1) for r in ratios]) if block.stacked else ratios[0]
 
+    def _scaled_covariance(self, block: Block, params: Mapping) -> jax.Array:
+        """The covariance of a block of multivariate normals at other scales."""
+        now, then = (prior_spread(self.plan, self.known, p, block.names[0])
+                     for p in (params, self.posterior.params))
+        ratio = jnp.trace(self.covariance(block), axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2,
+                                                                                  axis2=-1)
+        return now * ratio[..., None, None]
+
     def bundled(self) -> list[tuple[Bundle, dist.Distribution, Prior]]:
-        """The posteriors of all blocks but the gaussian ones, those of one kind and event as one,
-        and the prior whose kind they are of."""
+        """The posteriors of all blocks but the Gaussian ones, joined by kind and event shape, and
+        their kind of prior."""
         sites, groups = self.plan.structure.sites, {}
         for block in self.blocks:
             if not block.closed_form.joint:
@@ -209,6 +217,11 @@ class Marginals:
             out |= {name: self.location(name)[0].reshape(self.plan.structure.sites[name].shape)
                     for name in block.names}
         return out
+
+    def finite_means(self, values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """The posterior means, or other values where these are not finite."""
+        return {name: jnp.where(jnp.isfinite(mean), mean, values[name])
+                for name, mean in self.means().items()}
 
     def draw(self, key: jax.Array) -> dict[str, jax.Array]:
         """One joint draw."""
@@ -236,18 +249,12 @@ class Marginals:
         return out
 
     def placed(self, block: Block, noise: jax.Array, scales: Mapping) -> dict[str, jax.Array]:
-        """A gaussian block's parameters, so many standard deviations (`noise`, of its shape) from
-        their mean along the root of their covariance, given the scales."""
+        """A Gaussian block's parameters given the scales: their mean plus a root of their
+        covariance times `noise`, of the block's shape."""
         loc, covariance, wide = self.natural[block.names]["loc"], self.covariance(block), None
-        scale = self.scale_of(block.names[0])
-        if scale is not None:
-            first = block.names[0]
-            if self.plan.structure.sites[first].traits.event:
-                now, then = (prior_spread(self.plan, self.known, p, first)
-                             for p in (scales, self.posterior.params))
-                ratio = jnp.trace(covariance, axis1=-2, axis2=-1) / jnp.trace(then, axis1=-2,
-                                                                              axis2=-1)
-                covariance, wide = now * ratio[..., None, None], None
+        if self.scale_of(block.names[0]) is not None:
+            if self.plan.structure.sites[block.names[0]].traits.event:
+                covariance = self._scaled_covariance(block, scales)
             else:
                 wide = self._widened(block, scales)
         if block.event == 0:
@@ -273,13 +280,8 @@ class Marginals:
                      else params[first])
             if self.scale_of(first) is not None:
                 if self.plan.structure.sites[first].traits.event:
-                    now, then = (prior_spread(self.plan, self.known, p, first)
-                                 for p in (params, self.posterior.params))
-                    ratio = jnp.trace(self.covariance(block), axis1=-2,
-                                      axis2=-1) / jnp.trace(then, axis1=-2, axis2=-1)
-                    total += dist.MultivariateNormal(loc, now * ratio[..., None, None]).log_prob(
-                        value
-                    ).sum()
+                    covariance = self._scaled_covariance(block, params)
+                    total += dist.MultivariateNormal(loc, covariance).log_prob(value).sum()
                     continue
                 wide = self._widened(block, params)
             away = (value - loc) / wide
@@ -293,8 +295,8 @@ class Marginals:
                 total += jnp.sum(0.5 * jnp.log(precision) - jnp.log(wide) - 0.5 * precision
                                  * away**2 - 0.5 * math.log(2 * math.pi))
                 continue
-            # By the precision, not by its inverse: near a flat direction (collinear columns) the
-            # inverse has lost the others
+            # by the precision: near a flat direction (collinear columns) its inverse has lost the
+            # digits of other directions
             unit, scale = equilibrated(precision)
             root = jnp.log(jnp.diagonal(jnp.linalg.cholesky(unit), axis1=-2, axis2=-1)) - jnp.log(
                 scale * wide

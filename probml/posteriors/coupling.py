@@ -1,4 +1,4 @@
-"""How strongly the blocks of a conjugate posterior hang together, and their natural parameters."""
+"""Which scale the Gaussian blocks of a conjugate posterior are conditional on."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from probml.plan.plan import Plan
 
 
 class Conjugate(NamedTuple):
-    """What Exact found: a natural parameter per block, read at `params` (the scales' reference and
-    the locations' mean).
+    """A conjugate posterior: natural parameters of each block, evaluated at `params` (reference
+    values of scales, means of locations).
 
-    A gaussian block may be scaled: its prior's scale, like the likelihood's, is proportional to a
-    scale parameter, so that its posterior covariance is the prior's times a fixed ratio
+    The scale of a Gaussian block's prior, like that of the likelihood, may be proportional to a
+    scale parameter, so that the posterior covariance is the prior's times a fixed ratio
     (normal–inverse-gamma, normal–inverse-Wishart).
     """
 
@@ -26,8 +26,8 @@ class Conjugate(NamedTuple):
 
 
 def coupling(plan: Plan, block: Block) -> tuple[str | tuple[str, ...] | None, ...]:
-    """The free parameters in the scale of any site in whose location (or as whose value) a gaussian
-    block stands."""
+    """The free parameters in the scales of the sites whose location contains a Gaussian block, and
+    of its own prior; each distinct set once."""
     sites, found = plan.structure.sites, list[str | tuple[str, ...] | None]()
     for site in sites.values():
         if not site.traits.scatter:
@@ -41,8 +41,8 @@ def coupling(plan: Plan, block: Block) -> tuple[str | tuple[str, ...] | None, ..
 
 
 def coupled(plan: Plan, block: Block) -> str | None:
-    """The scale that a gaussian block's posterior is conditional on: that of all its sites, as of
-    its prior; None where it is independent of scales, as a mean field makes it."""
+    """The scale parameter that a Gaussian block's posterior is conditional on: that of all its
+    sites and of its prior; None if there is none, or not one for all."""
     scales = coupling(plan, block) if block.form is not None and block.form.joint else ()
     matrix_normal = block.stacked and any(plan.structure.sites[name].traits.event
                                           for name in block.names)
@@ -62,7 +62,7 @@ def prior_spread(plan: Plan, known: Known, params: Mapping, name: str) -> jax.Ar
 
 
 def equilibrated(precision: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A precision with a diagonal of 1, and the scales that were taken out, so that the units of
-    the coefficients do not matter."""
+    """A precision matrix scaled to a diagonal of 1, and the scales, so that the units of the
+    coefficients do not matter."""
     scale = jnp.diagonal(precision, axis1=-2, axis2=-1) ** -0.5
     return precision * scale[..., :, None] * scale[..., None, :], scale

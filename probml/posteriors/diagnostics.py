@@ -1,5 +1,4 @@
-"""Whether chains agree, how many independent draws they are worth (NumPyro's measures on ranks),
-and whether their steps follow the density."""
+"""Convergence diagnostics of chains: R-hat, effective sample size (NumPyro's, of ranks), E-BFMI."""
 
 import numpy as np
 
@@ -9,7 +8,7 @@ LEAST = 100
 
 def _ranked(x: np.ndarray) -> np.ndarray:
     """Normal scores of the ranks over all chains, (chains, draws, ...)."""
-    from scipy.special import ndtri  # late: half of what importing this module would cost
+    from scipy.special import ndtri  # imported here since SciPy is slow to import
 
     flat = x.reshape(x.shape[0] * x.shape[1], -1)
     ranks = np.empty(flat.shape)
@@ -75,13 +74,13 @@ def energy_fraction(energy: np.ndarray) -> np.ndarray:
 
 
 def log_mass(z: np.ndarray, log_density: np.ndarray) -> np.ndarray:
-    """The logarithm of the posterior mass where each chain is, (chains,), up to a constant, as of a
-    normal with the mean log density and the covariance of its draws.
+    """The log posterior mass about each chain, (chains,), up to a constant: that of a normal
+    distribution with the mean log density and the covariance of its draws.
 
     Args:
         z: (chains, draws, d) in the coordinates of the density. log_density: (chains, draws).
 
-    Of fewer than 4 d draws the covariances are left out.
+    With fewer than 4 d draws only variances are used.
     """
     count, d = z.shape[1:]
     out = np.asarray(log_density, float).mean(1)

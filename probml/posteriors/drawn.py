@@ -1,4 +1,4 @@
-"""A posterior that is no closed form: draws, or a normal distribution in unbounded coordinates."""
+"""Posteriors by draws, or as a normal distribution in unbounded coordinates."""
 
 import functools
 from collections.abc import Collection, Mapping
@@ -18,26 +18,29 @@ from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior, part, register
 
-LARGE = 2**24  # entries of a root of a covariance at the most
+MAX_ROOT = 2**24  # entries of a root of a covariance
 
 
 class _Draws(NamedTuple):
-    values: dict[str, Any]  # site outside rows → (chains, draws, ...)
-    # log p(discrete sites outside rows | data, parameters) of every draw, (chains, draws, *states);
-    # None without such
+    values: dict[str, Any]
     tables: Any
-    # of the sampler, (chains, draws): log_density, diverging, steps, accept; of guides: none
     stats: dict[str, Any]
-    # unseen numbers inside rows that were sampled too, (chains, draws, n, *cells)
     inside: dict[str, Any] = {}
-    # of draws that were weighted and drawn again by their weights: how many independent ones they
-    # are worth ("ess") and Pareto's k of the weights ("k_hat"); of others: none
     worth: dict[str, Any] = {}
 
 
 @register
 class Draws(_Draws, Posterior):
-    """Joint draws, chain by chain."""
+    """Joint draws, by chain.
+
+    Attributes:
+        values: site outside rows → (chains, draws, ...).
+        tables: log p(discrete sites outside rows | data, parameters) of every draw, (chains, draws,
+            *states); None without such sites.
+        stats: of a sampler, (chains, draws): log_density, diverging, steps, accept; of others none.
+        inside: latent variables of rows that were sampled too, (chains, draws, n, *cells).
+        worth: of draws that were resampled by weights, see `Posterior.worth`.
+    """
 
     varies = True
 
@@ -56,20 +59,19 @@ class Draws(_Draws, Posterior):
 
     @property
     def size(self) -> int:
-        """All draws of all chains."""
+        """The number of draws of all chains."""
         chains, draws = jax.tree.leaves(self.values)[0].shape[:2]
         return chains * draws
 
     def pick(self, index: np.ndarray) -> tuple[dict[str, jax.Array], jax.Array | None]:
-        """Draws by their number, chains behind one another: name → (len(index), ...), and their
-        tables."""
+        """Draws by index, over all chains in order: name → (len(index), ...), and their tables."""
         flat = jax.tree.map(lambda leaf: placed(
             np.asarray(leaf).reshape(-1, *np.shape(leaf)[2:])[index]
         ), (self.values, self.tables))
         return flat[0], flat[1]
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
-        """n of the draws: without a repeat while they last."""
+        """n of the draws, without replacement if there are as many."""
         return self.pick(self._choose(n, seed))[0]
 
     def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
@@ -78,7 +80,7 @@ class Draws(_Draws, Posterior):
                 for name, value in self.inside.items()}
 
     def _choose(self, n: int, seed: int) -> np.ndarray:
-        """The numbers of n draws, chosen at random."""
+        """Indices of n draws, chosen at random."""
         random = np.random.default_rng(seed)
         if n > self.size:
             return random.integers(self.size, size=n)
@@ -92,7 +94,7 @@ class Draws(_Draws, Posterior):
         )
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
-        """The draws about their mean."""
+        """Deviations of the draws from their mean, divided by √(number of draws)."""
         flat = {name: np.reshape(self.values[name], (-1, *np.shape(self.values[name])[2:]))
                 for name in names if name in self.values}
         return {name: (value - value.mean(0, dtype=float)) / np.sqrt(self.size)
@@ -116,7 +118,6 @@ class Draws(_Draws, Posterior):
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
             raise ModelError(f"its draws are {sorted(arrays)}, expected those of {sorted(wanted)}")
-        # of what was sampled inside rows as well
         every = [*found.values.values(), *found.inside.values(), *found.stats.values(),
                  *[found.tables] * (found.tables is not None)]
         counts = {np.shape(value)[:2] for value in every}
@@ -159,7 +160,7 @@ class Normal(_Normal, Posterior):
         return found if not meta.get("former") else found._sorted(plan, known, meta["former"])
 
     def _sorted(self, plan: Plan, known: Known, former: Mapping[str, str]) -> "Normal":
-        """The same, whose coordinates lie in the order of the names of before, old → new."""
+        """The distribution with its coordinates in the order of former names, old → new."""
         old = {new: old for old, new in former.items()}
         sizes = {name: part.stop - part.start for name, part in self._parts(plan, known).items()}
         names = sorted(sizes, key=lambda name: old.get(name, name))
@@ -169,16 +170,16 @@ class Normal(_Normal, Posterior):
         return Normal(*(np.asarray(leaf)[order] for leaf in self))
 
     def _parts(self, plan: Plan, known: Known) -> dict[str, slice]:
-        """Which of the coordinates are whose."""
+        """Parameter → its coordinates."""
         shapes = sorted(density.shapes(plan, known).items())
         ends = np.cumsum([0, *(int(np.prod(spec.shape)) for _, spec in shapes)])
         return {name: slice(*ends[i : i + 2]) for i, (name, _) in enumerate(shapes)}
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Of those without bounds."""
+        """Only of parameters without bounds."""
         sites, whole = plan.structure.sites, np.asarray(self.factor, float)
         scale = np.asarray(self.scale, float)
-        if scale.any() and scale.size**2 <= LARGE:
+        if scale.any() and scale.size**2 <= MAX_ROOT:
             whole = np.concatenate([whole, np.diag(scale)], 1)
         elif scale.any():
             return {}
@@ -187,8 +188,8 @@ class Normal(_Normal, Posterior):
                 if name in names and sites[name].domain.unbounded}
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
-        """The marginal of one parameter: normal where it is unbounded, else a normal mapped into
-        its support."""
+        """The marginal of one parameter: normal if it is unbounded, else a normal distribution
+        transformed to its support."""
         part, spec = self._parts(plan, known)[name], density.shapes(plan, known)[name]
         loc, factor = jnp.asarray(self.loc[part]), jnp.asarray(self.factor[part])
         covariance = jnp.diag(jnp.asarray(self.scale[part]) ** 2) + factor @ factor.T

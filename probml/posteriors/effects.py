@@ -1,9 +1,9 @@
-"""Effects of groups given parameters at one point, by the rule by which the density integrates them
-out.
+"""The conditional posterior of random effects given parameters at one point, by the method by which
+the density integrates them out.
 
-Where that is normal, u = mean + R (L⁻ᵀ z): the parts of that root are those by which the effects
-were eliminated (factors/effects/eliminated.py), so that draws and covariances need no row. Of a
-quadrature a member has the nodes and their probabilities (factors/effects/at_nodes.py).
+If it is normal, u = mean + R (L⁻ᵀ z), with the parts of the root from the elimination of the
+effects (factors/effects/eliminated.py), so that draws and covariances need no pass over the rows.
+With a quadrature each effect has its nodes and their probabilities (factors/effects/at_nodes.py).
 """
 
 import functools
@@ -33,7 +33,7 @@ from probml.posteriors.posterior import Posterior, part, register
 
 
 class Given(NamedTuple):
-    """Effects given the rows and parameters at one point."""
+    """The distribution of effects given the rows and parameters at one point."""
 
     prior: Prior
     found: Eliminated
@@ -64,8 +64,8 @@ class Effects(_Effects, Posterior):
     """Parameters at one point, and the effects of groups given them and the rows.
 
     Args:
-        names: the effects. point: the parameters. moments: means and covariances of the effects.
-        at: what they are drawn by.
+        names: of the effects. point: the parameters. moments: means and covariances of the effects.
+        at: their conditional distribution.
     """
 
     varies = True
@@ -82,8 +82,8 @@ class Effects(_Effects, Posterior):
         return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
 
     def spread(self, plan: Plan, known: Known, n: int):
-        """In pairs about the mean, so that the average of what is affine is what it is there; of
-        nodes at n even quantiles of each member, in an order of its own."""
+        """Antithetic pairs about the mean, so that averages of affine functions are exact; with a
+        quadrature n even quantiles of each effect, in random order."""
         if self.at.found.nodes is not None:
             return self._all(_quantiles(self._plan(plan), self.at, random_key(0), n), n), None
         n = max(n // 2, 1) * 2
@@ -95,8 +95,8 @@ class Effects(_Effects, Posterior):
         return {**fixed, **drawn}
 
     def marginal(self, plan: Plan, known: Known, name: str):
-        """Of an effect a normal, of several numbers a member one for each member, or what is known
-        at nodes; None of a parameter."""
+        """Of an effect a normal distribution, multivariate for several effects of a group, or the
+        distribution at the nodes of a quadrature; None for a parameter."""
         if name not in self.names:
             return None
         plan, mean = self._plan(plan), jnp.asarray(self.moments.mean[name])
@@ -108,7 +108,7 @@ class Effects(_Effects, Posterior):
                            nodes.logs.reshape(*mean.shape, -1))
         covariance = eliminated_effects.own_covariance(plan, self.moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
-            # at a singular fit, a standard deviation of 0, it has no Cholesky factor but for this
+            # so that a singular fit, with a standard deviation of 0, has a Cholesky factor
             real = jnp.finfo(covariance.dtype)
             size = jnp.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
             least = 64 * real.eps * size + real.tiny
@@ -116,8 +116,7 @@ class Effects(_Effects, Posterior):
         return dist.Normal(mean, eliminated_effects.deviations(plan, self.moments, name))
 
     def root(self, plan: Plan, known: Known, names: Collection[str]):
-        """Of effects of one member, as coefficients that are integrated out too; those of several
-        members lie in no sum with others."""
+        """Only of coefficients that are integrated out too, which have no groups."""
         return eliminated_effects.ways(self._plan(plan), self.moments, names)
 
     def saved(self):
@@ -149,7 +148,7 @@ class Effects(_Effects, Posterior):
 
 
 def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
-    """Of a plan with effects, these given the point `params`."""
+    """The conditional posterior of the effects of a plan, given the point `params`."""
     at, moments = jax.device_get(_found(plan, placed_all(dict(params)), known, rows))
     return Effects(plan.effects, dict(params), moments, at)
 

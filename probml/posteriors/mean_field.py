@@ -1,13 +1,13 @@
-"""Expectations under independent conjugate blocks: values of the parameters over which a mean is an
-expectation.
+"""Expectations under independent conjugate blocks, as means over values of the parameters (an exact
+cubature).
 
-What a block's form says of log densities is linear in its statistics, so that any function of
-several blocks that is made of log densities is affine in the statistics of each. Nodes of a block
-(`Form.nodes`) are values over which every statistic has its expectation as a mean; over the grid of
-the nodes of blocks that meet in a site, such a function has. Blocks that do not meet share an axis
-of the grid. So whatever a model says of its parameters is averaged exactly, by evaluating it, and
-no product of families needs a formula (Winn & Bishop 2005, "Variational message passing", writes
-them out by hand).
+Log densities are linear in the statistics of each block, so that any function of several blocks
+that is made of log densities is affine in the statistics of each. Nodes of a block (`Form.nodes`)
+are values over which the mean of every statistic is its expectation; over the grid of the nodes of
+blocks that occur in the density of the same site, that holds for such functions. Other blocks share
+an axis of the grid. So expectations of log densities are exact, by evaluating the model, and no
+pair of families needs a formula (Winn & Bishop 2005, "Variational message passing", has them one by
+one).
 """
 
 import itertools
@@ -25,12 +25,13 @@ from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Marginals
 from probml.posteriors.coupling import coupled
 
-NOISE = ""  # no name of a parameter
+NOISE = ""  # differs from the names of parameters
 
 
 @memo(256)
 def meeting(plan: Plan) -> frozenset[tuple[str, str]]:
-    """The pairs of blocks, by their first names, that meet in the density of a site; both ways."""
+    """The pairs of blocks, by their first names, that occur in the density of the same site; both
+    ways."""
     own = {name: block.names[0] for block in all_blocks(plan, True)
            for name in block.names}
     pairs = set()
@@ -42,12 +43,12 @@ def meeting(plan: Plan) -> frozenset[tuple[str, str]]:
 
 
 def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
-    """Values of the parameters of all blocks but some, over which the mean of a function as above
-    is its expectation.
+    """Values of the parameters of all blocks but some, over which the mean of a function of log
+    densities is its expectation.
 
     Args:
         without: first names of blocks that are left out; a location that is normal given one of
-            them is taken at the posterior's reference.
+            them is that at the posterior's reference.
     """
     plan = marginals.plan
     wanted = [block for block in marginals.blocks if block.names[0] not in without]
@@ -56,7 +57,7 @@ def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
     place, sizes = _placed(plan, {name: len(values) for name, values in nodes.items()})
 
     def axes(name: str) -> tuple[int, ...]:
-        """The grid's sizes of a block by itself."""
+        """The shape of a block's values on the grid."""
         return tuple(size if i == place.get(name) else 1 for i, size in enumerate(sizes))
 
     out = {}
@@ -66,7 +67,7 @@ def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
     for block in (block for block in wanted if block.closed_form.joint):
         name, scale = block.names[0], coupled(plan, block)
         known = {scale: out[scale]} if scale in out else {}
-        # along its own axis, and along that of the scale that it is given
+        # along its own axis, and along that of the scale on which it is conditional
         noise = jnp.asarray(nodes[name]).reshape(*axes(name), *nodes[name].shape[1:])
         grid = Settings({NOISE: noise, **known}, sizes)
         out |= grid.map_grid(lambda at, block=block: marginals.placed(
@@ -75,8 +76,8 @@ def settings(marginals: Marginals, without: Collection[str] = ()) -> Settings:
 
 
 def _placed(plan: Plan, counts: dict[str, int]) -> tuple[dict[str, int], tuple[int, ...]]:
-    """Block → its axis of the grid, none for a single node; and how long these are. Blocks that
-    meet have different ones."""
+    """Block → its axis of the grid, none for a single node; and the sizes of these axes. Blocks of
+    the same site have different ones."""
     met, place, sizes = meeting(plan), {}, []
     for name, count in counts.items():
         if count == 1:
@@ -97,13 +98,13 @@ def _nodes(marginals: Marginals, block: Block) -> jax.Array:
 
 
 def simplex(block: Block, marginals: Marginals) -> np.ndarray:
-    """Standard deviations at which a quadratic has its mean over a standard normal: ±1 of numbers
-    that do not meet, else the corners of a regular simplex, (d + 1, ...)."""
+    """Standard normal values over which the mean of a quadratic function is its expectation: ±1 for
+    independent numbers, else the corners of a regular simplex, (d + 1, ...)."""
     loc = marginals.natural[block.names]["loc"]
     if block.event == 0:
         corners = np.ones(loc.shape)
         return np.stack([corners, -corners]).astype(loc.dtype)
-    apart = np.array(block.vectors) if block.vectors else None  # each meets a simplex of its own
+    apart = np.array(block.vectors) if block.vectors else None  # vectors that do not interact
     d = loc.shape[-1] if apart is None else apart.shape[1]
     helmert = np.tril(np.ones((d + 1, d + 1)))[1:]  # rows that are orthogonal to all before
     helmert[np.arange(d), np.arange(1, d + 1)] = -np.arange(1, d + 1)

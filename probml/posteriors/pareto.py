@@ -1,22 +1,20 @@
-"""How far a distribution is from the one it stands for: the shape of the tail of the ratios of
-their densities, Pareto's k."""
+"""Pareto's k of the ratios of two densities: whether one represents the other."""
 
 import numpy as np
 
-FEWEST = 5  # of a tail
+MIN_TAIL = 5  # draws
 BAD = 0.7  # k above which no number of draws is enough
 
 
 def k_hat(logs: np.ndarray) -> float:
     """The shape k of a generalised Pareto distribution that is fitted to the largest ratios of two
-    densities: below 0.5 their variance is finite, above 0.7 no number of draws makes up for what
-    one of the two lacks in its tails.
+    densities: below 0.5 their variance is finite, above 0.7 no number of draws is enough.
 
     Args:
         logs: (S,), log p(u) − log q(u) at draws u ~ q, up to a constant.
 
     Returns:
-        k; −∞ where all ratios are alike, ∞ where one is more than all others together can tell of.
+        k; −∞ if all ratios are equal, ∞ if the tail has too few draws for a fit.
 
     Source: Vehtari, Simpson, Gelman, Yao & Gabry (2024), Pareto smoothed importance sampling; Yao,
         Vehtari, Simpson & Gelman (2018), Yes, but did it work?
@@ -25,15 +23,15 @@ def k_hat(logs: np.ndarray) -> float:
     tail = np.exp(logs[logs > cut]) - np.exp(cut)
     if np.exp(logs[-1]) - np.exp(cut) < 1e-9:
         return -np.inf
-    return np.inf if len(tail) < FEWEST else _shape(tail)[0]
+    return np.inf if len(tail) < MIN_TAIL else _shape(tail)[0]
 
 
 def k_of_variance(values: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Pareto's k of (x − mean)², of which the variance is the mean, for each of p numbers, (p,):
-    above its limit draws do not determine their standard deviation. −∞ of a constant.
+    """Pareto's k of squared deviations (x − mean)², for each of p variables, (p,): above its limit
+    draws do not determine their standard deviation. −∞ for a constant.
 
     Args:
-        values: (S, p) draws. weights: (S,) of sum 1; None: all alike.
+        values: (S, p) draws. weights: (S,) of sum 1; None: equal.
 
     Source: Vehtari et al. (2024), section 3.
     """
@@ -49,14 +47,14 @@ def k_limit(count: int) -> float:
 
 
 def smoothed(logs: np.ndarray) -> np.ndarray:
-    """Weights (S,) of sum 1 of draws, the largest of them as quantiles of the Pareto distribution
-    that is fitted to them. Arguments and source as of `k_hat`."""
+    """Weights (S,) of sum 1, of which the largest are replaced by quantiles of the Pareto
+    distribution that is fitted to them. Arguments and source as of `k_hat`."""
     logs = np.asarray(logs, float)
     logs = np.where(np.isnan(logs), -np.inf, logs) - np.nanmax(logs)
     weights, (_, _, cut) = np.exp(logs), _cut(logs)
     at = np.flatnonzero(logs > cut)
     tail = np.sort(weights[at]) - np.exp(cut)
-    if len(tail) >= FEWEST and tail[-1] > 1e-9:
+    if len(tail) >= MIN_TAIL and tail[-1] > 1e-9:
         k, scale = _shape(tail)
         share = (np.arange(len(tail)) + 0.5) / len(tail)
         beyond = (scale * np.expm1(-k * np.log1p(-share)) / k if abs(k) > 1e-9
@@ -66,7 +64,7 @@ def smoothed(logs: np.ndarray) -> np.ndarray:
 
 
 def _cut(logs: np.ndarray) -> tuple[np.ndarray, int, float]:
-    """Sorted logarithms, the largest 0; how many are the tail, and above which."""
+    """Sorted logarithms, the largest 0; the number of the tail, and the value above which it is."""
     logs = np.asarray(logs, float)
     logs = np.sort(np.where(np.isnan(logs), -np.inf, logs) - np.nanmax(logs))
     count = int(np.ceil(min(len(logs) / 5, 3 * np.sqrt(len(logs)))))
@@ -74,8 +72,8 @@ def _cut(logs: np.ndarray) -> tuple[np.ndarray, int, float]:
 
 
 def _shape(tail: np.ndarray) -> tuple[float, float]:
-    """k of sorted excesses above 0, a little towards 0.5 where they are few, and their scale (Zhang
-    & Stephens 2009)."""
+    """k of sorted positive excesses, shrunk towards 0.5 if they are few, and their scale (Zhang &
+    Stephens 2009)."""
     n = len(tail)
     count = 30 + int(np.sqrt(n))
     guess = 1 - np.sqrt(count / (np.arange(1, count + 1) - 0.5))

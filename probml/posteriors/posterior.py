@@ -1,9 +1,10 @@
-"""What a posterior of the sites outside rows is, and the least of them: a point.
+"""The interface of posteriors of the sites outside rows, and the simplest of them, a point.
 
-Four kinds, each a pytree of arrays: `Point` here, `Closed` (closed.py: conjugate blocks), `Draws`
-and `Normal` (drawn.py: samples, or a normal in unbounded coordinates). Whoever asks one does so
-through `Posterior`, and never which kind it is. Discrete sites outside rows stand beside the
-parameters as a joint table of log probabilities: one for a point, one a draw for draws.
+Each kind is a pytree of arrays: `Point` here, `Closed` (closed.py: conjugate blocks), `Draws` and
+`Normal` (drawn.py: draws, or a normal distribution in unbounded coordinates), `Effects`
+(effects.py: random effects given a point). Other code uses `Posterior` and never asks for the kind.
+The posterior of discrete sites outside rows is a joint table of log probabilities: one for a point,
+one for each of several draws.
 """
 
 import functools
@@ -23,21 +24,27 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
-OWN = 2**63 - 2**20  # the seed of what a fit draws for itself, which nobody gives
+OWN = 2**63 - 2**20  # the seed of draws that a fit makes for itself
 
 
 class Averaged(NamedTuple):
-    """What a query of rows averages over."""
+    """What a query of rows averages over.
 
-    params: Mapping[str, jax.Array]  # with a leading axis of draws where `several`
-    table: Any  # log p(discrete sites outside rows), an axis each, led by draws likewise; None
-    predictive: Mapping[str, Any]  # sites whose parameters are integrated out → their arguments
+    Attributes:
+        params: parameters. table: log p(discrete sites outside rows), an axis each; None: there are
+            none. Both begin with an axis of draws if `several`.
+        predictive: sites whose parameters are integrated out → arguments of their predictive.
+    """
+
+    params: Mapping[str, jax.Array]
+    table: Any
+    predictive: Mapping[str, Any]
     several: bool
 
 
 class Posterior(Protocol):
-    """What is known of the sites outside rows. `plan` and `known` are of the fit that found it.
-    A kind that derives from this says what is not as of a point in draws alone."""
+    """A posterior distribution of the sites outside rows; `plan` and `known` are those of the fit.
+    Defaults are those of a distribution that can only be drawn from."""
 
     @property
     def varies(self) -> bool:
@@ -46,7 +53,7 @@ class Posterior(Protocol):
 
     @property
     def partly(self) -> tuple[str, ...]:
-        """What varies, where all else is at one point; () where all does, or nothing."""
+        """The parameters that vary, if the others are at one point; () if all vary, or none."""
         return ()
 
     @property
@@ -61,31 +68,30 @@ class Posterior(Protocol):
 
     @property
     def tables(self) -> Any:
-        """The same of every draw, (chains, draws, *states); None where there are no such."""
+        """The same for every draw, (chains, draws, *states); None."""
         return None
 
     @property
     def chains(self) -> Mapping[str, Any] | None:
-        """Draws as they were made, site → (chains, draws, ...), discrete ones as codes."""
+        """The draws by chain, site → (chains, draws, ...), discrete ones as codes; None."""
         return None
 
     @property
     def stats(self) -> Mapping[str, Any]:
-        """What a sampler says of each draw: log_density, diverging, steps, accept."""
+        """The sampler's statistics of each draw: log_density, diverging, steps, accept."""
         return MappingProxyType({})
 
     @property
     def worth(self) -> Mapping[str, Any]:
-        """Of weighted draws, how many independent ones they are worth and Pareto's k; of others
-        nothing."""
+        """Effective sample size ("ess") and Pareto's k ("k_hat") of weighted draws; else empty."""
         return MappingProxyType({})
 
     def draw(self, plan: Plan, known: Known, n: int, seed: int) -> dict[str, jax.Array]:
         """n joint draws, site → (n, ...)."""
 
     def rows(self, n: int, seed: int) -> dict[str, np.ndarray]:
-        """Unseen numbers inside rows in the same draws as `draw`'s, where they were sampled with
-        the parameters: site → (n, rows, *cells)."""
+        """Latent variables of rows in the same draws as `draw`, if they were sampled with the
+        parameters: site → (n, rows, *cells)."""
         return {}
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution | None:
@@ -93,8 +99,8 @@ class Posterior(Protocol):
         return None
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Columns of a root of the joint covariance of some parameters, name → (k, *shape), as
-        posteriors/units.py tells it; none of those whose covariance is in no closed form."""
+        """Columns of a root of the joint covariance of some parameters, name → (k, *shape), see
+        units.py; without those whose covariance is in no closed form."""
         return {}
 
     def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], Any]:
@@ -103,32 +109,32 @@ class Posterior(Protocol):
 
     def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
                  n: int) -> Averaged:
-        """What the queries of `plan` average over, at most n draws; the same at every call.
+        """What queries of `plan` average over, at most n draws; the same at every call.
 
         Args:
-            params: the point that stands for the posterior.
+            params: the point estimates of the fit.
         """
         values, tables = self.spread(fitted, known, n)
         return Averaged({name: values[name] for name in params}, tables, {}, True)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file says of it, and its arrays by name; `posterior`: its kind."""
+        """For a file: a description, with its kind at "posterior", and its arrays by name."""
 
     @classmethod
     def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan) -> Self:
-        """The one that `saved` told of, every array in its place; `arrays`: all of the file.
+        """The posterior that was `saved`; `arrays`: all of the file.
 
         Raises:
-            ModelError: what is missing, or of another model.
+            ModelError: something is missing, or of another model.
         """
 
 
 Kind = TypeVar("Kind", bound=type[Posterior])
-KINDS: dict[str, type[Posterior]] = {}  # what a file may hold, by the name it says
+KINDS: dict[str, type[Posterior]] = {}  # the kinds that a file may contain, by name
 
 
 def register(kind: Kind) -> Kind:
-    """Make a kind of posterior known to files; a decorator.
+    """Registers a kind of posterior, so that it can be loaded from files; a decorator.
 
     Raises:
         ModelError: another kind has its name.
@@ -139,7 +145,7 @@ def register(kind: Kind) -> Kind:
 
 
 def part(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The arrays of a file below a prefix, by the rest of their names."""
+    """The arrays of a file whose names begin with a prefix, by the rest of their names."""
     return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
 
 
@@ -149,7 +155,7 @@ class _Point(NamedTuple):
 
 @register
 class Point(_Point, Posterior):
-    """Parameters at one point, which the fit holds, and nothing known of how far they may be off.
+    """Parameters at one point, that of the fit, without uncertainty.
 
     Args:
         table: log p(discrete sites outside rows | data, the point), an axis each; None without

@@ -1,6 +1,6 @@
-"""The posterior predictives of single sites, their parameters integrated out in closed form.
+"""Posterior predictive distributions of single sites, parameters integrated out in closed form.
 
-One row at a time they are exact where the row uses every parameter element once.
+They are exact for single rows that use every element of the parameters once.
 """
 
 import math
@@ -16,7 +16,7 @@ from probml.plan.blocks import Block, unpack
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Marginals
 
-COLUMNS = 1024  # coefficients up to which a regression's predictive variance is summed exactly
+MAX_COEFFICIENTS = 1024  # of a regression whose predictive variance is computed exactly
 
 
 def shares(marginals: Marginals, name: str) -> bool:
@@ -37,8 +37,8 @@ def shares(marginals: Marginals, name: str) -> bool:
 
 
 def integrable(marginals: Marginals, name: str) -> bool:
-    """Whether a table of state probabilities is linear in the parameters: its posterior mean is
-    then its predictive."""
+    """Whether a table of state probabilities is linear in the parameters, so that its posterior
+    mean is its predictive."""
     site = marginals.plan.structure.sites[name]
     argument = site.arguments[0]
     uses = [use for p, use in site.uses.get(argument, {}).items() if p in marginals.plan.free]
@@ -46,23 +46,23 @@ def integrable(marginals: Marginals, name: str) -> bool:
 
 
 def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
-    """The posterior predictive of a pooled site, one row at a time: arguments of its family's
-    `predictive` over its table, (*parent states, lattice cells, ...), or None without closed
+    """The posterior predictive of a pooled site, for single rows: arguments of its family's
+    `predictive` over its table, (*parent states, lattice cells, ...), or None without a closed
     form."""
-    plan, sure = marginals.plan, marginals.posterior.params
+    plan, reference = marginals.plan, marginals.posterior.params
     site = plan.structure.sites[name]
     if site.chain:
-        return _counted(marginals, name)
+        return _chain_concentrations(marginals, name)
     if site.traits.predictive is None:
         return None
     if not site.traits.scatter:
         return _copied_arguments(marginals, name)
-    centres = [p for p in site.uses.get("loc", {}) if p in plan.free]
+    locations = [p for p in site.uses.get("loc", {}) if p in plan.free]
     scales = [p for a in site.traits.scatter for p in site.uses.get(a, {}) if p in plan.free]
     vector = site.traits.event == 1
-    variance = _location_variance(marginals, name, centres) if centres else 0.0
-    if (len(scales) > 1 or variance is None or not _together(marginals, centres, scales)
-        or (scales and not _scales(marginals, scales[0], vector))):
+    variance = _location_variance(marginals, name, locations) if locations else 0.0
+    if (len(scales) > 1 or variance is None or not _are_coupled(marginals, locations, scales)
+        or (scales and not _is_variance(marginals, scales[0], vector))):
         return None
 
     def spread(params: Mapping[str, jax.Array]):
@@ -71,7 +71,8 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
             "scale"
         ] ** 2
 
-    loc, total = argument_table(plan, sure, marginals.known, name)["loc"], spread(sure) + variance
+    loc = argument_table(plan, reference, marginals.known, name)["loc"]
+    total = spread(reference) + variance
     out = {"loc": loc}
     if scales:
         out["df"], widen = marginals.student(scales[0], spread)
@@ -86,22 +87,22 @@ def predictive(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
     }
 
 
-def _together(marginals: Marginals, centres: list[str], scales: list[str]) -> bool:
-    """Whether locations are normal given the scale beside them, so that both are integrated out as
-    one; where they are independent of it there is no closed form."""
-    return not (centres and scales) or all(marginals.scale_of(name) == scales[0]
-                                           for name in centres)
+def _are_coupled(marginals: Marginals, locations: list[str], scales: list[str]) -> bool:
+    """Whether locations are normal conditional on the scale, so that both can be integrated out; if
+    they are independent of it there is no closed form."""
+    return not (locations and scales) or all(marginals.scale_of(name) == scales[0]
+                                             for name in locations)
 
 
-def _scales(marginals: Marginals, name: str, vector: bool) -> bool:
-    """Whether a parameter is read as a variance, of vectors as their covariance."""
+def _is_variance(marginals: Marginals, name: str, vector: bool) -> bool:
+    """Whether the posterior of a scale is that of a variance, or of a covariance of vectors."""
     form = marginals.of[name].closed_form
     return form.scale and (not vector or form.event == 2)
 
 
-def _counted(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
-    """Of a chain that is counted: its tables' Dirichlet concentrations, where every cell of a
-    table is a parameter's own."""
+def _chain_concentrations(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
+    """Dirichlet concentrations of the tables of an observed chain, if every entry of a table is
+    that of a parameter; else None."""
     plan, found = marginals.plan, {}
     site = plan.structure.sites[name]
     for argument, own in (("initial", 1), ("transition", 2)):
@@ -127,9 +128,9 @@ def _counted(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
 
 
 def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] | None:
-    """A site's arguments over its table, the one that is a copy of a parameter by the posterior
-    of that parameter."""
-    plan, sure = marginals.plan, marginals.posterior.params
+    """A site's arguments over its table, where one is a copy of a parameter, whose posterior
+    replaces it; else None."""
+    plan, reference = marginals.plan, marginals.posterior.params
     site = plan.structure.sites[name]
     unknown = [(argument, p) for argument, uses in site.uses.items() for p in uses
                if p in marginals.of]
@@ -143,21 +144,20 @@ def _copied_arguments(marginals: Marginals, name: str) -> dict[str, jax.Array] |
         return None
 
     def move(values: jax.Array):
-        return forward(argument_table(plan, {**sure, parameter: backward(values, block.steps)},
+        return forward(argument_table(plan, {**reference, parameter: backward(values, block.steps)},
                                       marginals.known, name)[argument], steps)
 
-    arguments = argument_table(plan, sure, marginals.known, name)
+    arguments = argument_table(plan, reference, marginals.known, name)
     prior = plan.structure.sites[parameter].entry.prior
     found = form.copied_posterior(marginals.natural[block.names], prior, move)
     return {**{a: v for a, v in arguments.items() if a != argument}, **found}
 
 
 def columns(marginals: Marginals, block: Block) -> dict[str, jax.Array] | None:
-    """How far the parameters of a gaussian block move along each column of the root of its
-    covariance: (columns, ...), at reference scales. Beside a mean of many of them such a step has
-    no digits left."""
+    """The parameters of a Gaussian block for each column of a root of its covariance, (columns,
+    ...), at reference scales: added to a large mean such a step would lose its digits."""
     loc = marginals.natural[block.names]["loc"]
-    if loc.size > COLUMNS:
+    if loc.size > MAX_COEFFICIENTS:
         return None
     return jax.vmap(lambda step: jax.jvp(lambda c: unpack(marginals.posterior.params, block, c),
                                          (loc,), (step,))[1])(marginals.root_columns(block))
@@ -165,10 +165,10 @@ def columns(marginals: Marginals, block: Block) -> dict[str, jax.Array] | None:
 
 def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] | None:
     """What factors need for the predictive of a row-wise Normal whose location is affine in one
-    gaussian block: how far the parameters move along the block's columns, and settings of them
-    with the scale's c at 1, at its shape, at the Student widening and at its reference.
+    Gaussian block: `columns`, and values of the scale with its c at 1, at half the degrees of
+    freedom, at the Student t factor and at its reference; None without a closed form.
 
-    A site of several cells has one scale parameter for all (their predictive is one vector's),
+    A site of several cells has one scale parameter for all (their predictive is that of a vector),
     or one for each: then no two cells share a coefficient, whose prior would have to scale with
     both, and their predictives multiply.
     """
@@ -182,12 +182,12 @@ def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] |
                          for p in scales):
         return None
     if (len(centres) != 1 or len(scales) > 1
-        or not _together(marginals, [next(iter(centres))[0]], scales)
+        or not _are_coupled(marginals, [next(iter(centres))[0]], scales)
         or marginals.natural[next(iter(centres))].keys() & {"precision", "root"} == set()):
         return None
     found, settings = columns(marginals, marginals.of[next(iter(centres))[0]]), {}
-    if found is None or (scales and not (_scales(marginals, scales[0], False)
-                                         and marginals.of[scales[0]].closed_form.event == 0)):
+    if found is None or scales and not (_is_variance(marginals, scales[0], False)
+                                        and marginals.of[scales[0]].closed_form.event == 0):
         return None
     for scale in scales:
         block, prior = marginals.of[scale], marginals.prior(scale)
@@ -198,13 +198,14 @@ def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] |
     return {"columns": found, "scales": settings}
 
 
-def _location_variance(marginals: Marginals, name: str, centres: list[str]):
-    """Var[loc] over the site's table, for locations that are copies of one parameter's
-    elements."""
+def _location_variance(marginals: Marginals, name: str, locations: list[str]):
+    """Var[loc] over the site's table, for locations that are copies of the elements of one
+    parameter; else None."""
     uses = marginals.plan.structure.sites[name].uses["loc"]
-    if len(centres) > 1 or uses[centres[0]].level != Level.MOVED or uses[centres[0]].coordinate:
+    first = locations[0]
+    if len(locations) > 1 or uses[first].level != Level.MOVED or uses[first].coordinate:
         return None
-    first, vector = centres[0], marginals.plan.structure.sites[name].traits.event == 1
+    vector = marginals.plan.structure.sites[name].traits.event == 1
     loc, variance = marginals.location(first)
 
     def location_at(value: jax.Array):
@@ -218,8 +219,8 @@ def _location_variance(marginals: Marginals, name: str, centres: list[str]):
 
 
 def linear(plan: Plan, fitted: Plan, name: str) -> bool:
-    """Whether the mean of a site without states is linear in the parameters: it is then the mean at
-    their posterior means."""
+    """Whether the mean of a site without states is linear in the parameters, so that it is the mean
+    at their posterior means."""
     site = plan.structure.named[name]
     if site.states is not None or not any(p in fitted.free for uses in site.uses.values()
                                           for p in uses):

@@ -1,5 +1,5 @@
-"""States of a hidden site that are exchangeable: found by the density itself, and draws told apart
-by them given the same labels."""
+"""Label switching: exchangeable states of hidden sites, found by the density itself, and draws
+renumbered so that they agree."""
 
 import functools
 import itertools
@@ -16,20 +16,19 @@ from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 
-ROUNDS = 3  # of assigning draws to the pivot and moving the pivot to their mean
-CHOICES = 16  # ways to place an axis of states that are tried for one hidden site
+MAX_ROUNDS = 3  # of assigning draws to the pivot and moving the pivot to their mean
+MAX_CHOICES = 16  # of the axes of states that are tried for one hidden site
 
 
 class Exchange(NamedTuple):
-    """A hidden site whose states may be numbered otherwise, if the parameters' axes are permuted
-    along."""
+    """A hidden site whose states may be renumbered if the axes of parameters are permuted too."""
 
     site: str
     states: int
     axes: tuple[tuple[str, tuple[int, ...]], ...]  # parameter → its axes of states
 
     def permuted(self, values: Mapping, order: np.ndarray, lead: int = 0) -> dict:
-        """The parameters with state order[i] as the i-th."""
+        """The parameters with state order[i] in place i; `lead` axes come before theirs."""
         out = dict(values)
         for name, axes in self.axes:
             for axis in axes:
@@ -48,7 +47,7 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
     """The hidden sites inside rows whose states are exchangeable: the posterior density is the same
     under permutations of them.
 
-    Tried at two points with two permutations that together make all (a swap and a turn).
+    It is evaluated with two permutations that generate all others, a swap and a rotation.
 
     Args:
         params: a point whose density is finite; another is made a step away from it.
@@ -81,8 +80,7 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
 
 
 def _possible_exchanges(plan: Plan, name: str) -> Iterator[Exchange]:
-    """The ways in which the axes of a hidden site's states may lie in the parameters, most axes
-    first."""
+    """The possible axes of a hidden site's states in the parameters, those with most axes first."""
     sites, options = plan.structure.sites, []
     states = sites[name].states or 0
     near = (name, *plan.structure.children[name])
@@ -91,7 +89,7 @@ def _possible_exchanges(plan: Plan, name: str) -> Iterator[Exchange]:
         own = [axis for axis, size in enumerate(sites[parameter].shape) if size == states]
         options.append([(parameter, axes) for r in range(len(own), -1, -1)
                         for axes in itertools.combinations(own, r)])
-    for choice in itertools.islice(itertools.product(*options), CHOICES):
+    for choice in itertools.islice(itertools.product(*options), MAX_CHOICES):
         axes = tuple((parameter, axes) for parameter, axes in choice if axes)
         if axes:
             yield Exchange(name, states, axes)
@@ -105,12 +103,12 @@ def _constrained(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]
 def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple[
     dict[str, np.ndarray], int
 ]:
-    """Draws (chains, draws, ...) with the states of exchangeable sites numbered alike, and how many
-    were renumbered.
+    """Draws (chains, draws, ...) with the states of exchangeable sites numbered consistently, and
+    how many were renumbered.
 
-    Each draw is assigned to a pivot by the permutation that brings its parameters nearest, in units
-    of their spread over draws; the pivot is the mean of the draws so assigned, the first draw to
-    begin with (Stephens 2000 with a squared-error loss).
+    Each draw is permuted so that its parameters are nearest to a pivot, in units of their standard
+    deviations over draws; the pivot is the first draw, then the mean of the permuted draws
+    (Stephens 2000 with a squared-error loss).
 
     Cost: an assignment problem of `states` a draw and round.
     """
@@ -131,7 +129,7 @@ def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple
         within = features.std(0).mean(0)
         features = features / np.where(within > 0, within, np.where(spread > 0, spread, 1.0))
         pivot, orders = features[0], np.tile(np.arange(exchange.states), (len(features), 1))
-        for _ in range(ROUNDS):
+        for _ in range(MAX_ROUNDS):
             # (draws, state of the pivot, state of the draw)
             costs = ((features[:, None] - pivot[None, :, None]) ** 2).sum(-1)
             again = np.stack([linear_sum_assignment(cost)[1] for cost in costs])

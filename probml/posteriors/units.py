@@ -1,6 +1,6 @@
-"""Parameters and columns in the units of a user's table, where a fit is of columns that were
-centred and scaled: what summaries, reports, pictures and ArviZ's groups tell. The fit itself keeps
-its own coordinates.
+"""Parameters and columns in the units of a user's table, for summaries, reports, pictures and
+ArviZ's groups of a fit whose columns were centred and scaled. The fit itself keeps its own
+coordinates.
 
 The units of all parameters together are one affine map. Values and draws go through `in_units`,
 covariances through its linear part, `ways_in_units`, as columns of a root of theirs.
@@ -15,15 +15,14 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """How a parameter, or what stands in rows, is told: factor · value + shift + what others add,
-    and then its entries mixed.
+    """The map of a parameter, or of a site in rows, to the user's units: factor · value + shift +
+    terms of other parameters, and then a linear map of its entries.
 
     Args:
         factor, shift: broadcast against the value; a factor is above 0.
-        mix: (axis, matrix): entries along an axis, counted from the last, are told as
-            entries @ matrix; None: as themselves.
-        others: parameter → (axis, weights): its sum over that axis, counted from the last, by these
-            weights is added.
+        mix: (axis, matrix): entries along an axis, counted from the last, become entries @ matrix.
+        others: parameter → (axis, weights): its weighted sum over that axis, counted from the last,
+            is added.
         names: axis → the names of the entries along it.
     """
 
@@ -45,7 +44,7 @@ class Unit:
         *shape) each.
 
         Args:
-            shifted: False: the linear part alone, of differences.
+            shifted: False: the linear part alone, for differences.
         """
         value = np.asarray(values[name], float) * self.factor
         value = value + self.shift if shifted else value
@@ -58,15 +57,16 @@ class Unit:
 
 
 def in_units(units: Mapping[str, Unit], values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Those of the values, or draws, that have units, told in these."""
+    """Those of the values, or draws, that have units, converted to these."""
     return {name: unit.convert(name, values) for name, unit in units.items()
             if name in values and all(other in values for other in unit.others)}
 
 
 def ways_in_units(units: Mapping[str, Unit],
                   ways: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A root of the covariance of some parameters, name → (k, *shape), told in units: Σ over k of
-    products of its entries is their covariance there. Those told with others need theirs too."""
+    """A root of the covariance of some parameters, name → (k, *shape), in the user's units: sums
+    over k of products of its entries are covariances. Parameters whose unit has terms of others
+    need these too."""
     return {name: units[name].convert(name, ways, False) if name in units
             else np.asarray(way, float)
             for name, way in ways.items()
@@ -79,18 +79,18 @@ def deviations(ways: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def of_rows(**moved: tuple[Any, Any]) -> dict[str, Unit]:
-    """Units of sites and inputs of rows: name=(centre, unit) that were taken off and divided by;
-    none of what was left as it is."""
+    """Units of sites and inputs of rows, name=(centre, unit), which were subtracted and divided by;
+    without those that were not changed."""
     return {name: Unit(unit, centre) for name, (centre, unit) in moved.items()
             if np.any(np.asarray(centre) != 0) or np.any(np.asarray(unit) != 1)}
 
 
 def density(unit: Unit, seen: np.ndarray) -> np.ndarray:
-    """What a log density of rows loses where it is told in these units, (n,): log |factor| of each
-    cell that is seen.
+    """The amount to subtract from log densities of rows in these units, (n,): log |factor| of each
+    observed cell.
 
     Args:
-        seen: (n, *cells) bool.
+        seen: (n, *cells) bool, the observed cells.
     """
     logs = np.log(np.abs(np.broadcast_to(np.asarray(unit.factor, float), seen.shape[1:])))
     return (seen * logs).reshape(len(seen), -1).sum(1)
@@ -103,7 +103,7 @@ def plane(beta: str, bias: str, centre: np.ndarray, unit: np.ndarray, axes: int 
     Args:
         centre, unit: (d,), of the columns; level, spread: of y.
         axes: of β, whose first are the columns: (d,), or (d, planes).
-        names: of the columns; none where nobody said some.
+        names: of the columns, or none.
     """
     slope = spread / unit
     wide = slope.reshape(-1, *(1,) * (axes - 1))

@@ -235,10 +235,10 @@ def test_half_of_the_chains_begin_at_draws_of_the_prior_where_no_mode_was_found(
     prior = [np.full(2, 10.0 * (k + 1)) for k in range(3)]
     monkeypatch.setattr(places, "_prior_places", lambda *_: prior)
 
-    def about(u, climbed=False):
+    def about(u, converged=False):
         frame = Frame(u, np.eye(2), np.ones(2), np.eye(2))
         starts = Starts(u + 0.1 * np.arange(8.0)[:, None], np.zeros(8), np.zeros((8, 2)))
-        return begin.Begin(frame, np.eye(2), np.zeros(()), np.asarray(climbed), np.zeros(1), starts)
+        return begin.Mode(frame, np.eye(2), np.zeros(()), np.asarray(converged), np.zeros(1), starts)
 
     found = places.starts(SimpleNamespace(seen=None), None, about(np.zeros(2)), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 20.2, 10.3])

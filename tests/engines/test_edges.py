@@ -172,4 +172,4 @@ def test_a_series_without_noise_has_no_maximum_and_says_so():
     with pytest.warns(match="no maximum"):
         fit = local_level().fit({"y": np.full((1, 20), 1.3)}, probml.EM())
     assert not fit.converged
-    assert about(fit, "scale-to-zero") == ["noise"]
+    assert about(fit, "scale-to-zero") == ["sigma"]

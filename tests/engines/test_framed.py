@@ -98,11 +98,11 @@ def test_parts_of_the_rows_tell_what_all_do(rows, double, monkeypatch):
     data = read(model, rows)
     plan = planned(engine.taken(data), engine)
     held, known = load(data, plan)
-    assert len(slices.shares(plan, held)) == 2
+    assert len(slices.split_rows(plan, held)) == 2
     u = np.array([0.3, 0.8, -0.2, 0.1])
-    value, slope = maximization.passes(plan, True, known, held)(u)
+    value, slope = maximization.host_objective(plan, True, known, held)(u)
     monkeypatch.setattr(slices, "PARTED", 2**40)
-    whole, all_of_it = maximization.passes(plan, True, known, held)(u)
+    whole, all_of_it = maximization.host_objective(plan, True, known, held)(u)
     close = 1e-10 if double else 1e-4
     assert value == pytest.approx(whole, rel=close)
     assert slope == pytest.approx(all_of_it, rel=close, abs=close * np.abs(all_of_it).max())
@@ -111,8 +111,8 @@ def test_parts_of_the_rows_tell_what_all_do(rows, double, monkeypatch):
 def test_many_rows_end_where_newton_on_all_does(rows, double, monkeypatch):
     model = logistic_regression()
     whole = model.fit(rows, probml.MAP())
-    monkeypatch.setattr(maximization, "SAMPLE", 512)
-    monkeypatch.setattr(maximization, "CHUNK", 256)
+    monkeypatch.setattr(maximization, "SAMPLE_ROWS", 512)
+    monkeypatch.setattr(maximization, "SAMPLE_CHUNK", 256)
     some = model.fit(rows, probml.MAP())
     close = 1e-6 if double else 2e-3
     assert some.converged

@@ -54,15 +54,15 @@ def test_where_float32_hides_the_way_along_a_ridge_the_end_is_that_of_float64():
 def test_a_coarse_tolerance_is_a_users_own_and_asks_no_more_of_the_parameters():
     fine, coarse = (PoissonMixture(4, tol=tol).fit(QUAKES[:, None]) for tol in (1e-7, 1e-3))
     assert coarse.converged_ and coarse.n_iter_ < fine.n_iter_
-    assert rest.parameter_tolerance(1e-3) > 0.04 > rest.parameter_tolerance(1e-7) > 4e-4
+    assert rest.relative_tolerance(1e-3) > 0.04 > rest.relative_tolerance(1e-7) > 4e-4
 
 
 def test_parameters_that_creep_for_ever_cost_no_more_than_twice_the_climb_itself(monkeypatch):
     """As many steps again, and so many of L-BFGS."""
     iterations = []
     for close in (np.inf, 0.0):  # anywhere, and nowhere, is at rest
-        monkeypatch.setattr(em, "parameter_tolerance", lambda tolerance, close=close: close)
-        monkeypatch.setattr(rest, "STRICT", 0.0)
+        monkeypatch.setattr(em, "relative_tolerance", lambda tolerance, close=close: close)
+        monkeypatch.setattr(rest, "GAIN_SHARE", 0.0)
         iterations.append(PoissonMixture(4).fit(QUAKES[:, None]).n_iter_)
     assert iterations[0] < iterations[1] <= 3 * iterations[0]
 

@@ -35,8 +35,8 @@ def _crossed(frame):
 ])
 def test_coordinates_cross_where_that_serves_everywhere_or_must_be(correlation, unlike, d, crossed):
     begun = _begun(correlation, unlike, d)
-    assert nuts.unlikeness(begun) == pytest.approx(unlike, rel=0.3)
-    frame = nuts.rounded(begun)
+    assert nuts.difference_from_normal(begun) == pytest.approx(unlike, rel=0.3)
+    frame = nuts.choose_frame(begun)
     assert _crossed(frame) == crossed
     assert frame.root.ndim == (2 if d <= MAX_DENSE_COORDINATES else 1)  # by shapes alone: one program
 
@@ -44,4 +44,4 @@ def test_coordinates_cross_where_that_serves_everywhere_or_must_be(correlation, 
 def test_what_is_no_mode_has_a_unit_a_coordinate():
     begun = _begun(0.95, 0.0)
     begun.frame = begun.frame._replace(curvature=np.array([-0.1, 1.0]))
-    assert nuts.unlikeness(begun) == np.inf and not _crossed(nuts.rounded(begun))
+    assert nuts.difference_from_normal(begun) == np.inf and not _crossed(nuts.choose_frame(begun))

@@ -29,10 +29,10 @@ def same(one: probml.Fit, other: probml.Fit) -> None:
 
 def test_slices_of_runs_find_what_all_at_once_do(monkeypatch):
     whole, width = MODEL.fit({"x": X}, ENGINE), open_data(MODEL, {"x": X}).plan().effort
-    monkeypatch.setattr(slices, "NUMBERS", 2 * 240 * width)
+    monkeypatch.setattr(slices, "SLICE_NUMBERS", 2 * 240 * width)
     made = []
-    own = slices.evaluated
-    monkeypatch.setattr(slices, "evaluated", lambda evaluate, running, size, *more: made.append(
+    own = slices.evaluate_running
+    monkeypatch.setattr(slices, "evaluate_running", lambda evaluate, running, size, *more: made.append(
         (int(running.sum()), size)) or own(evaluate, running, size, *more))
     same(MODEL.fit({"x": X}, ENGINE), whole)
     assert made[0] == (5, 2)
@@ -42,7 +42,7 @@ def test_slices_of_runs_find_what_all_at_once_do(monkeypatch):
 def test_sizes_side_by_side_find_in_slices_what_they_do_at_once(monkeypatch):
     estimator = GaussianMixture(range(1, 4), n_init=2, max_iter=8, tol=1e-9, prior=False)
     whole = estimator.fit(X).table_
-    monkeypatch.setattr(slices, "NUMBERS", 1)
+    monkeypatch.setattr(slices, "SLICE_NUMBERS", 1)
     np.testing.assert_allclose(estimator.fit(X).table_["loglik"], whole["loglik"], rtol=1e-10)
 
 
@@ -53,8 +53,8 @@ def test_rows_in_parts_tell_what_all_do(monkeypatch, x):
     monkeypatch.setattr(loading, "PARTED", 0)
     engine = probml.EM(max_iterations=5, tolerance=0.0)
     fits, made = {}, []
-    own = slices.parted
-    monkeypatch.setattr(slices, "parted", lambda *args: made.append(own(*args)) or made[-1])
+    own = slices.parts_for_threads
+    monkeypatch.setattr(slices, "parts_for_threads", lambda *args: made.append(own(*args)) or made[-1])
     monkeypatch.setattr(slices, "cores", lambda: 2)
     for least in (2**30, 0):
         monkeypatch.setattr(slices, "PARTED", least)
@@ -71,10 +71,10 @@ def test_parts_are_the_rows(monkeypatch):
     held = open_data(MODEL, {"x": X})
     plan = held.plan()
     rows, _ = load(held, plan)
-    found = slices.parted(plan, rows, 1)
+    found = slices.parts_for_threads(plan, rows, 1)
     together = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(part.stacked for part in reversed(found)))
     jax.tree.map(np.testing.assert_array_equal, together, jax.tree.map(np.asarray, rows.stacked))
-    assert slices.parted(plan, rows, 2) == []
+    assert slices.parts_for_threads(plan, rows, 2) == []
 
 
 def test_chains_run_in_slices(monkeypatch):
@@ -82,5 +82,5 @@ def test_chains_run_in_slices(monkeypatch):
     y = np.cumsum(RANDOM.normal(size=(6, 40, 1)), 1)
     engine = probml.EM(max_iterations=4, restarts=3, tolerance=0.0)
     whole = model.fit({"y": y}, engine)
-    monkeypatch.setattr(slices, "NUMBERS", 1)
+    monkeypatch.setattr(slices, "SLICE_NUMBERS", 1)
     same(model.fit({"y": y}, engine), whole)

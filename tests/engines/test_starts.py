@@ -29,7 +29,7 @@ GLANDS = np.concatenate(  # as the thyroid data: a large tight cluster, two wide
 )
 
 
-def of_restarts(fit):
+def restarts_finding(fit):
     """(how many starts there were, how many reached the same optimum, how much lower the next is)"""
     (found,) = (found for found in fit.findings if found.code.value == "restarts")
     numbers = dict(found.numbers)
@@ -46,7 +46,7 @@ def test_every_seed_reaches_the_best_end_and_says_how_often():
     for seed in range(8):
         fit = model.fit({"x": GLANDS}, probml.EM(), seed=seed)
         ends.append(fit.history[-1])
-        starts, reached, lower = of_restarts(fit)
+        starts, reached, lower = restarts_finding(fit)
         assert starts >= 10 and 1 <= reached <= starts and lower > 0
     assert np.ptp(ends) < 1e-3
 
@@ -55,7 +55,7 @@ def test_restarts_that_are_asked_for_are_made_and_one_says_nothing():
     z = np.repeat([0, 1], 40)
     data = {"storms": R.poisson(np.array([1.0, 7.0])[z]), "calm": z}
     assert two_rates().fit(data, probml.EM(restarts=1)).findings == ()
-    assert of_restarts(two_rates().fit(data, probml.EM(restarts=5)))[0] == 5
+    assert restarts_finding(two_rates().fit(data, probml.EM(restarts=5)))[0] == 5
 
 
 def test_a_second_default_fit_compiles_nothing():
@@ -116,9 +116,9 @@ def test_a_tree_with_equal_heights_at_the_cut_has_no_such_parts():
 
 def test_an_outlier_does_not_hide_the_spread_of_a_column():
     x = np.concatenate([GLANDS[:, :1], [[1e8]]])
-    found = labelling._standard(x)
+    found = labelling._standardised(x)
     assert 0.5 < found[:-1].std() < 3 and found[-1] > found[:-1].max()
-    np.testing.assert_allclose(found[:-1], labelling._standard(x * 1e-6 + 5)[:-1], atol=1e-4)
+    np.testing.assert_allclose(found[:-1], labelling._standardised(x * 1e-6 + 5)[:-1], atol=1e-4)
 
 
 def test_states_that_are_not_allowed_get_no_rows_of_a_start():
@@ -160,49 +160,49 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     trail = np.repeat(value[:, None], 32, 1)
     trail[3, :8] = -800  # climbs yet
     status = np.array([0, 0, 0, 0, 1, 0, Status.COLLAPSED])
-    np.testing.assert_array_equal(race.left(status, value, trail, True),
+    np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, True),
                                   [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
-    np.testing.assert_array_equal(race.left(status, value, trail, False)[:2], [0, Status.LEFT])
-    found = race.of_restarts(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0,
+    np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, False)[:2], [0, Status.LEFT])
+    found = race.restarts_finding(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0,
                              1e-3)
     assert found.problem == ("best of 7 random starts (1 reached the same optimum; the next best is "
                              "lower by 1; 2 were stopped early; 1 collapsed and were discarded)")
 
 
 def test_many_rows_are_searched_on_a_sample_first_and_each_of_several_fits_is_worth_its_starts():
-    assert race.effort(215, 60, 3) == race.Effort(32)
-    few, many, huge = (race.effort(rows, 50, 3) for rows in (20_000, 200_000, 10_000_000))
+    assert race.plan_effort(215, 60, 3) == race.Effort(32)
+    few, many, huge = (race.plan_effort(rows, 50, 3) for rows in (20_000, 200_000, 10_000_000))
     for made, rows in ((few, 20_000), (many, 200_000), (huge, 10_000_000)):
         assert (made.starts == race.FINAL and made.scouts >= race.LEAST
                 and race.ROWS <= made.size < rows)
         assert made.scouts * made.size <= max(race.EFFORT / 50, race.PASS * rows)
     assert huge.large and not few.large
     # a sample large enough for 50 states is no saving
-    assert race.effort(5_000, 125_000, 50) == race.Effort(1, large=True)
-    assert race.effort(1_000, 100, 3, programs=6).starts == race.LEAST
-    assert race.effort(20_000, 50, 3, sampling=False).scouts == 0
+    assert race.plan_effort(5_000, 125_000, 50) == race.Effort(1, large=True)
+    assert race.plan_effort(1_000, 100, 3, programs=6).starts == race.LEAST
+    assert race.plan_effort(20_000, 50, 3, sampling=False).scouts == 0
 
 
 def test_a_sample_keeps_the_weights_and_cuts_long_sequences_into_stretches():
     data, _ = held(gaussian_mixture(3, 5), {"x": GLANDS})
-    part, weights = race.sample(data, None, 50, 0)
+    part, weights = race.sample_rows(data, None, 50, 0)
     assert part.table.rows == 50 and weights is None
     assert np.isin(part.table.columns["x"].values[:, 0], GLANDS[:, 0]).all()
     heavy = np.where(np.arange(215) == 7, 1e3, np.arange(215) % 2)
-    part, weights = race.sample(data, heavy, 50, 0)
+    part, weights = race.sample_rows(data, heavy, 50, 0)
     values = part.table.columns["x"].values[:, 0]
     assert weights.sum() == 50 and weights[values == GLANDS[7, 0]] > 40
     assert np.isin(values, GLANDS[(heavy > 0), 0]).all()
     y = np.arange(12_000.0).reshape(2, 6_000, 1)
     y[1, 4_000:] = np.nan  # a short sequence
     data, plan = held(hidden_markov(k=2), {"y": y})
-    part, _ = race.sample(data.trimmed(), None, 2_000, 0)
+    part, _ = race.sample_rows(data.trimmed(), None, 2_000, 0)
     assert part.plan() == data.trimmed().plan() and part.steps == 125 and part.table.rows == 16
     assert (np.diff(part.table.columns["y"].values[:, :, 0], axis=1) == 1).all() and (
         part.lengths == 125
     ).all()
     sequences = held(hidden_markov(k=2), {"y": y[:1].reshape(600, 10, 1)})[0]
-    assert race.sample(sequences, None, 500, 0)[0].table.rows == 50
+    assert race.sample_rows(sequences, None, 500, 0)[0].table.rows == 50
 
 
 def test_ends_on_a_sample_are_finished_one_of_each_height_if_not_hopeless():
@@ -223,7 +223,7 @@ def test_a_fit_of_many_rows_ends_where_all_starts_on_all_rows_do(monkeypatch):
     monkeypatch.setattr(race, "EFFORT", 3e4)
     for seed in range(2):
         fit = LatentClass(3, prior=False, random_state=seed).fit(items).fit_
-        assert re.search(r"best of \d+ starts on 7\d\d of 1500 rows, reached by .* finished on all",
+        assert re.search(r"best of \d+ random starts on 7\d\d of 1500 rows \(.* continued on all",
                          fit.status), fit.status
         assert fit.converged and fit.history[-1] > best.history[-1] - 0.1
 
@@ -232,7 +232,7 @@ def test_each_of_several_sizes_has_its_own_race(monkeypatch):
     models = {k: levels_apart(k=k) for k in (2, 3)}
     x = np.random.default_rng(5).normal(np.repeat([0.0, 9.0, 30.0], 150), 1.0)
     fits = grid(models, {"x": x}, "z", probml.EM())
-    assert all(of_restarts(fit)[0] >= race.LEAST for fit in fits.values())
+    assert all(restarts_finding(fit)[0] >= race.LEAST for fit in fits.values())
     monkeypatch.setattr(race, "EFFORT", 1e4)
     monkeypatch.setattr(race, "ROWS", 100)
     for k, fit in grid(models, {"x": x}, "z", probml.EM()).items():

@@ -30,7 +30,7 @@ def rows_of(n: int = 8_000) -> dict[str, np.ndarray]:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:model 'mixture':UserWarning")
 def test_three_passes_in_batches_reach_what_a_hundred_iterations_reach(monkeypatch):
-    monkeypatch.setattr(batches, "BEGUN", 2000)  # the first point knows a quarter of the rows
+    monkeypatch.setattr(batches, "START_ROWS", 2000)  # the first point knows a quarter of the rows
     table, few = rows_of(), probml.EM(batch_rows=400, max_iterations=3, tolerance=0.0, restarts=2)
     start = {"mean": np.array([99.0, 104.0])}
     full = mixture(k=2).fit(table, probml.EM(max_iterations=100, restarts=2), start=start)

@@ -39,7 +39,7 @@ def rows():
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_three_passes_in_batches_reach_what_all_rows_reach(monkeypatch, rows):
-    monkeypatch.setattr(batches, "BEGUN", 800)  # the first point knows a fifth of the rows
+    monkeypatch.setattr(batches, "START_ROWS", 800)  # the first point knows a fifth of the rows
     few = probml.VB(batch_rows=200, max_iterations=3, tolerance=0.0, restarts=2)
     whole = counts(2).fit(rows, probml.VB(restarts=2, tolerance=1e-10))
     fit = counts(2).fit(rows, few)
@@ -59,7 +59,7 @@ def test_three_passes_in_batches_reach_what_all_rows_reach(monkeypatch, rows):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_batches_of_a_source_reach_what_all_rows_reach(monkeypatch, rows):
-    monkeypatch.setattr(batches, "BEGUN", 800)
+    monkeypatch.setattr(batches, "START_ROWS", 800)
     few = probml.VB(batch_rows=200, max_iterations=3, tolerance=0.0, restarts=2)
     whole = counts(2).fit(rows, probml.VB(restarts=2, tolerance=1e-10))
     parts = [{"x": rows["x"][low : low + 900]} for low in range(0, 4000, 900)]

@@ -81,7 +81,7 @@ def test_blocks_are_those_of_the_hessian():
 def test_the_climb_ends_where_lbfgs_does_and_sooner(monkeypatch):
     data, model, engine = {"x": X, "y": Y}, softmax(), probml.MAP(tolerance=1e-13)
     found = model.fit(data, engine)
-    monkeypatch.setattr("probml.engines.map.has_blocks", lambda problem: False)
+    monkeypatch.setattr("probml.engines.map.has_coefficient_blocks", lambda problem: False)
     judged = model.fit(data, engine)
     assert found.converged
     assert found.history[-1] >= judged.history[-1] - 1e-9
@@ -89,7 +89,7 @@ def test_the_climb_ends_where_lbfgs_does_and_sooner(monkeypatch):
 
     # where rounding stops it on the way, what looks at its end takes it up in few steps of another
     # kind: how soon either is there is a question to the climbs alone
-    monkeypatch.setattr("probml.engines.optimization.maximization._is_refined", lambda *_: False)
+    monkeypatch.setattr("probml.engines.optimization.maximization._is_worth_refining", lambda *_: False)
     plain = model.fit(data, engine)
 
     def arrival(history):

@@ -104,9 +104,9 @@ def test_widths_of_a_billion_and_ridges_of_a_billionth_are_climbed():
     top = np.array([1.5e9, -2.0, 3e-5])
     wide = np.array([1e9, 1.0, 1e-6])
     near = np.array([[1.0, 1 - 1e-9, 0.0], [1 - 1e-9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    end, heights, promise = refine(optimum(parabola(near / wide[:, None] / wide, top),
+    end, heights, gain = refine(optimum(parabola(near / wide[:, None] / wide, top),
                                             np.zeros(3)))
-    assert heights[-1] > -1e-8 and promise < 1e-8 and len(heights) > 1
+    assert heights[-1] > -1e-8 and gain < 1e-8 and len(heights) > 1
     np.testing.assert_allclose((end.point - top) / wide, 0.0, atol=1e-3)
 
 

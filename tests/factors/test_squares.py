@@ -114,7 +114,7 @@ def test_map_and_laplace_find_from_squares_what_they_find_from_rows(monkeypatch)
     monkeypatch.setattr("probml.fits.fitting.MANY", N + 1)
     rows = [model.fit(data, engine) for engine in engines]
     monkeypatch.setattr("probml.fits.fitting.MANY", N)
-    monkeypatch.setattr("probml.engines.optimization.maximization.SAMPLE", 10)  # none of rows not held
+    monkeypatch.setattr("probml.engines.optimization.maximization.SAMPLE_ROWS", 10)  # none of rows not held
     for engine, one in zip(engines, rows, strict=True):
         other = model.fit(data, engine)
         for name, value in one.params.items():

@@ -99,8 +99,8 @@ def test_newtons_steps_that_had_ended_are_not_made_again(tmp_path):
                                   *(pytest.param(case, marks=pytest.mark.slow) for case in LONG)])
 def test_a_fit_that_goes_on_ends_as_one_that_was_not_interrupted(case, tmp_path, monkeypatch):
     model, table, engine, at = CASES[case]
-    monkeypatch.setattr(batches, "BEGUN", 40)
-    monkeypatch.setattr(batches, "BATCHES", 1)
+    monkeypatch.setattr(batches, "START_ROWS", 40)
+    monkeypatch.setattr(batches, "START_BATCHES", 1)
     whole = model.fit(table, engine, checkpoint=tmp_path / "never")
     turns, stopped, noted = [], [], checkpoint.Journal.note
 

@@ -118,7 +118,7 @@ def test_newton_leaves_where_the_curvature_is_the_wrong_way_and_never_falls(star
 
 
 def test_without_a_blind_last_step_everything_found_is_of_its_point():
-    found = newton(logistic, np.ones(3), blind=False)
+    found = newton(logistic, np.ones(3), skip_last_evaluation=False)
     value, gradient = jax.value_and_grad(logistic)(found.point)
     assert float(found.value) == pytest.approx(-float(value), rel=1e-14)
     np.testing.assert_allclose(found.gradient, -gradient, atol=1e-12)

@@ -16,7 +16,7 @@ import oracles
 from compilations import compiled, counted
 from probml.elimination import elimination, host
 from probml.elimination.orders import min_fill
-from probml.engines.start.draws import WAYS, Noise, Source, draw
+from probml.engines.start.draws import SAMPLERS, Noise, Source, draw
 from probml.errors import Refusal
 from probml.models import (
     GaussianMixture,
@@ -90,7 +90,7 @@ def noise_of(shape):
 def test_a_start_is_drawn_from_its_prior(name):
     """Mean and spread within a twentieth of the spread: a start needs no more."""
     prior = PRIORS[name]
-    assert type(prior) in WAYS
+    assert type(prior) in SAMPLERS
     noise = noise_of(prior.batch_shape + prior.event_shape)
     drawn = np.asarray(jax.jit(jax.vmap(lambda noise: draw(prior, Source(noise), ())))(noise))
     spread = np.sqrt(np.asarray(prior.variance))

@@ -1,4 +1,4 @@
-"""The closed form of a posterior, read off block by block, with its evidence, and a check of it."""
+"""The closed form of a posterior, block by block, with its log evidence, and a check of both."""
 
 import functools
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ from probml.updates.least_squares import root, rooted
 from probml.updates.objective import Objective
 from probml.updates.updates import ahead, modes, read
 
-# readings of all blocks: where each is told; where rounding hides one, that look for a place
-# further on; at the most, the last of them where the first was if there is none
-SWEEPS, FURTHER, MOST = 3, 3, 6
+# sweeps over all blocks: usually; those in which a block that rounding hides is evaluated at a
+# further place; at most, the last of them at the first place if there is no better one
+SWEEPS, FURTHER_SWEEPS, MAX_SWEEPS = 3, 3, 6
 
 
 def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
-    """The posterior, its log evidence, and by how much this differs at another point. Pure JAX: to
-    be jitted or vmapped.
+    """The posterior, its log evidence, and the difference of the latter at another point. Pure JAX:
+    to be jitted or vmapped.
 
     Args:
-        roots: coefficients of row-wise Normals by the QR decomposition of their residuals.
+        roots: compute coefficients of row-wise Normals by a QR decomposition of their residuals.
     """
     start = params = prior_point(plan, known)
     expected = expect(plan, params, known, rows)
@@ -41,9 +41,9 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
 
     @jax.jit  # traced once, for its shapes and for the loop
     def sweep(carry: tuple):
-        """Read every block at the present place; a second sweep reads at the modes, free of
-        cancellation. What rounding hid is read further on, and once more at the mode."""
-        at, found_at, _, calm, turn = carry
+        """Evaluates every block at the present place; a second sweep at the modes, free of
+        cancellation; a block that rounding hides further on, and once more at the mode."""
+        at, found_at, _, stable, turn = carry
         at, found_at, natural, settled = dict(at), dict(found_at), [], jnp.ones((), bool)
         for stage in stages:
             objective = Objective(plan, expected, at, known, rows, True, mode=False)
@@ -57,36 +57,36 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
             for name, value in modes(at, stage, found).items():
                 good = jnp.asarray(readable[name](value))
                 found_at[name] = jnp.where(good, value, found_at[name])
-                able = readable[name](further[name]) & (turn < FURTHER)
+                able = readable[name](further[name]) & (turn < FURTHER_SWEEPS)
                 at[name] = jnp.where(able & ~good, further[name], found_at[name])
                 settled &= jnp.all(good)
             natural += [integrated(plan, block, n, at, known)
                         for block, n in zip(stage, found, strict=True)]
-        return at, found_at, natural, jnp.where(settled, calm + 1, 0), turn + 1
+        return at, found_at, natural, jnp.where(settled, stable + 1, 0), turn + 1
 
     def more(carry: tuple):
-        *_, calm, turn = carry
-        return (turn < SWEEPS) | ((calm < 2) & (turn < MOST))
+        *_, stable, turn = carry
+        return (turn < SWEEPS) | ((stable < 2) & (turn < MAX_SWEEPS))
 
     none = jnp.zeros((), int)
     blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                          jax.eval_shape(sweep, (params, params, (), none, none))[2])
     _, params, natural, *_ = jax.lax.while_loop(more, sweep, (params, params, blank, none, none))
     posterior = Closed(tuple(natural), params, params)
-    posterior = posterior._replace(mean=_means(plan, Marginals(plan, known, stages, posterior),
-                                               params))
+    posterior = posterior._replace(
+        mean=Marginals(plan, known, stages, posterior).finite_means(params))
     evidence, mismatch = _evidence(plan, known, rows, stages, posterior, start, roots)
     return posterior, evidence, mismatch
 
 
 def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Closed,
               start: Mapping, roots: bool) -> tuple[jax.Array, jax.Array]:
-    """The log evidence by a posterior at its mean, and by how much more than rounding it differs
-    some way towards `start`."""
+    """The log evidence by the posterior at its mean, and the amount beyond rounding by which it
+    differs some way towards `start`."""
     marginals = Marginals(plan, known, stages, posterior)
 
     def evidence(at: Mapping[str, jax.Array]):
-        """The identity at one point, and the size of its terms: their rounding is no mismatch."""
+        """log p(data, θ) − log p(θ | data) at one point, and the size of its terms."""
         terms = jnp.stack([log_evidence(plan, at, known, rows), log_prior(plan, at, known),
                            -marginals.log_density(at)])
         return terms.sum(), jnp.abs(terms).sum()
@@ -96,8 +96,8 @@ def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Cl
     values, sizes = jax.vmap(evidence)(jax.tree.map(lambda a, b: jnp.stack([a, b]), posterior.mean,
                                                     away))
     size = sizes.sum()
-    # groups thousands of their own spreads apart lose digits in the statistics: 2e-10 of the terms,
-    # measured
+    # groups thousands of their standard deviations apart lose digits in the statistics: 2e-10 of
+    # the terms, measured
     rounding = 256 * jnp.finfo(values.dtype).eps * size + jnp.minimum(1e-9 * size, 1e-3)
     if roots:
         every = [block for stage in stages for block in stage]
@@ -107,8 +107,8 @@ def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Cl
 
 
 def _rounding(block: Block, natural: Mapping, at: Mapping) -> jax.Array:
-    """What rounding can do to half the squared residuals r of a block at a point: |r| times that of
-    columns × coefficients, which are large and cancel."""
+    """A bound on the rounding error of half the squared residuals r of a block at a point: |r|
+    times that of columns × coefficients, which are large and cancel."""
     root, c = natural["root"], pack(at, block)
     terms = jnp.sum(jnp.linalg.norm(root, axis=0) * jnp.abs(c))
     return 4 * jnp.finfo(c.dtype).eps * terms * (
@@ -122,9 +122,7 @@ solve = functools.partial(jit, static_argnums=(0, 3), seldom=ONCE)(closed_form)
 def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, jax.Array],
                known: Known):
     """A scale's natural parameters with the locations that it scales integrated out: each location
-    removes half a count.
-
-    The count is read off the normaliser of the locations' prior, −½ log|2π c κ| each.
+    removes half a count, found from the normaliser of its prior, −½ log|2π c κ|.
     """
     if not block.closed_form.scale:
         return natural
@@ -149,12 +147,6 @@ def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, 
 
     c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
     return block.closed_form.integrated(natural, c * jax.grad(normaliser)(c))
-
-
-def _means(plan: Plan, marginals: Marginals, params: Mapping[str, jax.Array]):
-    means = marginals.means()
-    return {name: jnp.where(jnp.isfinite(means[name]), means[name], params[name])
-            for name in plan.free}
 
 
 def is_consistent(evidence: jax.Array, mismatch: jax.Array) -> bool:

@@ -1,4 +1,4 @@
-"""All restarts of variational Bayes to their ends, in one program."""
+"""All restarts of variational Bayes until they converge, in one program."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.sweep import bound, updated, with_means
 from probml.engines.engine import Status
-from probml.engines.restarting.restarts import to_ends
+from probml.engines.restarting.restarts import run_to_convergence
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.evidence.passes import expect
@@ -22,28 +22,33 @@ from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.updates.updates import maximise
 
-BLOCK = 16  # iterations a device call at the most: progress shows and Ctrl-C works in between
-CALM = 3  # iterations in a row that gain less than the tolerance, at which a run has ended
-MATRICES = 16  # settings and readings of an iteration, for the size of LAPACK's batches
+BLOCK = 16  # iterations of a device call, at most: progress shows and Ctrl-C works in between
+PATIENCE = 3  # consecutive iterations that gain less than the tolerance, after which a run ends
+MATRICES = 16  # of an iteration for each matrix of the plan, about: for the size of batches
 
-Own = Mapping[str, Mapping[str, jax.Array]]  # field of Known → what restarts have of their own
+Own = Mapping[str, Mapping[str, jax.Array]]  # field of Known → values of each restart
 
 
 class Run(NamedTuple):
-    """Restarts, each leaf with a leading axis of them: q(θ) that is evaluated next, or that was
-    evaluated last where it has ended; its bound, iterations and status."""
+    """All restarts; the first axis of every leaf is that of restarts.
+
+    Attributes:
+        closed: q(θ) that is evaluated next, or was evaluated last if the run has ended.
+        value: the bound. stalled: consecutive iterations that gained less than the tolerance.
+        count: iterations. status: of the run.
+    """
 
     closed: Closed
     value: jax.Array
-    calm: jax.Array
+    stalled: jax.Array
     count: jax.Array
     status: jax.Array
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
 def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
-    """q(θ) of every restart after one M-step from the responsibilities at its starting point; with
-    labelled rows that point is their mode."""
+    """q(θ) of every restart after one update from the responsibilities at its start; for labelled
+    rows the start is their mode."""
 
     def update_restart(first: Start, own: Own):
         params, here = dict(first.params), known._replace(**dict[str, Any](own))
@@ -62,36 +67,36 @@ def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: 
 @functools.partial(jit, static_argnames=("plan",))
 def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax.Array,
             ceiling: jax.Array, gain: jax.Array):
-    """Iterations until `limit` or until every restart has ended; the trail of bounds, (restarts,
-    BLOCK).
+    """Iterations until `limit` or until every restart has ended: the restarts, and their bounds,
+    (restarts, BLOCK).
 
     Args:
-        ceiling: evaluations at the most; q(θ) is not moved behind the last.
+        ceiling: evaluations at most; q(θ) does not move after the last.
     """
     restarts = run.value.shape[0]
-    trail = jnp.full((restarts, BLOCK), jnp.nan, run.value.dtype)
+    values = jnp.full((restarts, BLOCK), jnp.nan, run.value.dtype)
 
     def more(carry: tuple):
         run, _, i = carry
         return (i < BLOCK) & jnp.any((run.status == 0) & (run.count < limit))
 
     def body(carry: tuple):
-        run, trail, i = carry
+        run, values, i = carry
         new = _map_restarts(plan, lambda one,
                             own: _iteration(plan, one, known._replace(**own), rows,
                                             ceiling, gain), run, own)
         going = (run.status == 0) & (run.count < limit)
         new = jax.tree.map(lambda a, b: jnp.where(going.reshape(-1, *(1,) * (a.ndim - 1)), a, b),
                            new, run)
-        return new, trail.at[:, i].set(jnp.where(going, new.value, jnp.nan)), i + 1
+        return new, values.at[:, i].set(jnp.where(going, new.value, jnp.nan)), i + 1
 
-    run, trail, _ = jax.lax.while_loop(more, body, (run, trail, 0))
-    return run, trail
+    run, values, _ = jax.lax.while_loop(more, body, (run, values, 0))
+    return run, values
 
 
 def _map_restarts(plan: Plan, function: Callable, *restarts: object):
-    """function of every restart: all in one batch, or one after the other where their matrices are
-    too many for a batch (numerics/lapack.py)."""
+    """A function of every restart: in one batch, or one after the other if their matrices are too
+    many for a batch (numerics/lapack.py)."""
     count = len(jax.tree.leaves(restarts)[0])
     if count == 1:
         found = function(*jax.tree.map(lambda leaf: leaf[0], restarts))
@@ -103,39 +108,36 @@ def _map_restarts(plan: Plan, function: Callable, *restarts: object):
 
 def _iteration(plan: Plan, run: Run, known: Known, rows: Rows, ceiling: jax.Array,
                gain: jax.Array) -> Run:
-    """The bound of one restart, and q(θ) that follows, unless it has ended."""
+    """One restart after an iteration: its bound, and the next q(θ) unless it has ended."""
     expected, value = bound(plan, run.closed, known, rows)
     noise = 64 * jnp.finfo(value.dtype).eps * (1 + jnp.abs(value) + expected.size)
-    calm = jnp.where(value - run.value <= gain, run.calm + 1, 0).astype(run.calm.dtype)
+    stalled = jnp.where(value - run.value <= gain, run.stalled + 1, 0).astype(run.stalled.dtype)
     fell = value < run.value - noise
     status = jnp.where(~jnp.isfinite(value), Status.COLLAPSED, jnp.where(
-        fell, Status.FELL, jnp.where(calm >= CALM, Status.CONVERGED, Status.RUNNING)
+        fell, Status.FELL, jnp.where(stalled >= PATIENCE, Status.CONVERGED, Status.RUNNING)
     )).astype(run.status.dtype)
     count = run.count + 1
     ended = (status != Status.RUNNING) | (count >= ceiling)
     after = updated(plan, expected, run.closed.params, known, rows, run.closed)
     closed = jax.tree.map(lambda new, old: jnp.where(ended, old, new), after, run.closed)
-    return Run(closed, value, calm, count, status)
+    return Run(closed, value, stalled, count, status)
 
 
-def runs(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race: Race | None,
-         limit: int, gain: float, progress: bool) -> tuple[Run, np.ndarray]:
-    """Every restart at its end, and its trail of bounds, (restarts, iterations + 1).
+def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race: Race | None,
+                 limit: int, gain: float, progress: bool) -> tuple[Run, np.ndarray]:
+    """Every restart at its end, and its bounds, (restarts, iterations + 1).
 
     Args:
-        own: fields of `known` that restarts have of their own, each leaf with a leading axis of
-            them.
-        limit: iterations at the most. gain: of the bound, in nats, less of which is none.
+        own: fields of `known` of each restart, with a leading axis of restarts.
+        limit: iterations at most. gain: of the bound, below which an iteration counts as stalled.
     """
     ceiling = np.int32(limit + 1)
 
     def steps(run: Run, own: Own, limit: int) -> tuple[Run, jax.Array, bool]:
         return *advance(plan, run, known, rows, own, np.int32(limit), ceiling, gain), False
 
-    return to_ends("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
+    return run_to_convergence("VB", plan, rows, run, own, steps, BLOCK, limit, race, progress)
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
-def finished(plan: Plan, closed: Closed, known: Known) -> Closed:
-    """q(θ) of one restart with its means."""
-    return with_means(plan, closed, known)
+# plan, q(θ) of one restart, known → q(θ) with its means
+add_means = functools.partial(jit, static_argnames=("plan",), seldom=ONCE)(with_means)

@@ -1,10 +1,10 @@
-"""Several numbers of states side by side, as restarts of the largest model in which the states
-beyond a size are impossible.
+"""Variational Bayes for several numbers of states at once, as restarts of the largest model in
+which the states beyond a size are impossible.
 
-An impossible state has no rows, and its parameters stay at their prior, where they cost nothing.
-The probabilities of states are those of a smaller table: E log π of a Dirichlet is taken over the
-states that there are, ψ(a_j) − ψ(Σ a) with a = 0 of the others, and the concentration is the one
-that the smaller model states. So the bound is that of the smaller model, and so is its q(θ).
+An impossible state has no rows, and its parameters stay at their prior, which changes the bound by
+nothing. The probabilities of states are those of a smaller table: E log π of a Dirichlet is
+ψ(a_j) − ψ(Σ a) with a = 0 for impossible states, and the concentration is that of the smaller
+model. So the bound and q(θ) are those of the smaller model.
 """
 
 import functools
@@ -25,8 +25,8 @@ from probml.structure.structure import Structure
 
 def concentrations(problem: Problem,
                    structures: Sequence[Structure]) -> list[dict[str, np.ndarray]]:
-    """What the smaller models state of the tables that have fewer states there: for each size,
-    parameter → the concentration in the largest model's shape.
+    """The concentrations of the tables that have fewer states in smaller models: for each size,
+    parameter → concentration in the largest model's shape.
 
     Raises:
         Refusal: a parameter with other axes of states than those of plates and of Dirichlets.
@@ -70,7 +70,7 @@ def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
 
 
 def of_size(plan: Plan, structure: Structure, found: Closed) -> Closed:
-    """q(θ) of a size, without the states that are impossible."""
+    """q(θ) of a size, without the impossible states."""
     every = all_blocks(plan, True)
 
     def part(name: str, leaf: np.ndarray) -> np.ndarray:

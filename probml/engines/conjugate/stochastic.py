@@ -1,5 +1,5 @@
-"""Stochastic variational inference (Hoffman et al. 2013): q(θ) moves after every batch of rows, see
-restarting/batches.py."""
+"""Stochastic variational inference (Hoffman et al. 2013): q(θ) is updated after every batch of
+rows, see restarting/batches.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.conjugate.runs import finished, initial_posteriors
-from probml.engines.conjugate.sweep import averaged, less_prior, updated
+from probml.engines.conjugate.runs import add_means, initial_posteriors
+from probml.engines.conjugate.sweep import averaged_e_step, negative_divergence, updated
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.restarting import batches
 from probml.engines.start.start import Start
@@ -23,7 +23,7 @@ from probml.posteriors.posterior import Posterior
 
 @dataclass(frozen=True)
 class MeanField:
-    """q(θ), at its optimum given the statistics of the rows."""
+    """q(θ), updated to its optimum given statistics."""
 
     def update_point(self, plan: Plan, expected: Expected, point: Closed, known: Known,
                      rows: Rows | Summary) -> Closed:
@@ -35,30 +35,30 @@ class MeanField:
 
     def statistics_and_evidence(self, plan: Plan, point: Closed, known: Known,
                                 rows: Rows) -> tuple[Any, jax.Array]:
-        found = averaged(plan, point, known, rows)[0]
+        found = averaged_e_step(plan, point, known, rows)[0]
         return found.statistics, found.log_evidence
 
     def validity_and_prior(self, plan: Plan, point: Closed, known: Known,
                            rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:
-        value = less_prior(plan, point, known)
+        value = negative_divergence(plan, point, known)
         return jnp.isfinite(value), value
 
     def found(self, plan: Plan, point: Closed, known: Known) -> tuple[dict[str, Any], Closed]:
-        closed = jax.device_get(finished(plan, point, known))
+        closed = jax.device_get(add_means(plan, point, known))
         return dict(closed.mean), closed
 
 
 def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, tolerance: float,
         progress: bool) -> tuple[Closed, np.ndarray, Status, Any]:
-    """q(θ) after passes over the rows in batches, the bound of all rows after each, how it ended,
-    and what all rows were expected to show.
+    """q(θ) after passes over the rows in batches, the bound of all rows after each, the status, and
+    the expected statistics of all rows.
 
     Args:
         brief: finds the first point, on a sample of the rows.
     """
-    params = batches.first(problem, brief, batch_rows)
+    params = batches.first_point(problem, brief, batch_rows)
     first = Start({name: value[None] for name, value in params.items()}, None, {})
     start = initial_posteriors(problem.plan, first, problem.known, problem.rows, {})
     point = jax.tree.map(lambda leaf: leaf[0], start.closed)
-    return batches.passes("VB", MeanField(), problem, point, batch_rows, max_iterations, tolerance,
-                          progress)
+    return batches.run_passes("VB", MeanField(), problem, point, batch_rows, max_iterations,
+                              tolerance, progress)

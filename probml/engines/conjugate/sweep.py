@@ -1,8 +1,8 @@
-"""One iteration of variational Bayes: hidden states at expected log densities, the bound there, and
+"""One iteration of variational Bayes: an E-step at expected log densities, the bound there, and
 every conjugate block at its optimum given the others. Pure JAX: to be jitted or vmapped.
 
     q(z) ∝ exp E[log p(x, z | θ)]                    an E-step at averaged natural parameters
-    q(θ_b) ∝ exp E[log p(x, z, θ)]                   over z and all other blocks; read off as a form
+    q(θ_b) ∝ exp E[log p(x, z, θ)]                   over z and all other blocks
     bound = E[log p(x, z, θ)] − E[log q(z)] − E[log q(θ)] = Σ log Σ_z exp E[log p(x, z | θ)]
             + E[log p(θ) − log q(θ)]
 
@@ -41,9 +41,9 @@ from probml.updates.updates import read
 
 @memo(256)
 def schedule(plan: Plan) -> tuple[tuple[tuple[Block, ...], frozenset[str]], ...]:
-    """The blocks that are read together, in turn, and the first names of those that are not
-    averaged over meanwhile: a location that is normal given a scale is read at the scale's
-    reference, and right behind it the scale, the location integrated out."""
+    """The blocks that are updated together, in order, and the first names of those that are not
+    averaged over meanwhile: a location that is normal given a scale is updated at the scale's
+    reference, and right after it the scale, with the location integrated out."""
     stages = blocks(plan, True)
     scales = {block.names[0]: coupled(plan, block) for stage in stages for block in stage}
     scales = {name: scale for name, scale in scales.items() if scale is not None}
@@ -69,14 +69,14 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
     """q(θ), every block in turn at its optimum given the others and the expected statistics.
 
     Args:
-        closed: q(θ) so far; None: only a point is known, `params`, at which the others are taken.
+        closed: q(θ) so far; None: there is only a point, `params`, at which the others are fixed.
     """
     every = all_blocks(plan, True)
     references = {coupled(plan, block) for block in every}
     found: dict[tuple[str, ...], dict] = {}
     if closed is not None:
         found = {block.names: natural for block, natural in zip(every, closed.natural, strict=True)}
-        params = {**closed.params, **_middles(plan, every, found)}
+        params = {**closed.params, **_typical_values(plan, every, found)}
     params = dict(params)
     for group, without in schedule(plan):
         others = None
@@ -85,24 +85,25 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
             others = settings(_marginals(plan, known, Closed(natural, params, params)), without)
         objective = Objective(plan, expected, params, known, rows, True, mode=False,
                               settings=others)
-        new = {block.names: _confined(block, integrated(plan, block, natural, params, known), known)
+        new = {block.names: _without_impossible_states(
+                   block, integrated(plan, block, natural, params, known), known)
                for block, natural in zip(group, read(objective, group), strict=True)}
         found |= new
-        # a scale stays where the locations that it scales were read: their reference
+        # a scale stays at the reference of the locations that it scales
         moved = [block for block in group if block.names[0] not in references]
-        params |= _middles(plan, moved, new)
+        params |= _typical_values(plan, moved, new)
     return Closed(tuple(found[block.names] for block in every), params, params)
 
 
-def _confined(block: Block, natural: dict, known: Known) -> dict:
-    """What was read of a block, exactly where states of its table are impossible."""
+def _without_impossible_states(block: Block, natural: dict, known: Known) -> dict:
+    """A block's natural parameters, without the states of its table that are impossible."""
     concentration = known.concentration.get(block.names[0])
     return natural if concentration is None else dict(
         block.closed_form.confined(natural, concentration))
 
 
-def _middles(plan: Plan, some: Iterable[Block], natural: Mapping) -> dict[str, jax.Array]:
-    """The parameters of some blocks amid what is known of them."""
+def _typical_values(plan: Plan, some: Iterable[Block], natural: Mapping) -> dict[str, jax.Array]:
+    """The parameters of some blocks at typical values of their distributions."""
     out: dict[str, jax.Array] = {}
     for block in some:
         first = plan.structure.sites[block.names[0]]
@@ -123,7 +124,7 @@ def _marginals(plan: Plan, known: Known, closed: Closed) -> Marginals:
     return Marginals(plan, known, blocks(plan, True), closed)
 
 
-def averaged(plan: Plan, closed: Closed, known: Known,
+def averaged_e_step(plan: Plan, closed: Closed, known: Known,
              rows: Rows) -> tuple[Expected, Marginals, Settings | None]:
     """The E-step at q(θ), q(θ), and the settings over which it averages."""
     marginals = _marginals(plan, known, closed)
@@ -133,26 +134,26 @@ def averaged(plan: Plan, closed: Closed, known: Known,
 
 def bound(plan: Plan, closed: Closed, known: Known, rows: Rows) -> tuple[Expected, jax.Array]:
     """The E-step at q(θ), and the bound there."""
-    expected, marginals, every = averaged(plan, closed, known, rows)
-    return expected, expected.log_evidence + regularised(plan, marginals, present(every), known)
+    expected, marginals, every = averaged_e_step(plan, closed, known, rows)
+    return expected, expected.log_evidence + expected_log_ratio(plan, marginals, present(every),
+                                                                known)
 
 
-def regularised(plan: Plan, marginals: Marginals, every: Settings, known: Known) -> jax.Array:
+def expected_log_ratio(plan: Plan, marginals: Marginals, every: Settings,
+                       known: Known) -> jax.Array:
     """E[log p(θ) − log q(θ)], −KL(q ‖ p)."""
     return every.mean(lambda params: log_prior(plan, params, known)
                       - marginals.log_density(params))
 
 
-def less_prior(plan: Plan, closed: Closed, known: Known) -> jax.Array:
-    """`regularised` of q(θ) by itself, without rows."""
+def negative_divergence(plan: Plan, closed: Closed, known: Known) -> jax.Array:
+    """E[log p(θ) − log q(θ)] of q(θ), without rows."""
     if not plan.free:
         return jnp.zeros(())
     marginals = _marginals(plan, known, closed)
-    return regularised(plan, marginals, settings(marginals), known)
+    return expected_log_ratio(plan, marginals, settings(marginals), known)
 
 
 def with_means(plan: Plan, closed: Closed, known: Known) -> Closed:
-    """q(θ) with its means; where one is not finite, a value amid it."""
-    means = _marginals(plan, known, closed).means()
-    return closed._replace(mean={name: jnp.where(jnp.isfinite(means[name]), means[name],
-                                                 closed.params[name]) for name in plan.free})
+    """q(θ) with its means, or typical values where these are not finite."""
+    return closed._replace(mean=_marginals(plan, known, closed).finite_means(closed.params))

@@ -2,14 +2,14 @@
 of 0 or 1, equal entries of an ordered vector.
 
 Such an optimum can be right (lme4 calls a fit with a variance of 0 singular; a residual variance of
-0 is a Heywood case of factor analysis), but need not be one: in logarithms the objective is flat
-next to the boundary, whatever lies beyond. So each comes with a proposal (search.py) that moves
-away from the boundary, and what ends there all the same is a finding: the mode lies there, the
-posterior mass does not, and what has probability 0 is impossible ever after.
+0 is a Heywood case of factor analysis), but need not be: in logarithms the objective is flat next
+to the boundary, so that an optimisation stops there. So each case has a proposal (search.py) that
+moves away from the boundary; an optimum that stays there is a finding: the posterior mass is
+elsewhere, and what has probability 0 remains impossible in every prediction.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +19,9 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.optimization.maximization import height_of, newton_pays
+from probml.engines.optimization.maximization import newton_pays, objective_at
 from probml.engines.optimization.objective import to_coordinates
-from probml.engines.optimization.search import CLIMBED, Maximize, Proposal, prior_points
+from probml.engines.optimization.search import MAX_STARTS, Maximize, Proposal, prior_points
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.evidence.density import log_posterior_and_gradient
 from probml.factors.digits import collapsed
@@ -32,120 +32,122 @@ from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import UNKNOWN, Width, correlations, noises, spreads
 
-FALLEN = 3.0  # logarithms below what is usual from which a width is looked at
-SCALES = -np.log(4.0) * np.arange(10)  # logarithms from what is usual
-LESS = np.log(0.3)  # of a width that matters to nothing any more
-HIGHER = 1e-3  # nats that are worth another climb
-ROUNDS = 4
+Params = Mapping[str, np.ndarray]
+
+NARROW_LOG = 3.0  # a scale is narrow if its logarithm is lower than usual by more than this
+SCALE_LOGS = -np.log(4.0) * np.arange(10)  # logarithms, relative to what is usual, that are tried
+SHRINK_LOG = np.log(0.3)  # by which a scale is reduced to see whether the data determine it
+MIN_GAIN = 1e-3  # of log density, from which a point is worth another optimisation
+SCALE_ROUNDS = 4
 
 
 class NarrowScale(NamedTuple):
-    """A number of a width that lies near 0.
+    """An element of a scale parameter that lies near 0.
 
     Attributes:
-        usual: the logarithm of the width that its prior, or the others of its kind, would have.
-        seen: it is of what is seen, not of latents or effects.
+        usual: the logarithm of the scale at its prior mean, or of the largest element.
+        residual: it is the scale of observed columns, not of latent variables or effects.
     """
 
     width: Width
     index: tuple[int, ...]  # type: ignore[assignment] # not the tuple's method
     usual: float
-    seen: bool
+    residual: bool
 
-    def parameter_at(self, params: Mapping[str, np.ndarray], logarithm: float) -> np.ndarray:
+    def parameter_at(self, params: Params, logarithm: float) -> np.ndarray:
         """The parameter with this element at another scale, given its logarithm."""
         value = np.array(params[self.width.name], float)
         value[self.index] = self.width.value(np.asarray(logarithm))
         return value
 
-    def logarithm(self, params: Mapping[str, np.ndarray]) -> float:
+    def logarithm(self, params: Params) -> float:
         return float(self.width.logarithm(np.asarray(params[self.width.name])[self.index]))
 
 
-def narrow_scales(plan: Plan, known: Known, params: Mapping[str, np.ndarray]) -> list[NarrowScale]:
-    """The widths that have fallen far below what is usual."""
+def narrow_scales(plan: Plan, known: Known, params: Params) -> list[NarrowScale]:
+    """The elements of scale parameters that are far smaller than usual."""
     middle, found = jax.device_get(compiled_prior_point(plan, known)), []
-    for seen, widths in ((False, spreads(plan)), (True, noises(plan))):
+    for residual, widths in ((False, spreads(plan)), (True, noises(plan))):
         for width in widths:
             own = width.logarithm(np.asarray(params[width.name], float))
             usual = np.broadcast_to(width.logarithm(np.asarray(middle[width.name], float)),
                                     own.shape)
-            if seen:  # columns have units, which a prior may not know
+            if residual:  # columns have units, which the prior may not know
                 usual = np.maximum(usual, own.max(initial=-np.inf))
-            found += [NarrowScale(width, index, float(usual[index]), seen)
-                      for index in map(tuple, np.argwhere(own < usual - FALLEN))]
+            found += [NarrowScale(width, index, float(usual[index]), residual)
+                      for index in map(tuple, np.argwhere(own < usual - NARROW_LOG))]
     return found
 
 
-def singular_correlations(plan: Plan, params: Mapping[str, np.ndarray]) -> list[
-    tuple[str, tuple[int, ...]]]:
-    """Rows of factors of correlations that end near their edge: what is told of is nearly a sum of
-    those before. Name and (..., row)."""
+def singular_correlations(plan: Plan, params: Params) -> list[tuple[str, tuple[int, ...]]]:
+    """Rows of Cholesky factors of correlation matrices with a diagonal element near 0: this
+    variable is nearly a linear combination of those before it. Parameter and (..., row)."""
     found = []
     for name in correlations(plan):
         factor = plan.structure.sites[name].domain.factor(np.asarray(params[name], float))
         own = np.diagonal(factor, axis1=-2, axis2=-1)
-        found += [(name, index) for index in map(tuple, np.argwhere(own < np.exp(-FALLEN)))]
+        found += [(name, index) for index in map(tuple, np.argwhere(own < np.exp(-NARROW_LOG)))]
     return found
 
 
-def larger_scale(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
-    """From where a scale next to 0, or a correlation next to ±1, is taken away from there."""
+def propose_larger_scale(problem: Problem, prior: bool, maximize: Maximize) -> Proposal:
+    """The optimum with a scale next to 0, or a correlation next to ±1, moved away from there."""
     plan = problem.plan
 
     def points(outcome: Outcome) -> list[Mapping]:
-        found = _with_larger_scale(problem, prior, outcome)
-        return [] if found is None else [found]
+        point = _with_larger_scale(problem, prior, outcome)
+        return [] if point is None else [point]
 
-    return Proposal("a larger scale", points, climb,
-                    ROUNDS if (plan.groupings or plan.latents) and not plan.carried else 0)
+    return Proposal("a larger scale", points, maximize, SCALE_ROUNDS if (
+        plan.groupings or plan.latents) and not plan.carried else 0)
 
 
 def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict | None:
-    """The best of the points at which one width that ended next to 0 is raised, or correlations are
-    at their prior's middle; None where none is higher than the end."""
-    plan, known = problem.plan, problem.known
+    """The best of the points at which one narrow scale is raised, or correlations are at their
+    prior mean; None if none is higher than the optimum."""
+    plan = problem.plan
     params = {name: np.asarray(outcome.params[name]) for name in plan.free}
-    found, turned = narrow_scales(plan, known, params), singular_correlations(plan, params)
-    if not (found or turned):
+    narrow, singular = (narrow_scales(plan, problem.known, params),
+                        singular_correlations(plan, params))
+    if not (narrow or singular):
         return None
-    middle = jax.device_get(compiled_prior_point(plan, known))
-    least = outcome.history[-1] + HIGHER
+    middle, top = _prior_point(problem), outcome.history[-1]
 
     def at(points: list[dict]) -> np.ndarray:
-        return heights(plan, prior, points, known, problem.rows)
+        return objective_at_points(problem, prior, points)
 
-    if found:  # narrow ones that the rows do tell, a pass each, are left alone
-        less = at([{**params, edge.width.name: edge.parameter_at(
-            params, edge.logarithm(params) + LESS)} for edge in found])
-        found = [edge for edge, value in zip(found, less, strict=True)
-                 if outcome.history[-1] - value < HIGHER]
-    shapes = {other: middle[other] for other in _shapes(plan)}
-    points = [{**params, name: middle[name]} for name in dict.fromkeys(n for n, _ in turned)]
-    for edge in found:
-        for way in ({}, shapes) if shapes and not edge.seen else ({},):
-            points += [{**params, **way, edge.width.name: edge.parameter_at(
-                params, max(edge.usual + share, edge.logarithm(params)))} for share in SCALES]
+    if narrow:  # a scale that the data determine, so that reducing it costs something, stays
+        smaller = at([{**params, scale.width.name: scale.parameter_at(
+            params, scale.logarithm(params) + SHRINK_LOG)} for scale in narrow])
+        narrow = [scale for scale, value in zip(narrow, smaller, strict=True)
+                  if top - value < MIN_GAIN]
+    shapes = {other: middle[other] for other in _effect_shapes(plan)}
+    points = [{**params, name: middle[name]} for name in dict.fromkeys(n for n, _ in singular)]
+    for scale in narrow:
+        for others in ({}, shapes) if shapes and not scale.residual else ({},):
+            points += [{**params, **others, scale.width.name: scale.parameter_at(
+                params, max(scale.usual + log, scale.logarithm(params)))} for log in SCALE_LOGS]
     if not points:
         return None
     values = at(points)
     best = int(np.argmax(values))
-    return placed_all(points[best]) if values[best] > least else None
+    return placed_all(points[best]) if values[best] > top + MIN_GAIN else None
 
 
-def heights(plan: Plan, prior: bool, points: list[dict], known: Known, rows: Any) -> np.ndarray:
-    """What is climbed, at some points; −∞ where it is no number."""
-    if newton_pays(plan, known):  # by Newton's steps, so that no program of L-BFGS is there
+def objective_at_points(problem: Problem, prior: bool, points: list[dict]) -> np.ndarray:
+    """The objective at some points; −∞ where it is not finite."""
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    if newton_pays(plan, known):  # no program of L-BFGS is compiled then
         stacked = {name: np.stack([point[name] for point in points]) for name in plan.free}
-        values = np.asarray(_values(plan, prior, placed_all(stacked), known, rows))
+        values = np.asarray(_objectives(plan, prior, placed_all(stacked), known, rows))
     else:
-        values = np.array([height_of(plan, prior, {name: point[name] for name in plan.free}, known,
-                                  rows) for point in points])
+        values = np.array([objective_at(plan, prior, {name: point[name] for name in plan.free},
+                                        known, rows) for point in points])
     return np.where(np.isfinite(values), values, -np.inf)
 
 
-def _shapes(plan: Plan) -> list[str]:
-    """Parameters that shape effects beside their spreads: correlations and shares."""
+def _effect_shapes(plan: Plan) -> list[str]:
+    """Parameters of effects other than their scales: correlations and shares of variance."""
     sites = plan.structure.sites
     near = {p for name in (*plan.effects, *plan.grouped) for p in sites[name].parents}
     return [name for name in plan.free if name in near and not sites[name].domain.unbounded
@@ -153,205 +155,202 @@ def _shapes(plan: Plan) -> list[str]:
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _values(plan: Plan, prior: bool, points: Mapping, known: Known, rows: Rows) -> jax.Array:
+def _objectives(plan: Plan, prior: bool, points: Mapping, known: Known, rows: Rows) -> jax.Array:
     return jax.lax.map(lambda point: jnp.asarray(log_posterior_and_gradient(
         plan, prior, to_coordinates(plan, point, known), known, rows)[0]), points)
 
-# Entries next to an end of their support.
 
-NEAR = 1e-3  # of a range, or of the prior's point: what is further from an end is not at it
-THERE = 1e-9  # what no rows tell from an end, however many there are
-COUNT = 1e-6  # expected observations that are none: a probability of so many is at its end
-IDLE = 0.01  # nats that tell a number from the end no better than rounding does
+def _prior_point(problem: Problem) -> Mapping:
+    return jax.device_get(compiled_prior_point(problem.plan, problem.known))
 
 
-class End(NamedTuple):
-    """Numbers of a parameter near the ends of its support.
+# Entries next to a bound of their support.
+
+# Distance from a bound, relative to the width of the support or to the prior point's distance,
+# below which an entry may be at it; and below which it is at it, however many rows there are.
+NEAR, AT_BOUND = 1e-3, 1e-9
+MIN_COUNT = 1e-6  # expected observations; a probability of fewer is at its bound
+MAX_IDLE_GAIN = 0.01  # of log density, that does not distinguish an entry from the bound
+
+
+class NearBound(NamedTuple):
+    """A parameter with entries near a bound of their support.
 
     Attributes:
-        value: the parameter.
-        end: of each number the end that is nearest.
-        away: how far from it, of the range or of the prior's point.
-        wide: that range, or how far the prior's point is from the end.
-        unbounded: it has one end only.
+        value: of the parameter.
+        bound: the nearest bound of each entry.
+        distance: from it, relative to the width of the support or the prior point's distance.
+        half_bounded: the support has one bound only.
     """
 
     value: np.ndarray
-    end: np.ndarray
-    away: np.ndarray
-    wide: np.ndarray
-    unbounded: bool
+    bound: np.ndarray
+    distance: np.ndarray
+    half_bounded: bool
 
-    def nearer(self, shares: bool) -> np.ndarray:
-        """The parameter with its numbers that are near nearer still; of shares the others fill."""
-        moved = np.where(self.away < NEAR, self.end + np.exp(LESS) * (self.value - self.end),
-                         self.value)
-        return moved / moved.sum(-1, keepdims=True) if shares else moved
+    def nearer(self, sums_to_one: bool) -> np.ndarray:
+        """The parameter with the entries near the bound moved nearer; probabilities are normalised.
+        """
+        moved = np.where(self.distance < NEAR, self.bound + np.exp(SHRINK_LOG)
+                         * (self.value - self.bound), self.value)
+        return moved / moved.sum(-1, keepdims=True) if sums_to_one else moved
 
     def resolution(self, problem: Problem, dtype: Any) -> float:
-        """Nearer to the end than this, numbers of this type are at it: neither rounding nor the
-        rows tell them from it."""
+        """The distance below which neither rounding nor the rows distinguish an entry from the
+        bound."""
         steps = 1 if problem.data is None else problem.data.steps or 1
-        seen = 0.0 if problem.rows is None or self.unbounded else problem.rows.weight * steps
-        return max(THERE, 4 * np.finfo(dtype).eps * bool(self.end.any()),
-                   COUNT / seen if seen > 0 else 0.0)
+        count = 0.0 if problem.rows is None or self.half_bounded else problem.rows.weight * steps
+        return max(AT_BOUND, 4 * np.finfo(dtype).eps * bool(self.bound.any()),
+                   MIN_COUNT / count if count > 0 else 0.0)
 
     def finding(self, name: str, least: float) -> Finding | None:
-        """That numbers nearer than `least` are at the boundary; None: there are none."""
-        at = self.away < least
+        """That entries nearer than `least` are at the boundary; None: there are none."""
+        at = self.distance < least
         if not at.any():
             return None
-        ends = " and ".join(f"{end:g}" for end in np.unique(self.end[at]))
-        return at_boundary(name, ends, f", {at.sum()} of {at.size} entries" * (at.size > 1))
+        bounds = " and ".join(f"{bound:g}" for bound in np.unique(self.bound[at]))
+        return boundary_finding(name, bounds, f", {at.sum()} of {at.size} entries" * (at.size > 1))
 
 
-def at_boundary(name: str, end: str, count: str = "") -> Finding:
+def boundary_finding(name: str, end: str, count: str = "") -> Finding:
     """That a parameter, or an entry of it, is at its boundary."""
     return Finding.of(Code.BOUNDARY, name, end=end, count=count)
 
 
-def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, tried: bool = True) -> Outcome:
-    """An outcome with a finding for each parameter with entries at an end of their support; scales
+def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool = True) -> Outcome:
+    """An outcome with a finding for each parameter with entries at a bound of their support; scales
     of what is integrated out are examined in fits/boundary.py.
 
     Args:
-        tried: numbers that are near an end are moved nearer, to see whether that matters; False:
-            only what nothing can tell from it is at an end.
+        moved: entries near a bound are moved nearer, and are at it if that costs nothing; False:
+            only those that nothing distinguishes from the bound are at it.
 
-    Cost: an evaluation of each parameter that is near an end.
+    Cost: an evaluation of each parameter that is near a bound.
     """
     plan, sites = problem.plan, problem.plan.structure.sites
     if outcome.status is not Status.CONVERGED or plan.carried:
         return outcome
     params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
     skipped = {*(width.name for width in (*spreads(plan), *noises(plan))),
-               *(found.parameter for found in outcome.findings)}
-    near = _ends(problem, [name for name in plan.free if name not in skipped], params)
+               *(finding.parameter for finding in outcome.findings)}
+    near = {name: found for name in plan.free if name not in skipped
+            and (found := _near_bound(problem, name, params)) is not None}
     least = {name: found.resolution(problem, np.asarray(outcome.params[name]).dtype)
              for name, found in near.items()}
-    # what is little beside the prior's point may be an ordinary number of another unit
-    loose = {name: found for name, found in near.items()
-             if found.unbounded and (found.away < least[name]).any()
-             or tried and (found.away > least[name]).any()}
-    if loose and problem.rows is not None:
+    # what is small relative to the prior's point may be an ordinary number in another unit
+    uncertain = {name: found for name, found in near.items()
+                 if found.half_bounded and (found.distance < least[name]).any()
+                 or moved and (found.distance > least[name]).any()}
+    if uncertain and problem.rows is not None:
         points = [params, *({**params, name: found.nearer(sites[name].domain.sums_to_one)}
-                            for name, found in loose.items())]
-        first, *others = heights(plan, prior, points, problem.known, problem.rows)
-        for name, value in zip(loose, others, strict=True):
-            if abs(first - value) < IDLE:
-                least[name] = NEAR if tried else least[name]
-            elif loose[name].unbounded:
+                            for name, found in uncertain.items())]
+        top, *values = objective_at_points(problem, prior, points)
+        for name, value in zip(uncertain, values, strict=True):
+            if abs(top - value) < MAX_IDLE_GAIN:
+                least[name] = NEAR if moved else least[name]
+            elif uncertain[name].half_bounded:
                 least[name] = 0.0
     findings = [found.finding(name, least[name]) for name, found in near.items()]
-    # next to an end few digits are left, and what lies beyond may be hidden by rounding
-    adrift = any(findings) and np.asarray(outcome.params[plan.free[0]]).dtype == np.float32
-    return outcome.noting(*findings).with_state(adrift=outcome.state.adrift or adrift)
+    # few digits are left next to a bound, and gains beyond it may be hidden by rounding
+    rounded = any(findings) and np.asarray(outcome.params[plan.free[0]]).dtype == np.float32
+    return outcome.noting(*findings).with_state(
+        stopped_by_rounding=outcome.state.stopped_by_rounding or rounded)
 
 
-def _ends(problem: Problem, names: Iterable[str],
-          params: Mapping[str, np.ndarray]) -> dict[str, End]:
-    """Those of some parameters that have numbers near an end of their support."""
-    found = {name: _end(problem, name, params) for name in names}
-    return {name: end for name, end in found.items() if end is not None}
-
-
-def _end(problem: Problem, name: str, params: Mapping[str, np.ndarray]) -> End | None:
-    """The numbers of a parameter near an end of its support; None where there are none."""
+def _near_bound(problem: Problem, name: str, params: Params) -> NearBound | None:
+    """The entries of a parameter near a bound of their support; None: there are none."""
     value, bounds = params[name], _bounds(problem, name, params)
     if bounds is None:
         return None
     low, high = bounds
     if high is None:
-        wide, end = np.abs(np.asarray(_middle(problem)[name], float) - low), np.asarray(low)
+        width, bound = np.abs(np.asarray(_prior_point(problem)[name], float) - low), low
     else:
-        wide = high - low
-        end = np.where(value - low < high - value, low, high)
+        width, bound = high - low, np.where(value - low < high - value, low, high)
     if problem.plan.structure.sites[name].domain.sums_to_one:
-        end = np.asarray(low)
-    end = np.broadcast_to(end, value.shape)
-    away = np.abs(value - end) / np.maximum(wide, np.finfo(float).tiny)
-    return End(value, end, away, np.asarray(wide), high is None) if (away < NEAR).any() else None
+        bound = low
+    bound = np.broadcast_to(bound, value.shape)
+    distance = np.abs(value - bound) / np.maximum(width, np.finfo(float).tiny)
+    return NearBound(value, bound, distance, high is None) if (distance < NEAR).any() else None
 
 
 def _bounds(problem: Problem, name: str,
-            params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """The ends of a parameter's support, at a point where other parameters move them; None where it
-    has no lower one."""
+            params: Params) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """The bounds of a parameter's support, at a point where they depend on other parameters; None
+    if it has no lower bound."""
     structure = problem.plan.structure
     domain: Domain = structure.sites[name].domain
     if domain.sums_to_one:
         return np.zeros(()), np.ones(())
-    ends = domain.bounds
-    if any(isinstance(end, jax.Array) for end in ends.values()):  # known where they are asked
+    bounds = domain.bounds
+    if any(isinstance(bound, jax.Array) for bound in bounds.values()):
         try:
             env = {**problem.known.given, **params}
-            ends = of(structure.distribution(name, env).support).bounds
+            bounds = of(structure.distribution(name, env).support).bounds
         except (KeyError, *UNKNOWN):
             return None
-    low, high = (None if ends.get(f"{side}_bound") is None
-                 else np.asarray(ends[f"{side}_bound"], float) for side in ("lower", "upper"))
-    if low is None or any(end is not None and np.broadcast_shapes(end.shape, params[name].shape)
-                          != params[name].shape for end in (low, high)):
+    low, high = (None if bounds.get(f"{side}_bound") is None
+                 else np.asarray(bounds[f"{side}_bound"], float) for side in ("lower", "upper"))
+    if low is None or any(bound is not None and np.broadcast_shapes(
+            bound.shape, params[name].shape) != params[name].shape for bound in (low, high)):
         return None
     return low, high
 
 
-def _middle(problem: Problem) -> Mapping:
-    return jax.device_get(compiled_prior_point(problem.plan, problem.known))
+# Equal entries of ordered vectors. They can be a maximum, as for data with fewer components, and
+# are a saddle point of most mixtures: to leave it locations must separate, scales shrink and
+# weights become even, all at once, so that no single step leads up.
 
-# Equal entries of ordered vectors. They can be a maximum, as of data with fewer components,
-# and are a saddle of most mixtures: to leave it locations must part, widths shrink and weights even
-# out, all at once, so that no single step leads up.
-
-GAPS = np.log(4.0) * np.arange(-3, 5)  # logarithms from what is usual
-NARROWED = (1.0, 0.4)  # of what they are, widths beside locations that part
+GAP_LOGS = np.log(4.0) * np.arange(-3, 5)  # of gaps, relative to what is usual, that are tried
+SCALE_FACTORS = (1.0, 0.4)  # on the scales of components whose locations are separated
 GAP_ROUNDS = 3
 
-Gaps = dict[str, np.ndarray]  # ordered vectors → which of their gaps, (..., numbers − 1)
+Gaps = dict[str, np.ndarray]  # ordered vectors → which of their gaps, (..., entries − 1) bool
 
 
-def uninformed_gaps(problem: Problem, params: Mapping[str, np.ndarray]) -> Gaps:
-    """The gaps of ordered vectors that have fallen far below what is usual, and that the rows do
-    not tell from 0."""
+def uninformed_gaps(problem: Problem, params: Params) -> Gaps:
+    """The gaps of ordered vectors that are far smaller than usual, and that the rows do not
+    distinguish from 0."""
     plan, sites = problem.plan, problem.plan.structure.sites
     names = [name for name in plan.free if sites[name].domain.ordered
              and sites[name].shape[-1] > 1] if problem.rows is not None else []
-    found = {name: _gaps(params[name]) < np.exp(-FALLEN) * usual
-             for name, usual in _usual(problem, names).items()}
-    cells = [(name, index) for name, low in found.items() for index in map(tuple, np.argwhere(low))]
+    small = {name: _gaps(params[name]) < np.exp(-NARROW_LOG) * usual
+             for name, usual in _usual_gaps(problem, names).items()}
+    cells = [(name, index) for name, low in small.items() for index in map(tuple, np.argwhere(low))]
     if not cells:
         return {}
     points = [dict(params)]
     for name, index in cells:
         gaps = _gaps(params[name])
-        gaps[index] *= np.exp(LESS)
-        points.append({**params, name: _parted(plan, name, params[name], gaps)})
-    values = heights(plan, False, points, problem.known, problem.rows)
-    least = HIGHER + 64 * np.finfo(np.asarray(params[cells[0][0]]).dtype).eps * abs(values[0])
+        gaps[index] *= np.exp(SHRINK_LOG)
+        points.append({**params, name: _with_gaps(plan, name, params[name], gaps)})
+    values = objective_at_points(problem, False, points)
+    least = MIN_GAIN + 64 * np.finfo(np.asarray(params[cells[0][0]]).dtype).eps * abs(values[0])
     for (name, index), value in zip(cells, values[1:], strict=True):
-        found[name][index] = abs(values[0] - value) < least
-    return {name: low for name, low in found.items() if low.any()}
+        small[name][index] = abs(values[0] - value) < least
+    return {name: low for name, low in small.items() if low.any()}
 
 
-def larger_gaps(problem: Problem, prior: bool, climb: Maximize) -> Proposal:
-    """From where gaps that the rows do not determine are larger, and from draws of the prior."""
+def propose_larger_gaps(problem: Problem, prior: bool, maximize: Maximize) -> Proposal:
+    """The optimum with larger gaps where the rows do not determine them, and draws of the prior."""
     plan = problem.plan
 
     def points(outcome: Outcome) -> list[Mapping]:
         params = {name: np.asarray(outcome.params[name]) for name in plan.free}
-        found = uninformed_gaps(problem, params)
-        return [*_with_larger_gaps(problem, prior, params, found),
-                *prior_points(problem, prior, given_start(plan, problem.start))] if found else []
+        small = uninformed_gaps(problem, params)
+        return [*_with_larger_gaps(problem, prior, params, small),
+                *prior_points(problem, prior, given_start(plan, problem.start))] if small else []
 
-    return Proposal("entries that are not equal", points, climb, 0 if plan.carried else GAP_ROUNDS)
+    return Proposal("entries that are not equal", points, maximize,
+                    0 if plan.carried else GAP_ROUNDS)
 
 
-def equal_entries(problem: Problem, params: Mapping[str, np.ndarray]) -> Iterator[Finding]:
-    """The ordered vectors of which some entries ended as equal."""
+def equal_entries(problem: Problem, params: Params) -> Iterator[Finding]:
+    """Findings on ordered vectors of which some entries are equal."""
     if problem.plan.carried:
         return
     for name, low in uninformed_gaps(problem, {name: np.asarray(params[name]) for name in
-                                    problem.plan.free}).items():
+                                               problem.plan.free}).items():
         where = np.flatnonzero(low.reshape(-1, low.shape[-1]).any(0))
         yield Finding.of(Code.EQUAL_ENTRIES, name,
                          pairs=", ".join(f"{i} and {i + 1}" for i in where))
@@ -361,16 +360,14 @@ def _gaps(value: np.ndarray) -> np.ndarray:
     return np.diff(np.asarray(value, float), axis=-1)
 
 
-def _usual(problem: Problem, names: list[str]) -> dict[str, np.ndarray]:
-    """The largest gap that ordered vectors have in the middle of their prior."""
-    if not names:
-        return {}
-    middle = jax.device_get(compiled_prior_point(problem.plan, problem.known))
+def _usual_gaps(problem: Problem, names: list[str]) -> dict[str, np.ndarray]:
+    """The largest gap of ordered vectors at the prior's point."""
+    middle = _prior_point(problem) if names else {}
     return {name: _gaps(middle[name]).max() for name in names}
 
 
-def _parted(plan: Plan, name: str, value: np.ndarray, gaps: np.ndarray) -> np.ndarray:
-    """An ordered vector with other gaps: about the middle that it has, where it has no end."""
+def _with_gaps(plan: Plan, name: str, value: np.ndarray, gaps: np.ndarray) -> np.ndarray:
+    """An ordered vector with other gaps, about its mean unless it has a lower bound."""
     first = np.asarray(value, float)[..., :1]
     out = np.concatenate([first, first + np.cumsum(gaps, -1)], -1)
     if plan.structure.sites[name].domain.low_end < 0:
@@ -378,33 +375,34 @@ def _parted(plan: Plan, name: str, value: np.ndarray, gaps: np.ndarray) -> np.nd
     return out.astype(np.asarray(value).dtype)
 
 
-def _with_larger_gaps(problem: Problem, prior: bool, params: Mapping[str, np.ndarray],
-                      found: Gaps) -> list[dict]:
-    """The best points at which these gaps are raised, one for each of so many heights."""
+def _with_larger_gaps(problem: Problem, prior: bool, params: Params, small: Gaps) -> list[dict]:
+    """The best points at which these gaps are raised, one for each of the best gap sizes."""
     plan, sites, points = problem.plan, problem.plan.structure.sites, []
-    usual, near = _usual(problem, list(found)), set().union(
-        *(plan.structure.children[name] for name in found))
-    beside = [p for p in plan.free if p not in problem.start
-              and near.intersection(plan.structure.children[p])]
-    middle = jax.device_get(compiled_prior_point(plan, problem.known))
-    even = {p: middle[p] for p in beside if sites[p].domain.sums_to_one}
-    widths = [p for p in beside if sites[p].domain.log_scale]
-    for height in GAPS:
-        moved = {name: _parted(plan, name, params[name], np.where(
-            low, usual[name] * np.exp(height), _gaps(params[name]))) for name, low in found.items()}
-        for share in NARROWED if widths else (1.0,):
-            for way in ({}, even) if even else ({},):
-                points.append({**params, **way, **{p: params[p] * share for p in widths}, **moved})
-    values = np.reshape(heights(plan, prior, points, problem.known, problem.rows), (len(GAPS), -1))
-    best = np.argsort(-values.max(1))[:CLIMBED]
+    usual, middle = _usual_gaps(problem, list(small)), _prior_point(problem)
+    near = set().union(*(plan.structure.children[name] for name in small))
+    related = [p for p in plan.free if p not in problem.start
+               and near.intersection(plan.structure.children[p])]
+    even = {p: middle[p] for p in related if sites[p].domain.sums_to_one}
+    scales = [p for p in related if sites[p].domain.log_scale]
+    for log in GAP_LOGS:
+        moved = {name: _with_gaps(plan, name, params[name], np.where(
+            low, usual[name] * np.exp(log), _gaps(params[name]))) for name, low in small.items()}
+        for factor in SCALE_FACTORS if scales else (1.0,):
+            for weights in ({}, even) if even else ({},):
+                points.append({**params, **weights, **{p: params[p] * factor for p in scales},
+                               **moved})
+    values = np.reshape(objective_at_points(problem, prior, points), (len(GAP_LOGS), -1))
+    best = np.argsort(-values.max(1))[:MAX_STARTS]
     size = values.shape[1]
     return [placed_all({name: np.asarray(value, np.asarray(params[name]).dtype)
                         for name, value in points[i * size + values[i].argmax()].items()})
             for i in best if np.isfinite(values[i].max())]
 
-# Scales of 0, where a density without a prior on them has no maximum.
 
-NARROW = 1e-3  # of the spread of a column, or of 1: what is wider is not looked at
+# Scales that go to 0, where a density without a prior on them has no maximum.
+
+# relative to the largest standard deviation of a column, or to 1: wider scales are not examined
+MAX_COLLAPSED_SCALE = 1e-3
 _collapsed = jit(collapsed, static_argnums=0, seldom=ONCE)
 
 
@@ -412,19 +410,19 @@ def collapsed_scales(problem: Problem, params: Mapping[str, jax.Array]) -> list[
     """Parameters that make a scale smaller than the arithmetic distinguishes from 0, as
     factors.digits says."""
     plan, known = problem.plan, problem.known
-    spreads = [float(np.max(spread)) for spread in jax.device_get(known.spread).values()]
-    wide = max([spread for spread in spreads if spread > 0], default=1.0)
+    deviations = [float(np.max(spread)) for spread in jax.device_get(known.spread).values()]
+    widest = max([deviation for deviation in deviations if deviation > 0], default=1.0)
     sites = plan.structure.sites
-    small = [name for name in plan.free if sites[name].domain.log_scale
-             and np.min(np.asarray(params[name]), initial=np.inf) < NARROW * wide]
-    # one that is computed of others, which rows that are all alike, or no more than there are of
-    # these, may carry to 0
-    computed = [name for seen in known.spread for argument in sites[seen].traits.scatter
-                for name in sites[seen].uses.get(argument, {})
+    small = [name for name in plan.free if sites[name].domain.log_scale and np.min(
+        np.asarray(params[name]), initial=np.inf) < MAX_COLLAPSED_SCALE * widest]
+    # parameters from which a scale is computed may take it to 0 if all rows are equal, or no more
+    # than there are such parameters
+    computed = [name for observed in known.spread for argument in sites[observed].traits.scatter
+                for name in sites[observed].uses.get(argument, {})
                 if name in plan.free and not sites[name].domain.log_scale]
     count = problem.rows.weight if problem.size is None else problem.size  # of merged fits
     few = count <= sum(np.size(params[name]) for name in plan.free)
-    if not spreads or not (small or computed and (few or not all(spreads))):
+    if not deviations or not (small or computed and (few or not all(deviations))):
         return []
     point = placed_all({name: np.asarray(params[name]) for name in plan.free})
     return (small or computed) if bool(_collapsed(plan, point, known, problem.rows)) else []

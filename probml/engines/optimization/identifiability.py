@@ -1,7 +1,8 @@
-"""Maxima that are no point: directions in which a likelihood without a prior is level, so that an
-optimum is one of many as high, or rises for ever, so that there is none (separation)."""
+"""Identifiability: directions in which the likelihood, without a prior, is flat, so that an optimum
+is one of many equal ones, or rises for ever, so that there is no maximum (separation)."""
 
 import enum
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,208 +27,226 @@ from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
 from probml.plan.spreads import noises, spreads
 
-# curvature from which a direction is looked at whether it is level
-SUSPECT = {np.dtype(np.float64): 1e-4, np.dtype(np.float32): 3e-2}
-# coordinates up to which a climb without second derivatives is looked at: four gradients each
-FEW = 32
-# curvature of a logarithm or a logit that matters to nothing, as of a spread at 0
-IDLE = 1e-4
-AWAY = 3.0  # such widths that are gone along it, and the share of them that must be left
-LEFT = 0.3
-LEVEL = 1e-3, 64  # nats, and roundings of the height, that are no difference
-HARDLY = 0.02  # nats that are hardly a fall where a width should cost half of one
-FARTHEST = 1e3  # of 1 and the number itself, that a width is at the most
-# doublings of AWAY widths within which a ridge that the data tell is to fall, other coordinates
-# standing still, from the nearest that is looked at; and the share of a fall that is there half
-# the way, if it is a parabola's
-NEAREST, REACH, PARABOLA = -4, 22, (0.15, 0.4)
-ONE_SIDED = 5  # doublings by which one side falls later than the other, where it has no maximum
-FARTHER = 4.0  # times the way from the start, from which a climb is taken up again
-MAINLY = 0.1  # share of a direction from which a parameter is named
-LONGER = 12  # times AWAY that a logarithm may have gone too far
-NEARER = 0.25 ** np.arange(6)  # shares of a way
-MOSTLY = 0.7  # of what a step back loses, that one on may lose, by rounding, of what grows so
+# Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit; a
+# direction with less curvature than this may be flat.
+SUSPECT_CURVATURE = {np.dtype(np.float64): 1e-4, np.dtype(np.float32): 3e-2}
+# coordinates up to which an optimum without second derivatives is examined: four gradients each
+MAX_DIFFERENCED_COORDINATES = 32
+# curvature of a logarithm or logit on which the objective does not depend, such as that of a
+# standard deviation of 0
+INERT_CURVATURE = 1e-4
+# Standard deviations by which a point is moved along a direction that may be flat, and the share of
+# that distance at which an optimisation from there must end for the direction to be flat.
+PROBE_WIDTHS, MIN_KEPT_SHARE = 3.0, 0.3
+EQUAL_HEIGHT, EQUAL_ROUNDINGS = 1e-3, 64  # log density, or units of rounding: equal values
+MIN_FALL = 0.02  # of log density, where moving by one standard deviation should cost a half
+MAX_WIDTH = 1e3  # largest standard deviation of a coordinate, relative to 1 + |x|
+# A ridge that the data determine falls within MAX_DOUBLINGS doublings of the first distance that is
+# tried, PROBE_WIDTHS · 2^MIN_DOUBLINGS, with other coordinates fixed; if it is a parabola, this
+# share of the fall is reached at half the distance.
+MIN_DOUBLINGS, MAX_DOUBLINGS, PARABOLIC_SHARE = -4, 22, (0.15, 0.4)
+ONE_SIDED_DOUBLINGS = 5  # by which one side falls later than the other where it has no maximum
+MAX_EXTRAPOLATION = 4.0  # of the distance from the start, from where an optimisation is repeated
+MIN_NAMED_SHARE = 0.1  # of a direction's largest entry, from which its parameter is named
+MAX_BACKTRACKS = 12  # multiples of PROBE_WIDTHS by which a logarithm may have gone too far
+SHORTER_MOVES = 0.25 ** np.arange(6)  # factors on a move that ends where the objective is NaN
+MAX_RATIO_OF_FALLS = 0.7  # of a step on to a step back, where the objective grows to a limit
 
 
-# findings, and how it ended if there is no maximum
+# findings, and the status of the fit if there is no maximum
 Found = tuple[tuple[Finding, ...], Status | None]
 
 
-def along_the_flattest(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
-    """What is found at a climb's end along the direction that curves least: nothing, that it is one
-    of many maxima, or that there is none.
+def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
+    """Findings on the direction with the least curvature at an optimum: none, that the optimum is
+    one of many equal ones, or that there is no maximum.
 
     Args:
-        steps: of a climb that is taken up again elsewhere.
+        steps: of an optimisation that is repeated from another point.
     """
     end, hessian = top.point, top.hessian
-    kept = np.flatnonzero(~_inert_logarithms(plan, known, top))
-    some = hessian[np.ix_(kept, kept)]
-    if not kept.size or not np.isfinite(some).all():
+    active = np.flatnonzero(~_inert_logarithms(plan, known, top))
+    block = hessian[np.ix_(active, active)]
+    if not active.size or not np.isfinite(block).all():
         return (), None
-    unit = units(some)
-    curvature, axes = np.linalg.eigh(scaled(some, unit))
-    limit = SUSPECT[np.dtype(end.dtype)]
-    level = np.abs(curvature) <= limit
-    ways, within = np.zeros((len(end), len(kept))), np.ones(len(end))
-    ways[kept], within[kept] = unit[:, None] * axes, unit
-    same, told = _symmetries(plan, known, top, ways, level, limit)
-    share = np.linalg.norm(ways[:, level] @ same, axis=1)
-    symmetry = () if not same.size else (
-        Finding.of(Code.SYMMETRY, names=quoted(_named(plan, known, top, share))),)
-    if not told.size:
+    unit = units(block)
+    curvature, axes = np.linalg.eigh(scaled(block, unit))
+    limit = SUSPECT_CURVATURE[np.dtype(end.dtype)]
+    suspect = np.abs(curvature) <= limit
+    directions, widths = np.zeros((len(end), len(active))), np.ones(len(end))
+    directions[active], widths[active] = unit[:, None] * axes, unit
+    symmetric, others = _split_symmetries(plan, known, top, directions, suspect, limit)
+    loads = np.linalg.norm(directions[:, suspect] @ symmetric, axis=1)
+    symmetry = () if not symmetric.size else (
+        Finding.of(Code.SYMMETRY, names=quoted(_main_parameters(plan, known, top, loads))),)
+    if not others.size:
         return symmetry, None
-    bent, turned = np.linalg.eigh(told.T @ (curvature[level, None] * told))
-    way = AWAY * ways[:, level] @ told @ turned[:, np.argmin(np.abs(bent))]
-    found = along(top, lambda times: end + times * way, within, steps)
-    if found is Along.MAXIMUM:
+    reduced, rotation = np.linalg.eigh(others.T @ (curvature[suspect, None] * others))
+    flattest = PROBE_WIDTHS * directions[:, suspect] @ others @ rotation[
+        :, np.argmin(np.abs(reduced))]
+    found = classify_direction(top, lambda times: end + times * flattest, widths, steps)
+    if found is Shape.MAXIMUM:
         return symmetry, None
-    if found is Along.ENDLESS:
-        return (separation(_named(plan, known, top, way)),), Status.RUNAWAY
-    named = direction(way, np.abs(np.diagonal(hessian)), density.owners(plan, known))
-    return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {named}"), *symmetry), None
+    if found is Shape.UNBOUNDED:
+        return (separation_finding(_main_parameters(plan, known, top, flattest)),), Status.RUNAWAY
+    described = describe_direction(flattest, np.abs(np.diagonal(hessian)),
+                                   density.owners(plan, known))
+    return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {described}"),
+            *symmetry), None
 
 
-def _symmetries(plan: Plan, known: Known, top: Optimum, ways: np.ndarray, level: np.ndarray,
-                limit: float) -> tuple[np.ndarray, np.ndarray]:
-    """Combinations of level directions, (level, some) and (level, others), that leave alone what
-    the model declares to be identified (`model.identifies`), and that do not.
+def _split_symmetries(plan: Plan, known: Known, top: Optimum, directions: np.ndarray,
+                      suspect: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
+    """Combinations of flat directions, (suspect, some) and (suspect, others): those along which
+    what the model declares to be identified (`model.identifies`) is constant, and the others.
 
     Args:
-        ways: (d, directions), of width 1 each. level: which of them may be level, of curvatures up
-            to `limit`: so their shares in others are below its root.
+        directions: (d, directions), each one standard deviation long. suspect: (directions,) those
+            that may be flat, with curvatures up to `limit`: their components along others are below
+            its root.
     """
-    count = int(level.sum())
+    count = int(suspect.sum())
     if plan.structure.model.identified_by is None or not count:
         return np.zeros((count, 0)), np.eye(count)
-    moved = np.asarray(_moved(plan, known, placed(top.point),
-                              placed(ways.T.astype(top.point.dtype))), float)
-    squares, mix = np.linalg.eigh(moved[level] @ moved[level].T)
-    told = squares > limit * (moved**2).sum(1).max()
-    return mix[:, ~told], mix[:, told]
+    derivatives = np.asarray(_identified_derivatives(
+        plan, known, placed(top.point), placed(directions.T.astype(top.point.dtype))), float)
+    squares, combinations = np.linalg.eigh(derivatives[suspect] @ derivatives[suspect].T)
+    identified = squares > limit * (derivatives**2).sum(1).max()
+    return combinations[:, ~identified], combinations[:, identified]
 
 
-def _moved_along(plan: Plan, known: Known, point: jax.Array, ways: jax.Array) -> jax.Array:
-    """How fast what the model declares to be identified moves along directions, (directions,
+@functools.partial(jit, seldom=ONCE, static_argnums=0)
+def _identified_derivatives(plan: Plan, known: Known, point: jax.Array,
+                            directions: jax.Array) -> jax.Array:
+    """Directional derivatives of what the model declares to be identified, (directions,
     quantities)."""
     def identified(u: jax.Array) -> jax.Array:
         quantities = present(plan.structure.model.identified_by)(
             {**known.given, **unflat(plan, u, known)})
         return ravel_pytree(quantities)[0]
 
-    return jax.vmap(lambda way: jax.jvp(identified, (point,), (way,))[1])(ways)
+    return jax.vmap(lambda way: jax.jvp(identified, (point,), (way,))[1])(directions)
 
 
-_moved = jit(_moved_along, seldom=ONCE, static_argnums=0)
-
-
-def along_the_way(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
-    """As `along_the_flattest`, on the way from the start to the end, of parameters without bounds:
-    where going as far again is hardly a fall, there may be no maximum, as of classes that several
-    columns separate together, all of whose curvatures have vanished."""
+def check_direction_from_start(plan: Plan, known: Known, top: Optimum, steps: int) -> Found:
+    """As `check_flattest_direction`, for the direction from the start to the optimum, of parameters
+    without bounds: where going as far again costs little, there may be no maximum, as for classes
+    that several columns separate together, all of whose curvatures have vanished."""
     end, begun = top.point, jax.device_get(compiled_prior_point(plan, known))
     at = jax.device_get(unflat(plan, placed(end), known))
     moved = [name for name in plan.free if plan.structure.sites[name].domain.unbounded
              or plan.structure.sites[name].domain.ordered]
-    gone, powers = {name: at[name] - begun[name] for name in moved}, _powers(plan)
-    for name in powers.keys() & gone.keys():  # a spread on its way to 0 stays where it is
+    gone, powers = {name: at[name] - begun[name] for name in moved}, _scale_powers(plan)
+    for name in powers.keys() & gone.keys():  # a scale that goes to 0 is not moved
         gone[name] = np.where(gone[name] * powers[name] < 0, 0.0, gone[name])
 
     def place(times: float) -> np.ndarray:
         point = {name: at[name] + times * gone[name] for name in moved}
         return np.asarray(flat(plan, placed_all({**at, **point}), known), end.dtype)
 
-    share = np.finfo(end.dtype).eps ** (1 / 3)
-    ways = [np.asarray(place(side * share) - end, float) for side in (1, -1)]
+    step = np.finfo(end.dtype).eps ** (1 / 3)
+    ways = [np.asarray(place(side * step) - end, float) for side in (1, -1)]
     slopes = [top.evaluate((end + way).astype(end.dtype))[1] for way in ways]
-    curvature = float((slopes[0] - slopes[1]) @ (ways[0] - ways[1])) / (2 * share) ** 2
-    if not (curvature <= 1.0 and np.linalg.norm(ways[0]) > share):
+    curvature = float((slopes[0] - slopes[1]) @ (ways[0] - ways[1])) / (2 * step) ** 2
+    if not (curvature <= 1.0 and np.linalg.norm(ways[0]) > step):
         return (), None
-    far = min(max(FARTHER, AWAY / np.sqrt(max(curvature, 1e-12))), FARTHEST)
+    far = min(max(MAX_EXTRAPOLATION, PROBE_WIDTHS / np.sqrt(max(curvature, 1e-12))), MAX_WIDTH)
     while far > 1.0 and not np.isfinite(top.value_at(place(far))):
         far /= 4.0
-    found = along(top, lambda times: place(far * times), np.ones(len(end)), steps)
-    if found is not Along.ENDLESS:
+    found = classify_direction(top, lambda times: place(far * times), np.ones(len(end)), steps)
+    if found is not Shape.UNBOUNDED:
         return (), None
-    return (separation(_named(plan, known, top, ways[0])),), Status.RUNAWAY
+    return (separation_finding(_main_parameters(plan, known, top, ways[0])),), Status.RUNAWAY
 
 
-class Along(enum.Enum):
-    """What lies along a direction from the end of a climb."""
+class Shape(enum.Enum):
+    """The objective along a direction through an optimum."""
 
-    MAXIMUM = 0  # it is one
-    LEVEL = 1  # others as high
-    ENDLESS = 2  # others as high on one side, however far
+    MAXIMUM = 0  # the optimum is the only maximum
+    FLAT = 1  # other points are as high
+    UNBOUNDED = 2  # other points are as high on one side, however far away
 
 
-def along(top: Optimum, place: Callable[[float], np.ndarray], unit: np.ndarray,
-          steps: int) -> Along:
-    """What lies along a direction that seems level.
+def classify_direction(top: Optimum, place: Callable[[float], np.ndarray], unit: np.ndarray,
+                       steps: int) -> Shape:
+    """The shape of the objective along a direction that seems flat.
 
-    A direction without curvature may still lead down, further out, or round a bend; so the climb is
-    taken up again from some way along it: where that ends as high and not back here, it is level.
-    Not so what falls as a parabola, only further out: the ridge of a level and a slope beside a
-    calendar year. What falls on one side long before the other has no maximum on that one.
+    A direction without curvature may still lead down farther out, or round a bend; so the
+    optimisation is repeated from some way along it: if it ends as high and does not come back, the
+    direction is flat. It is not flat if the objective falls as a parabola, only farther out, as the
+    ridge of a level and a slope for a calendar year. If it falls on one side long before the other,
+    there is no maximum on the other.
 
     Args:
-        place: so many times along it, on either side → (d,). unit: (d,) of the coordinates, by
-            which two ends are compared.
+        place: multiple of the direction, of either sign → the point (d,) there. unit: (d,) of the
+            coordinates, in which distances between points are measured.
     """
     end, value = top.point, top.value
-    rounding = LEVEL[1] * np.finfo(end.dtype).eps * (1 + abs(value))
+    rounding = EQUAL_ROUNDINGS * np.finfo(end.dtype).eps * (1 + abs(value))
 
-    def elsewhere(times: float) -> bool:
-        begun = place(times).astype(end.dtype)
-        other, height = top.again(begun, steps)
-        way = (begun - end) / unit
-        gone = float(((np.asarray(other) - end) / unit) @ way) / float(way @ way)
-        return bool(value - height <= LEVEL[0] + rounding and gone >= LEFT)
+    def ends_elsewhere(times: float) -> bool:
+        start = place(times).astype(end.dtype)
+        other, other_value = top.maximize_from(start, steps)
+        way = (start - end) / unit
+        kept = float(((np.asarray(other) - end) / unit) @ way) / float(way @ way)
+        return bool(value - other_value <= EQUAL_HEIGHT + rounding and kept >= MIN_KEPT_SHARE)
 
-    def falls(times: float) -> float:
-        found = value - top.value_at(place(times).astype(end.dtype))
-        return np.inf if np.isnan(found) else found
+    def fall_at(times: float) -> float:
+        fall = value - top.value_at(place(times).astype(end.dtype))
+        return np.inf if np.isnan(fall) else fall
 
-    if not (elsewhere(1.0) or elsewhere(-1.0)):
-        return Along.MAXIMUM
-    least = 4 * (HARDLY + rounding)
-    ends = [next((k for k in range(NEAREST, REACH) if falls(side * 2.0**k) > least), REACH)
-            for side in (1, -1)]
-    if abs(ends[0] - ends[1]) > ONE_SIDED:
-        return Along.ENDLESS
-    side, k = (1, ends[0]) if ends[0] < ends[1] else (-1, ends[1])
-    near, far = falls(side * 2.0 ** (k - 1)), falls(side * 2.0**k)
-    parabola = k < REACH and PARABOLA[0] * far < near < PARABOLA[1] * far
-    return Along.MAXIMUM if parabola and not elsewhere(2.0**k) else Along.LEVEL
+    if not (ends_elsewhere(1.0) or ends_elsewhere(-1.0)):
+        return Shape.MAXIMUM
+    least = 4 * (MIN_FALL + rounding)
+    doublings = [next((k for k in range(MIN_DOUBLINGS, MAX_DOUBLINGS)
+                       if fall_at(side * 2.0**k) > least), MAX_DOUBLINGS) for side in (1, -1)]
+    if abs(doublings[0] - doublings[1]) > ONE_SIDED_DOUBLINGS:
+        return Shape.UNBOUNDED
+    side, k = (1, doublings[0]) if doublings[0] < doublings[1] else (-1, doublings[1])
+    near, far = fall_at(side * 2.0 ** (k - 1)), fall_at(side * 2.0**k)
+    low, high = PARABOLIC_SHARE
+    parabola = k < MAX_DOUBLINGS and low * far < near < high * far
+    return Shape.MAXIMUM if parabola and not ends_elsewhere(2.0**k) else Shape.FLAT
 
 
 def _inert_logarithms(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
     """Which coordinates are logarithms or logits on which the objective does not depend, (d,), as
     of a standard deviation of 0: by second derivatives or, since these may be rounding, by values
     one step away."""
-    idle = of_domains(plan, known, "logarithmic")
+    inert = domain_flags(plan, known, "logarithmic")
     curvature = np.abs(np.diagonal(top.hessian))
     rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
-    for i in np.flatnonzero(idle):
+    for i in np.flatnonzero(inert):
         step = np.eye(top.point.size)[i]
         sides = [top.value_at((top.point + side * step).astype(top.point.dtype))
                  for side in (1, -1)]
-        bent = abs(sum(sides) - 2 * top.value)
-        idle[i] = curvature[i] < IDLE or bent < IDLE + 4 * rounding
-    return idle
+        second_difference = abs(sum(sides) - 2 * top.value)
+        inert[i] = (curvature[i] < INERT_CURVATURE
+                    or second_difference < INERT_CURVATURE + 4 * rounding)
+    return inert
 
 
-def _named(plan: Plan, known: Known, top: Optimum, way: np.ndarray) -> list[str]:
-    """The parameters whose coordinates have a share in a direction, (d,), the largest first."""
-    own, owners = np.diagonal(top.hessian), density.owners(plan, known)
-    loads = np.abs(way) * np.sqrt(np.where(own > 0, own, 1.0))
+def _in_own_units(direction: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+    """Absolute entries of a direction, (d,), in standard deviations of their coordinates."""
+    return np.abs(direction) * np.sqrt(np.where(curvatures > 0, curvatures, 1.0))
+
+
+def _main_parameters(plan: Plan, known: Known, top: Optimum, direction: np.ndarray) -> list[str]:
+    """The parameters that make up most of a direction, (d,), the largest first."""
+    return _largest(density.owners(plan, known), _in_own_units(direction,
+                                                               np.diagonal(top.hessian)))
+
+
+def _largest(owners: Sequence[str], loads: np.ndarray) -> list[str]:
+    """The parameters with the largest loads (d,), of coordinates with these names."""
     return list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
-                              if loads[i] > MAINLY * loads.max()))
+                              if loads[i] > MIN_NAMED_SHARE * loads.max()))
 
 
-def _powers(plan: Plan) -> dict[str, float]:
-    """Parameters that say how wide something lies, with the power of them that a standard deviation
-    goes with. One that goes to a width of 0, a precision by growing, is at an edge, which is told
-    elsewhere (edges.py, fits/boundary.py)."""
+def _scale_powers(plan: Plan) -> dict[str, float]:
+    """Scale parameter → the power of it to which the standard deviation is proportional: 1, of a
+    precision −1/2. A standard deviation that goes to 0 is a boundary, reported by boundary.py and
+    fits/boundary.py."""
     return {width.name: width.power for width in (*spreads(plan), *noises(plan))}
 
 
@@ -242,50 +261,51 @@ class Rise(enum.Enum):
 
 @dataclass(frozen=True)
 class Profiles:
-    """The objective along single coordinates from an optimum."""
+    """The objective along single coordinates through an optimum, with the rounding of its values.
+    """
 
     top: Optimum
-    rounding: float  # of the objective
+    rounding: float
 
     def fall(self, i: int, place: float) -> float:
-        """How much lower the objective is with the i-th coordinate at a place; nearer, where it is
-        no number there."""
+        """How much lower the objective is with the i-th coordinate at `place`; nearer, if it is NaN
+        there."""
         end = self.top.point
-        for share in NEARER:
+        for share in SHORTER_MOVES:
             moved = end.copy()
             moved[i] += share * (place - end[i])
-            found = self.top.value - self.top.value_at(moved)
-            if not np.isnan(found):
-                return found
+            fall = self.top.value - self.top.value_at(moved)
+            if not np.isnan(fall):
+                return fall
         return np.inf
 
     def is_flat(self, i: int, place: float) -> bool:
-        return self.fall(i, place) <= HARDLY
+        return self.fall(i, place) <= MIN_FALL
 
     def levels_off(self, i: int) -> bool:
-        """Whether the objective falls on the way back, the more the farther, and not on the way on.
-        """
+        """Whether the objective falls as the coordinate decreases, increasingly so, and does not
+        fall as it increases."""
         end = self.top.point[i]
-        on = max(self.rounding, *(self.fall(i, end + times * AWAY) for times in (1, 2)))
-        falls = [self.fall(i, end - times * AWAY) for times in range(1, LONGER)]
-        return any(along_the_way > nearer and on < MOSTLY * nearer
-                   for nearer, along_the_way in itertools.pairwise(falls))
+        on = max(self.rounding, *(self.fall(i, end + times * PROBE_WIDTHS) for times in (1, 2)))
+        falls = [self.fall(i, end - times * PROBE_WIDTHS) for times in range(1, MAX_BACKTRACKS)]
+        return any(farther > nearer and on < MAX_RATIO_OF_FALLS * nearer
+                   for nearer, farther in itertools.pairwise(falls))
 
     def falls_within(self, i: int, way: float, farthest: float) -> bool:
-        """Whether the objective falls some way along a side, though not at its first step: a kink,
-        as of weights of very different sizes, is steep on one side and slow on the other."""
-        return any(HARDLY < self.fall(i, self.top.point[i] + way * 4.0**k) < np.inf
+        """Whether the objective falls on one side, though not at the first step: a kink, as of
+        weights of very different sizes, is steep on one side and slow on the other."""
+        return any(MIN_FALL < self.fall(i, self.top.point[i] + way * 4.0**k) < np.inf
                    for k in range(1, 1 + int(np.log(farthest / abs(way)) / np.log(4.0))))
 
     def width(self, i: int, logarithmic: bool) -> tuple[float, float]:
-        """A standard deviation of the i-th coordinate by its curvature, and how far to look."""
+        """The standard deviation of the i-th coordinate by its curvature, and its upper bound."""
         end, curvature = self.top.point[i], self.top.hessian[i, i]
-        farthest = FARTHEST * (1 + abs(float(end)))
+        farthest = MAX_WIDTH * (1 + abs(float(end)))
         width = min(curvature**-0.5, farthest) if 0 < curvature < np.inf else farthest
-        # what is so narrow has a curvature that is rounding
+        # the curvature of such a narrow coordinate is rounding
         narrowest = np.sqrt(np.finfo(self.top.point.dtype).eps) * (1 + abs(end))
         width = farthest if width < narrowest else width
-        return min(width, AWAY) if logarithmic else width, farthest
+        return min(width, PROBE_WIDTHS) if logarithmic else width, farthest
 
 
 def _rise(profiles: Profiles, i: int, logarithmic: bool, positive: bool, power: float,
@@ -293,15 +313,17 @@ def _rise(profiles: Profiles, i: int, logarithmic: bool, positive: bool, power: 
     """How the objective goes on along the i-th coordinate.
 
     Args:
-        power: of the parameter with which a standard deviation goes, 0 where none does: one that
-            goes to 0 is at a boundary.
+        power: see `_scale_powers`, 0 for what is no scale: a standard deviation that goes to 0 is
+            at a boundary.
         diverges: another coordinate of the same parameter does, so that no more is computed.
     """
     end = profiles.top.point[i]
     width, farthest = profiles.width(i, logarithmic)
     above, below = (profiles.is_flat(i, end + side * width) for side in (1, -1))
     if above and below and logarithmic:
-        return _rise_of_logarithm(profiles, i, positive and power >= 0)
+        if all(profiles.is_flat(i, place) for place in (-PROBE_WIDTHS, 0.0, PROBE_WIDTHS)):
+            return Rise.FLAT
+        return Rise.GROWS if positive and power >= 0 and profiles.levels_off(i) else Rise.NONE
     if above and below:
         up, down = (profiles.falls_within(i, side * width, farthest) for side in (1, -1))
         if up == down:
@@ -317,28 +339,22 @@ def _rise(profiles: Profiles, i: int, logarithmic: bool, positive: bool, power: 
     return Rise.NONE
 
 
-def _rise_of_logarithm(profiles: Profiles, i: int, may_grow: bool) -> Rise:
-    """How the objective goes on along a logarithm or logit that is flat on both sides."""
-    if all(profiles.is_flat(i, place) for place in (-AWAY, 0.0, AWAY)):
-        return Rise.FLAT
-    return Rise.GROWS if may_grow and profiles.levels_off(i) else Rise.NONE
-
-
-def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
+def check_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
     """Findings on coordinates along which the objective does not fall by half a nat within one
     standard deviation: parameters whose likelihood rises for ever, as the logarithm of a rate of
-    counts that are all 0; positive numbers that grow so, as the degrees of freedom of tails that
-    are a normal's; parameters without information, as the transitions of a chain of one step.
+    counts that are all 0; positive numbers that grow so, as the degrees of freedom where the tails
+    are normal; parameters without information, as the transitions of a chain of one step.
 
-    Cost: two heights a coordinate, three more for each logarithm that matters to nothing, some ten
-        for each that is level on one side.
+    Cost: two values a coordinate, three more for each inert logarithm, some ten for each that is
+        flat on one side.
     """
     owners = density.owners(plan, known)
-    rounding = LEVEL[1] * np.finfo(top.point.dtype).eps * (1 + abs(top.value))
-    logarithmic, positive = (of_domains(plan, known, fact) for fact in ("logarithmic", "log_scale"))
-    if not np.isfinite(top.value) or rounding > HARDLY:
+    rounding = EQUAL_ROUNDINGS * np.finfo(top.point.dtype).eps * (1 + abs(top.value))
+    logarithmic, positive = (domain_flags(plan, known, flag) for flag in ("logarithmic",
+                                                                          "log_scale"))
+    if not np.isfinite(top.value) or rounding > MIN_FALL:
         return (), None
-    profiles, powers = Profiles(top, rounding), _powers(plan)
+    profiles, powers = Profiles(top, rounding), _scale_powers(plan)
     found: dict[Rise, list[str]] = {rise: [] for rise in Rise}
     for i, owner in enumerate(owners):
         name = owner.partition("[")[0]
@@ -347,7 +363,7 @@ def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
         found[rise].append(owner if rise is Rise.GROWS else name)
     out = [Finding.of(Code.LIMIT, name) for name in found[Rise.GROWS]]
     if found[Rise.DIVERGES]:
-        out.append(separation(list(dict.fromkeys(found[Rise.DIVERGES]))))
+        out.append(separation_finding(list(dict.fromkeys(found[Rise.DIVERGES]))))
     if found[Rise.FLAT]:
         out.append(Finding.of(Code.NO_INFORMATION,
                               names=quoted(list(dict.fromkeys(found[Rise.FLAT])))))
@@ -355,27 +371,28 @@ def along_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
     return tuple(out), Status.RUNAWAY if found[Rise.DIVERGES] else limit
 
 
-def direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:
+def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:
     """A direction of unbounded coordinates in words: "+1 b -1 a".
 
     Args:
         loads: (d,). diagonal: (d,) curvatures of the coordinates, by which loads are compared.
-        owners: their names.
+        owners: names of the coordinates.
     """
-    shares = np.abs(loads) * np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    shares = _in_own_units(loads, diagonal)
     return " ".join(f"{loads[i] / np.abs(loads).max():+.2g} {owners[i]}"
                     for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max())
 
 
-def of_domains(plan: Plan, known: Known, fact: str) -> np.ndarray:
-    """A fact of the domain of each coordinate's parameter, (d,): whether it is `logarithmic`, a
-    logarithm or a logit; of `log_scale`, the logarithm of a positive number."""
+def domain_flags(plan: Plan, known: Known, flag: str) -> np.ndarray:
+    """A flag of the domain of each coordinate's parameter, (d,) bool: "logarithmic", a logarithm or
+    a logit; "log_scale", the logarithm of a positive number."""
     sites = plan.structure.sites
-    return by_coordinate(plan, known, lambda name: getattr(sites[name].domain, fact))
+    return repeat_per_coordinate(plan, known, lambda name: getattr(sites[name].domain, flag))
 
 
-def by_coordinate(plan: Plan, known: Known, of: Callable[[str], Any]) -> np.ndarray:
-    """What `of` says of the name of each coordinate's parameter, (d,)."""
+def repeat_per_coordinate(plan: Plan, known: Known, of: Callable[[str], Any]) -> np.ndarray:
+    """A function of the name of a parameter, repeated for each of its unbounded coordinates, (d,).
+    """
     specs = sorted(density.shapes(plan, known).items())
     return np.concatenate([np.zeros(0, bool), *(np.full(spec.size, of(name))
                                                 for name, spec in specs)])
@@ -383,56 +400,56 @@ def by_coordinate(plan: Plan, known: Known, of: Callable[[str], Any]) -> np.ndar
 
 # Separation.
 
-# curvature at the end, in units of that at the start, of a direction in which parameters run away
-VANISHED = 1e-6
-# roundings of the height that going as far again may cost, where there is no maximum on the way
-ENDLESS = 16
-# curvature at the start, in units of its coordinates', of a direction that the rows do not tell at
-# all
-BLIND = 1e-8
+# curvature at the end, relative to that at the start, of a direction in which parameters diverge
+VANISHED_CURVATURE = 1e-6
+# units of rounding that going as far again may cost where there is no maximum on the way
+MAX_FALL_ROUNDINGS = 16
+# curvature at the start, in the coordinates' own units, of a direction without any information
+NO_CURVATURE = 1e-8
 
 
 def find_separation(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray,
                     moved: np.ndarray, fall: Callable[[np.ndarray], float]) -> tuple[Finding, ...]:
-    """What runs away: directions whose curvature has vanished on the way, and in which going as far
-    again costs nothing.
+    """A finding where parameters diverge: along directions whose curvature has vanished since the
+    start, and in which going as far again costs nothing.
 
-    Newton's next step would not tell: where curvatures are many digits apart, it is rounding.
+    The next Newton step would not show it: where curvatures differ by many orders of magnitude, it
+    is rounding.
 
     Args:
-        first, last: the Hessians at the start and the end, (d, d). moved: the way from the start,
-            (d,). fall: a way on from the end, (d,) → what the objective loses there, in roundings.
+        first, last: the Hessians at the start and the end, (d, d). moved: from start to end, (d,).
+        fall: a further move from the end, (d,) → the loss of the objective, in units of rounding.
     """
     if not all(np.isfinite(array).all() for array in (first, last, moved)):
         return ()
     unit = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(first)), np.finfo(first.dtype).tiny))
-    begun = first * unit[:, None] * unit
-    value, axes = np.linalg.eigh(begun)
-    told = value > BLIND * max(value.max(), 0.0)
-    if not told.any():
+    before = first * unit[:, None] * unit
+    curvature, axes = np.linalg.eigh(before)
+    informed = curvature > NO_CURVATURE * max(curvature.max(), 0.0)
+    if not informed.any():
         return ()
-    base = axes[:, told] / np.sqrt(value[told])
-    left, where = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
-    gone = (base @ where)[:, left <= (VANISHED if first.dtype == np.float64 else 1e-4)]
-    along = gone.T @ begun @ (moved / unit)  # coordinates of the way there, whose curvature was 1
-    way = gone @ along
-    # less than a standard deviation at the start: it did not move, and would not as far again
-    if np.linalg.norm(along) < 1 or not fall(unit * way) <= ENDLESS:
+    base = axes[:, informed] / np.sqrt(curvature[informed])  # curvature 1 at the start
+    left, rotation = np.linalg.eigh(base.T @ (last * unit[:, None] * unit) @ base)
+    vanished = (base @ rotation)[:, left <= (VANISHED_CURVATURE if first.dtype == np.float64
+                                             else 1e-4)]
+    along = vanished.T @ before @ (moved / unit)
+    way = vanished @ along
+    # moved by less than a standard deviation at the start: it does not diverge
+    if np.linalg.norm(along) < 1 or not fall(unit * way) <= MAX_FALL_ROUNDINGS:
         return ()
-    owners, loads = density.owners(plan, known), np.abs(way)
-    named = list(dict.fromkeys(owners[i].partition("[")[0] for i in np.argsort(-loads)
-                               if loads[i] > 0.1 * loads.max()))
-    # positive numbers that only grow tend to a limit: see identifiability.endless
-    grow = all(plan.structure.sites[name].domain.log_scale for name in named)
-    return () if grow else (separation(named),)
+    names = _largest(density.owners(plan, known), np.abs(way))
+    # positive numbers that grow tend to a limit, see check_coordinates
+    grow = all(plan.structure.sites[name].domain.log_scale for name in names)
+    return () if grow else (separation_finding(names),)
 
 
 def find_infinite(params: Mapping[str, jax.Array]) -> tuple[Finding, ...]:
-    """What a closed form has sent to infinity at one step, as the logit of a share that is 1."""
+    """A finding on parameters that a closed form has sent to infinity in one step, as the logit of
+    a share that is 1."""
     names = [name for name, value in params.items() if np.isinf(np.asarray(value, float)).any()]
-    return (separation(names),) if names else ()
+    return (separation_finding(names),) if names else ()
 
 
-def separation(names: Sequence[str]) -> Finding:
+def separation_finding(names: Sequence[str]) -> Finding:
     """That the likelihood has no maximum in some parameters."""
     return Finding.of(Code.SEPARATION, names[0] if len(names) == 1 else "", names=quoted(names))

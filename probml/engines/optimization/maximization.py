@@ -1,5 +1,5 @@
-"""The methods by which the objective is maximised: Newton's where a Hessian is a good buy, L-BFGS,
-and L-BFGS preconditioned by blocks of the curvature or by that of a sample of the rows."""
+"""The methods that maximise the objective: Newton's where a Hessian is cheap, L-BFGS, and L-BFGS
+preconditioned by blocks of the Hessian or by the Hessian of a sample of the rows."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -11,8 +11,10 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Outcome, Problem, State, Status
-from probml.engines.optimization import identifiability
-from probml.engines.optimization.identifiability import find_separation
+from probml.engines.optimization.identifiability import (
+    MAX_DIFFERENCED_COORDINATES,
+    find_separation,
+)
 from probml.engines.optimization.objective import flat, from_coordinates, to_coordinates, unflat
 from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.restarting import slices
@@ -39,21 +41,21 @@ from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 from probml.plan.strands import strands
 
-BLOCK = 50  # iterations a device call
-SAMPLE = 2**14  # rows whose curvature stands for that of many more
-ROUGH = 1e-6  # how near the maximum of a sample, relative to its height, is near enough
-CHUNK = 2**11  # of these at once
-# of a tolerance: a frame from a sample may be off by so much where a gradient tells what is left
-SURE = 0.5
-# a tolerance that is met where L-BFGS stops; a smaller one asks for a gradient of zero
-ASKED = 1e-12
-WORK = 2**22  # rows times coordinates up to which the curvature at an end is taken by differences
-LOST = 1e-3  # nats that a climb in float32 may miss, of which double finds more
-TAKEN = 0.1  # of what a step of Newton's promises, what may be left after it where it leads to 0
+BLOCK = 50  # iterations of a device call
+SAMPLE_ROWS = 2**14  # whose Hessian stands for that of many more rows
+SAMPLE_TOLERANCE = 1e-6  # of the maximum of the sample's objective, relative to its value
+SAMPLE_CHUNK = 2**11  # rows of the sample that are evaluated at once
+# share of the tolerance that may remain to be gained, as predicted by the sample's Hessian
+REMAINING_SHARE = 0.5
+# a tolerance that is met wherever L-BFGS stops; a smaller one asks for a gradient of zero
+MIN_TOLERANCE = 1e-12
+MAX_REFINED_WORK = 2**22  # rows times coordinates up to which an optimum is refined by differences
+MAX_FLOAT32_LOSS = 1e-3  # of log density, which an optimisation in float32 may miss
+MAX_REMAINING_GAIN = 0.1  # after a Newton step at a maximum, relative to the predicted gain
 
 
 class OptimizerSettings(NamedTuple):
-    """How the density is climbed, as MAP has it, for engines that have no such settings."""
+    """Settings of MAP without an optax optimiser, for engines that do not have them."""
 
     prior: bool
     progress: bool = False
@@ -62,59 +64,62 @@ class OptimizerSettings(NamedTuple):
 
 
 def newton_pays(plan: Plan, known: Known) -> bool:
-    """Whether Newton's steps pay: a `smooth` density has few coefficients."""
+    """Whether Newton's method pays: the density is smooth, of few coefficients."""
     return is_smooth(plan) and density.size(plan, known) <= NEWTON
 
 
 def is_smooth(plan: Plan) -> bool:
-    """Whether rows are passed over whose density is smooth in all coefficients, nothing summed
-    out, and can be differentiated twice."""
+    """Whether some rows are evaluated one by one, with a density that is smooth in all
+    coefficients, has nothing summed out, and can be differentiated twice."""
     if (not plan.rowwise or plan.variables or plan.partially_observed or plan.groupings
         or plan.structure.chains or plan.structure.one_way):
         return False
-    kinds = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
-    return all(not s.entry.kinked and not s.factor for s in kinds)
+    sites = [plan.structure.sites[name] for name in (*plan.rowwise, *plan.free)]
+    return all(not site.entry.kinked and not site.factor for site in sites)
 
 
-def by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
-             judged: bool | None = None) -> Outcome:
-    """By L-BFGS; where it ends is `judged` whatever the units, or is to be compared alone. None:
-    judged where the user set no limit."""
-    judged = engine.steps is None if judged is None else judged
+def maximize_by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mapping,
+                      refined: bool | None = None) -> Outcome:
+    """The optimum by L-BFGS.
+
+    Args:
+        refined: improve it by Newton steps, which do not depend on the units; False: it is only
+            compared with others. None: if the user set no limit on the iterations.
+    """
+    refined = engine.steps is None if refined is None else refined
     plan, known, rows = problem.plan, problem.known, problem.rows
 
     def block(u: jax.Array, count: jax.Array):
-        u, value, count, trail, flat, _ = _lbfgs(plan, engine.prior, u, known, rows,
-                                                 np.asarray(count), engine.tolerance)
-        return u, value, count, trail, bool(flat)
+        u, value, count, values, flat, _ = _lbfgs(plan, engine.prior, u, known, rows,
+                                                  np.asarray(count), engine.tolerance)
+        return u, value, count, values, bool(flat)
 
-    u, history, status = in_blocks(engine, block, to_coordinates(plan, params, known))
-    adrift, top = False, optimum_of(engine, problem, u) if is_small(problem) else None
-    if top is not None and judged and _is_refined(problem, history, top):
-        end, heights, promise = refine(top)
-        adrift = top.point.dtype == np.float32 and heights[-1] - heights[0] > LOST
-        if len(heights) > 1 and promise <= negligible(np.asarray(heights[-1], top.point.dtype)):
+    u, history, status = run_in_blocks(engine, block, to_coordinates(plan, params, known))
+    rounded, top = False, lbfgs_optimum(engine, problem, u) if is_small_problem(problem) else None
+    if top is not None and refined and _is_worth_refining(problem, history, top):
+        end, values, gain = refine(top)
+        rounded = top.point.dtype == np.float32 and values[-1] - values[0] > MAX_FLOAT32_LOSS
+        if len(values) > 1 and gain <= negligible(np.asarray(values[-1], top.point.dtype)):
             top, u, status = end, _by_name(u, end.point), Status.CONVERGED
-            history = np.append(history, np.maximum(heights[1:], history[-1]))
+            history = np.append(history, np.maximum(values[1:], history[-1]))
     if status is Status.STALLED and top is not None and _is_maximum(top):
         status = Status.CONVERGED
     return Outcome(from_coordinates(plan, u, known), history, status, len(history) - 1,
-                   state=State(adrift=adrift, optimum=top))
+                   state=State(stopped_by_rounding=rounded, optimum=top))
 
 
-def is_small(problem: Problem, work: int = 0) -> bool:
-    """Whether the end of a climb without second derivatives is looked at at all: of few
-    coordinates, or rows that are no more than `work` with those twice."""
+def is_small_problem(problem: Problem, work: int = 0) -> bool:
+    """Whether an optimum without second derivatives is examined by differences of gradients: of
+    few coordinates, or with rows times squared coordinates below `work`."""
     size = density.size(problem.plan, problem.known)
-    return not problem.in_parts and (0 < size <= identifiability.FEW
+    return not problem.in_parts and (0 < size <= MAX_DIFFERENCED_COORDINATES
                                      or 0 < size**2 * (problem.size or work) < work)
 
 
-def _is_refined(problem: Problem, history: np.ndarray, top: Optimum | None) -> bool:
-    """Whether the end of a climb is looked at whatever the units: of few coordinates and rows, of a
-    smooth density."""
-    if top is None or not (isinstance(problem.rows, Summary)
-                           or (problem.size or 0) * top.point.size <= WORK):
+def _is_worth_refining(problem: Problem, history: np.ndarray, top: Optimum) -> bool:
+    """Whether an optimum is refined by Newton steps: few coordinates and rows, a smooth density."""
+    if not (isinstance(problem.rows, Summary)
+            or (problem.size or 0) * top.point.size <= MAX_REFINED_WORK):
         return False
     sites = (problem.plan.structure.sites[name] for name in (*problem.plan.rowwise,
                                                              *problem.plan.free))
@@ -122,11 +127,11 @@ def _is_refined(problem: Problem, history: np.ndarray, top: Optimum | None) -> b
 
 
 def _is_maximum(top: Optimum) -> bool:
-    """Whether a climb that found no ascent, though the gradient is not zero, stands at a maximum
-    all the same, in coordinates of very unequal widths: Newton's step promises nothing any more and
-    takes the gradient with it, which it does not at a kink.
+    """Whether an optimisation that stalled with a gradient that is not zero is at a maximum all the
+    same, in coordinates of very unequal scales: the Newton step predicts a negligible gain and
+    removes the gradient, which it does not at a kink.
 
-    Cost: four gradients a coordinate, of `identifiability.FEW` at the most.
+    Cost: four gradients a coordinate, of MAX_DIFFERENCED_COORDINATES at most.
     """
     hessian = top.hessian
     if not np.isfinite(hessian).all():
@@ -134,113 +139,129 @@ def _is_maximum(top: Optimum) -> bool:
     unit = units(hessian)
     inverse = unit[:, None] * np.linalg.pinv(scaled(hessian, unit)) * unit
     step = inverse @ top.gradient
-    promise = 0.5 * np.vdot(top.gradient, step)
+    gain = 0.5 * np.vdot(top.gradient, step)
     after = top.evaluate((top.point - step).astype(top.point.dtype))[1]
-    left = 0.5 * abs(after @ inverse @ after)
-    enough = float(negligible(np.asarray(top.value, top.point.dtype)))
-    return bool(0 <= promise <= enough and left <= TAKEN * promise)
+    remaining = 0.5 * abs(after @ inverse @ after)
+    least = float(negligible(np.asarray(top.value, top.point.dtype)))
+    return bool(0 <= gain <= least and remaining <= MAX_REMAINING_GAIN * gain)
 
 
-def optimum_of(engine: OptimizerSettings, problem: Problem,
-               u: Mapping[str, jax.Array]) -> Optimum:
-    """The end of a climb by L-BFGS, which goes on from elsewhere by the same program."""
-    def run_lbfgs(at: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        end, value, *_, slope = _lbfgs(problem.plan, engine.prior, _by_name(u, at), problem.known,
-                                       problem.rows, np.asarray(steps), engine.tolerance)
+def lbfgs_optimum(engine: OptimizerSettings, problem: Problem,
+                  u: Mapping[str, jax.Array]) -> Optimum:
+    """The end of an optimisation by L-BFGS, which can be repeated from elsewhere by the same
+    program."""
+    def run_lbfgs(start: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
+        end, value, *_, slope = _lbfgs(problem.plan, engine.prior, _by_name(u, start),
+                                       problem.known, problem.rows, np.asarray(steps),
+                                       engine.tolerance)
         return _vector(end), float(value), _vector(slope)
 
     return Optimum(run_lbfgs, _vector(u))
 
 
 def _vector(u: Mapping) -> np.ndarray:
-    """Coordinates by name as one vector (d,), in the order of the names."""
+    """Coordinates by name → one vector (d,), in the order of the names; on the host."""
     return np.concatenate([np.ravel(u[name]) for name in sorted(u)])
 
 
 def _by_name(like: Mapping, vector: np.ndarray) -> dict[str, np.ndarray]:
-    """The same by name again, of the shapes of others."""
+    """A vector of coordinates (d,) → these by name, with the shapes of `like`."""
     names = sorted(like)
     parts = np.split(vector, np.cumsum([np.size(like[name]) for name in names])[:-1])
     return {name: part.reshape(np.shape(like[name])) for name, part in zip(names, parts,
                                                                            strict=True)}
 
 
-def by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
-    """By Newton's steps; of many rows, on a sample of them, whose curvature tells the coordinates
-    in which all are climbed."""
+def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
+    """The optimum by Newton's method; of many rows, that of a sample of them, whose Hessian then
+    preconditions BFGS on all rows.
+
+    From the maximum of a sample of m rows that of all n is some √(d/m) standard deviations of the
+    sample away, and a step leaves a share of the gain that is about the squared relative error of
+    the sample's Hessian: three passes over all rows are enough.
+    """
     plan, known, rows, n = problem.plan, problem.known, problem.rows, problem.size
-    u, many = flat(plan, params, known), n > 4 * SAMPLE and not isinstance(rows, Summary)
-    near, scale, tolerance = rows, 1.0, engine.tolerance
+    u, many = flat(plan, params, known), n > 4 * SAMPLE_ROWS and not isinstance(rows, Summary)
+    some, scale, tolerance = rows, 1.0, engine.tolerance
     if many:
         # rows that are read in parts have padding between them
         places = n if rows.held else int(rows.chunks) * rows.size
-        near = some_rows(rows, np.linspace(0, places - 1, SAMPLE).astype(int).reshape(-1, CHUNK))
-        scale, tolerance = n / (SAMPLE if rows.held else near.weight), ROUGH
+        some = take_rows(rows, np.linspace(0, places - 1, SAMPLE_ROWS).astype(int).reshape(
+            -1, SAMPLE_CHUNK))
+        scale, tolerance = n / (SAMPLE_ROWS if rows.held else some.weight), SAMPLE_TOLERANCE
 
     def block(state, count: jax.Array):
         u, first, _ = state
-        u, value, count, trail, flat, last, begun, _ = _newton(
-            plan, engine.prior, u, known, near, scale, np.asarray(count), tolerance
+        u, value, count, values, flat, last, begun, _ = _newton(
+            plan, engine.prior, u, known, some, scale, np.asarray(count), tolerance
         )
-        return (u, begun if first is unknown else first, last), value, count, trail, bool(flat)
+        return (u, begun if first is unknown else first, last), value, count, values, bool(flat)
 
     unknown = np.full((u.size, u.size), np.nan, u.dtype)
-    (top, first, last), history, status = in_blocks(engine, block, (u, unknown, unknown))
+    (top, first, last), history, status = run_in_blocks(engine, block, (u, unknown, unknown))
     if many:
-        centre, root, sound = _frame(u, top, last)
-        enough = SURE * engine.tolerance if sound else 0.0
-        rounding, root = float(jnp.finfo(u.dtype).eps), np.asarray(root, float)
-        both = in_frame(passes(plan, engine.prior, known, rows), np.asarray(centre, float), root)
+        mode, root, sound = _whitened_coordinates(u, top, last)
+        remaining = REMAINING_SHARE * engine.tolerance if sound else 0.0
+        rounding = float(jnp.finfo(u.dtype).eps)
+        centre, root = np.asarray(mode, float), np.asarray(root, float)
+        objective_of_all = host_objective(plan, engine.prior, known, rows)
 
-        def climb(z: jax.Array, count: jax.Array):
-            found = maximize(both, z, HostBFGS(count, engine.tolerance, enough, rounding))
+        def whitened_objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+            value, slope = objective_of_all(centre + root @ z)
+            return value, root.T @ slope
+
+        def bfgs_block(z: np.ndarray, count: int):
+            found = maximize(whitened_objective, z, HostBFGS(count, engine.tolerance, remaining,
+                                                             rounding))
             return found.point, found.value, found.iterations, found.history, found.flat
 
-        z, history, status = in_blocks(engine, climb, np.zeros(u.size))
-        top = np.asarray(centre + root @ z, u.dtype)
+        z, history, status = run_in_blocks(engine, bfgs_block, np.zeros(u.size))
+        top = np.asarray(mode + root @ z, u.dtype)
 
     def run_newton(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        found = _newton(plan, engine.prior, u, known, near, scale, np.asarray(steps), tolerance)
+        found = _newton(plan, engine.prior, u, known, some, scale, np.asarray(steps), tolerance)
         return np.asarray(found[0]), float(found[1]), np.asarray(found[-1])
 
     end = Optimum(run_newton, np.asarray(top), np.asarray(last), many)
 
     def fall(way: np.ndarray) -> float:
-        lost = end.value - end.value_at(end.point + way.astype(end.point.dtype))
-        return lost / (1 + abs(end.value)) / np.finfo(end.point.dtype).eps
+        loss = end.value - end.value_at(end.point + way.astype(end.point.dtype))
+        return loss / (1 + abs(end.value)) / np.finfo(end.point.dtype).eps
 
-    found = find_separation(plan, known, np.asarray(first), end.hessian,
-                    end.point - np.asarray(u), fall) if lacks_prior(plan, engine.prior) else ()
-    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if found else status,
-                   len(history) - 1, found, state=State(optimum=end))
+    separated = find_separation(
+        plan, known, np.asarray(first), end.hessian, end.point - np.asarray(u), fall
+    ) if lacks_prior(plan, engine.prior) else ()
+    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if separated else status,
+                   len(history) - 1, separated, state=State(optimum=end))
 
 
 def lacks_prior(plan: Plan, prior: bool) -> bool:
-    """Whether some parameter has no prior that holds it."""
+    """Whether some parameter has no proper prior in the objective."""
     return not prior or any(plan.structure.sites[name].entry.improper for name in plan.free)
 
 
-def height_of(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -> float:
-    """What L-BFGS climbs at a point, by the program of the climb, which takes no step here."""
+def objective_at(plan: Plan, prior: bool, params: Mapping, known: Known, rows: Rows) -> float:
+    """The objective at a point, by the program of L-BFGS, which takes no step here."""
     u = to_coordinates(plan, placed_all(dict(params)), known)
-    return float(_lbfgs(plan, prior, u, known, rows, np.asarray(0), ASKED)[1])
+    return float(_lbfgs(plan, prior, u, known, rows, np.asarray(0), MIN_TOLERANCE)[1])
 
 
-def in_blocks(engine: OptimizerSettings, block: Callable,
-              state: Any) -> tuple[Any, np.ndarray, Status]:
-    """A climb in blocks of iterations: where it ended, its values and how.
+def run_in_blocks(engine: OptimizerSettings, block: Callable,
+                  state: Any) -> tuple[Any, np.ndarray, Status]:
+    """An optimisation in blocks of iterations: its last state, the values of its iterations, and
+    its status.
 
     Args:
-        block: (state, iterations) → the state, the value there, iterations made, the values on the
-            way, and whether the gradient is zero.
+        block: (state, iterations at most) → (state, value, iterations, values of the iterations,
+            whether the gradient is zero).
     """
     limit, loop = engine.steps or 1000, Loop(state, history=Grown((None,)))
     history = loop.lists["history"]
 
     def turn(done: int) -> Turn:
         size = min(BLOCK, limit - done)
-        loop.state, value, count, trail, flat = block(loop.state, size)
-        history.append(np.asarray(trail)[: int(count) + 1])
+        loop.state, value, count, values, flat = block(loop.state, size)
+        history.append(np.asarray(values)[: int(count) + 1])
         status = Status.RUNNING
         if not np.isfinite(value):
             status = Status.COLLAPSED
@@ -258,16 +279,19 @@ def in_blocks(engine: OptimizerSettings, block: Callable,
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def _lbfgs(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, steps: jax.Array,
            tolerance: jax.Array):
+    """L-BFGS from u: the point, its value, iterations, their values, whether it is flat, and the
+    gradient of the negative objective."""
     found = maximize(lambda u: log_posterior_and_gradient(plan, prior, u, known, rows), u,
                      LBFGS(steps, tolerance, BLOCK, slopes=True))
     return (found.point, found.value, found.iterations, found.history,
-            found.flat | (tolerance >= ASKED), jax.tree.map(jnp.negative, found.gradient))
+            found.flat | (tolerance >= MIN_TOLERANCE), jax.tree.map(jnp.negative, found.gradient))
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
 def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale: jax.Array,
             steps: jax.Array, tolerance: jax.Array):
-    """Newton's steps; also the Hessians at the end and at the start."""
+    """Newton's method from u: as `_lbfgs`, with the negative Hessians at the end and at the start
+    before the gradient."""
 
     def evaluate(u: jax.Array):
         return value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
@@ -281,15 +305,16 @@ def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, sca
 
 
 @jit
-def some_rows(rows: Rows, index: jax.Array) -> Rows:
-    """Some rows, in chunks of their own."""
+def take_rows(rows: Rows, index: jax.Array) -> Rows:
+    """Some rows, (chunks, rows) their indices, in chunks of their own."""
     return rows.taken(index)
 
 
 @jit
-def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
-    """Coordinates about the mode of a sample in which its curvature is 1, and whether it has one;
-    where not, those of the start."""
+def _whitened_coordinates(start: jax.Array, top: jax.Array, hessian: jax.Array):
+    """Centre, root and whether both are finite: coordinates z, centre + root z, about the mode of a
+    sample in which its negative Hessian is the identity; if they are not finite, those about the
+    start."""
     factor = jnp.linalg.cholesky(hessian)
     root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(top), dtype=top.dtype),
                                              lower=True).T
@@ -298,75 +323,84 @@ def _frame(start: jax.Array, top: jax.Array, hessian: jax.Array):
             jnp.where(sound, root, jnp.eye(len(top), dtype=top.dtype)), sound)
 
 
-# Blocks: the numbers of an argument that have coefficients of their own, as a softmax's. Of 650
-# coefficients of ten classes of digits, 1,200 evaluations become 120; a block a number costs some
-# ten evaluations, all of the Hessian a hundred.
+# Block-preconditioned L-BFGS. A block is the coefficients of one element of an argument, such as
+# those of one class in softmax regression. With 650 coefficients (ten classes of digits) 1,200
+# evaluations become 120; a block costs some ten evaluations, a full Hessian a hundred.
 
-AGAIN = 25  # iterations after which the curvature is taken anew
-# of all rows, those that tell it: evaluations that it may cost, about, for each coefficient
-WORTH = 64
-# times the work of an ascent that a number of a row makes, for XLA (numerics/compile_effort.py):
-# each meets the coefficients of several numbers, and of the roots their pairs
-CLIMBED, ROOTED = 4, 32
+BLOCK_AGE = 25  # iterations after which the blocks of the Hessian are computed again
+# evaluations, about, that the blocks may cost for each coefficient; fewer rows are used otherwise
+BLOCK_EVALUATIONS = 64
+# work of these programs relative to an optimisation's, for XLA (numerics/compile_effort.py): the
+# coefficients of several elements are used, and for the roots their pairs
+LBFGS_WORK, ROOT_WORK = 4, 32
 
 
-def has_blocks(problem: Problem) -> bool:
-    """Whether this climb is one for the problem: its rows are held."""
+def has_coefficient_blocks(problem: Problem) -> bool:
+    """Whether the rows are held and the Hessian has blocks for L-BFGS to be preconditioned by."""
     rows, plan = problem.rows, problem.plan
     held = not isinstance(rows, Summary) and rows.held
     return held and is_smooth(plan) and not problem.known.centring and bool(strands(plan))
 
 
-def by_blocks(engine: OptimizerSettings, problem: Problem, params: Mapping) -> Outcome:
-    """By L-BFGS in such coordinates."""
+def maximize_by_block_lbfgs(engine: OptimizerSettings, problem: Problem,
+                            params: Mapping) -> Outcome:
+    """The optimum by L-BFGS, preconditioned by blocks of the Hessian."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    number = np.concatenate([np.array(own) for _, own in strands(plan)])
-    places = np.argsort(number, kind="stable").reshape(number.max() + 1, -1)
-    near, scale = _rows_of_curvature(rows, problem.size, places.shape[1])
+    element = np.concatenate([np.array(own) for _, own in strands(plan)])
+    places = np.argsort(element, kind="stable").reshape(element.max() + 1, -1)
+    some, scale = _rows_for_blocks(rows, problem.size, places.shape[1])
 
     def block(u: jax.Array, count: int) -> tuple[Any, ...]:
-        done, trails = 0, []
+        done, history = 0, []
         while True:
-            size = min(AGAIN, count - done)
-            roots = _roots(plan, engine.prior, u, places, known, near, scale)
-            u, value, some, trail, end = _lbfgs_of_blocks(
+            size = min(BLOCK_AGE, count - done)
+            roots = _roots_of_blocks(plan, engine.prior, u, places, known, some, scale)
+            u, value, iterations, values, end = _lbfgs_in_blocks(
                 plan, engine.prior, u, roots, places, known, rows, np.asarray(size),
                 engine.tolerance)
-            trails.append(np.asarray(trail)[bool(trails) : int(some) + 1])
-            done += int(some)
-            if int(some) < size or done == count or not np.isfinite(value):
-                return u, value, done, np.concatenate(trails), bool(end)
+            history.append(np.asarray(values)[bool(history) : int(iterations) + 1])
+            done += int(iterations)
+            if int(iterations) < size or done == count or not np.isfinite(value):
+                return u, value, done, np.concatenate(history), bool(end)
 
-    top, history, status = in_blocks(engine, block, flat(plan, params, known))
+    top, history, status = run_in_blocks(engine, block, flat(plan, params, known))
     return Outcome(unflat(plan, top, known), history, status, len(history) - 1)
 
 
-def _rows_of_curvature(rows: Rows, n: int, width: int) -> tuple[Rows, np.ndarray]:
-    """Rows that tell the curvature, and for how many each stands."""
-    count = max(WORTH * n // width, 8 * width)
+def _rows_for_blocks(rows: Rows, n: int, width: int) -> tuple[Rows, np.ndarray]:
+    """Rows from which blocks of the Hessian are computed, and how many rows each represents.
+
+    Args:
+        n: number of rows. width: coefficients of a block.
+    """
+    count = max(BLOCK_EVALUATIONS * n // width, 8 * width)
     if count >= n / 2:
         return rows, np.ones(())
-    chunks = max(count // CHUNK, 1)
-    index = np.linspace(0, n - 1, chunks * min(CHUNK, count)).astype(int).reshape(chunks, -1)
-    return some_rows(rows, index), np.asarray(n / index.size)
+    chunks = max(count // SAMPLE_CHUNK, 1)
+    index = np.linspace(0, n - 1, chunks * min(SAMPLE_CHUNK, count)).astype(int).reshape(chunks, -1)
+    return take_rows(rows, index), np.asarray(n / index.size)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), loops=ROOTED)
-def _roots(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Known, rows: Rows,
-           scale: jax.Array) -> jax.Array:
-    """Of each number's block of the curvature at u, the root of its inverse, (m, q, q); a unit
-    where it has none."""
+@functools.partial(jit, static_argnames=("plan", "prior"), loops=ROOT_WORK)
+def _roots_of_blocks(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Known,
+                     rows: Rows, scale: jax.Array) -> jax.Array:
+    """Roots of the inverses of the blocks of the negative Hessian at u, (m, q, q); the identity
+    where a block has none.
+
+    Args:
+        places: (m, q) coordinates of each block.
+    """
     def point(u: jax.Array):
         return density.unflat(plan, u, known)[0]
 
-    found = scale * rows.total(lambda chunk: curvatures(plan, point, u, places, known, chunk))
+    blocks = scale * rows.total(lambda chunk: curvatures(plan, point, u, places, known, chunk))
     if prior:
-        held = -second_order(lambda u: log_prior(plan, point(u), known, True))(u)[2]
-        found = found + held[places[:, :, None], places[:, None, :]]
-    unit = jnp.sqrt(jnp.maximum(jnp.diagonal(found, axis1=1, axis2=2),
-                                jnp.finfo(found.dtype).tiny))
-    eye = jnp.eye(found.shape[1], dtype=found.dtype)
-    scaled = found / unit[:, :, None] / unit[:, None, :] + jnp.sqrt(jnp.finfo(u.dtype).eps) * eye
+        of_prior = -second_order(lambda u: log_prior(plan, point(u), known, True))(u)[2]
+        blocks = blocks + of_prior[places[:, :, None], places[:, None, :]]
+    unit = jnp.sqrt(jnp.maximum(jnp.diagonal(blocks, axis1=1, axis2=2),
+                                jnp.finfo(blocks.dtype).tiny))
+    eye = jnp.eye(blocks.shape[1], dtype=blocks.dtype)
+    scaled = blocks / unit[:, :, None] / unit[:, None, :] + jnp.sqrt(jnp.finfo(u.dtype).eps) * eye
     factor = jnp.linalg.cholesky(scaled)
     root = jax.scipy.linalg.solve_triangular(factor, jnp.broadcast_to(eye, factor.shape),
                                              lower=True)
@@ -374,9 +408,10 @@ def _roots(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Know
     return jnp.where(jnp.isfinite(root).all((1, 2), keepdims=True), root, eye)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), loops=CLIMBED)
-def _lbfgs_of_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, places: jax.Array,
+@functools.partial(jit, static_argnames=("plan", "prior"), loops=LBFGS_WORK)
+def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, places: jax.Array,
                      known: Known, rows: Rows, steps: jax.Array, tolerance: jax.Array):
+    """L-BFGS from u in coordinates in which the blocks are the identity; results as of `_lbfgs`."""
     back = jnp.argsort(places.reshape(-1))
 
     def at(z: jax.Array):
@@ -392,57 +427,37 @@ def _lbfgs_of_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, pl
     return at(found.point), found.value, found.iterations, found.history, found.flat
 
 
-# Very many rows. From the top of a sample of m rows the top of all n is some √(d/m) standard
-# deviations of the sample away, and a step leaves a share of what there is to gain that is about
-# the square of what the sample's curvature is off: three passes are enough.
-
-# times what the next step is foretold to gain, from what the last ones did, that must be less than
-# nothing for a step to be taken without a look at where it leads
-SAFE = 4.0
-SHORTER = 0.3  # of a step that did not rise enough
-
-Both = Callable[[np.ndarray], tuple[float, np.ndarray]]
-
-
-def passes(plan: Plan, prior: bool, known: Known, rows: Rows) -> Both:
-    """u → the log posterior, or the likelihood, and its gradient, in double, by a pass over the
-    rows in parts (slices.shares)."""
-    parts: list[Any] = slices.shares(plan, rows) or [rows]
+def host_objective(plan: Plan, prior: bool, known: Known,
+                   rows: Rows) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """u → the log posterior, or the log-likelihood, and its gradient, in double: a pass over the
+    rows, whose parts (slices.split_rows) are evaluated in threads."""
+    parts: list[Any] = slices.split_rows(plan, rows) or [rows]
     kind = jnp.result_type(float)
     compiled = False
 
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal compiled
         at = u.astype(kind)
-        found = slices.map_in_threads(lambda part: jax.device_get(_of_rows(plan, at, known, part)),
-                                      parts,
-                                      not compiled)
+        found = slices.map_in_threads(
+            lambda part: jax.device_get(_log_likelihood(plan, at, known, part)), parts,
+            not compiled)
         compiled = True
         if prior:
-            found.append(jax.device_get(_of_prior(plan, at, known)))
+            found.append(jax.device_get(_log_prior(plan, at, known)))
         return (float(sum(np.float64(value) for value, _ in found)),
                 np.asarray(np.sum([slope for _, slope in found], 0, dtype=np.float64)))
 
     return both
 
 
-def in_frame(both: Both, centre: np.ndarray, root: np.ndarray) -> Both:
-    """The same in coordinates z, u = centre + root z."""
-
-    def at(z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = both(centre + root @ z)
-        return value, root.T @ slope
-
-    return at
-
-
 @functools.partial(jit, static_argnames=("plan",))
-def _of_rows(plan: Plan, u: jax.Array, known: Known, rows: Rows) -> tuple[jax.Array, jax.Array]:
+def _log_likelihood(plan: Plan, u: jax.Array, known: Known,
+                    rows: Rows) -> tuple[jax.Array, jax.Array]:
     return density.value_and_gradient(plan, density.without_volume(plan, known), u, known, rows,
                                       False, mode=True)
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
-def _of_prior(plan: Plan, u: jax.Array, known: Known) -> tuple[jax.Array, jax.Array]:
+def _log_prior(plan: Plan, u: jax.Array, known: Known) -> tuple[jax.Array, jax.Array]:
     return value_and_gradient(
         lambda u: log_prior(plan, density.unflat(plan, u, known)[0], known, True))(u)

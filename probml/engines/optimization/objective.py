@@ -1,5 +1,5 @@
-"""The objective, log posterior or log-likelihood, as a function of unbounded coordinates: between
-parameters and these, compiled."""
+"""The objective, log posterior or log-likelihood, as a function of unbounded coordinates, and the
+maps between parameters and these; compiled."""
 
 import functools
 from collections.abc import Mapping
@@ -9,54 +9,56 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
-from probml.evidence.density import from_free, log_posterior_and_gradient, to_free
-from probml.evidence.density import unflat as unflattened
+from probml.evidence.density import log_posterior_and_gradient, to_free
 from probml.numerics.compile_effort import ASKED, ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import Optimum
 from probml.plan.plan import Plan
 
+# parameters → unbounded coordinates, both by name
 to_coordinates = jit(to_free, static_argnames=("plan",), seldom=ONCE)
 
-# parameters → one vector of them, (d,)
+# parameters → unbounded coordinates in one vector, (d,)
 flat = jit(density.flat, static_argnums=0, seldom=ONCE)
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
 def from_coordinates(plan: Plan, u: Mapping, known: Known):
-    return from_free(plan, u, known)[0]
+    """Unbounded coordinates by name → parameters."""
+    return density.from_free(plan, u, known)[0]
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
 def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
-    """The parameters at unbounded coordinates that stand in one vector."""
-    return unflattened(plan, u, known)[0]
+    """Unbounded coordinates in one vector, (d,) → parameters."""
+    return density.unflat(plan, u, known)[0]
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"))
 def objective(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
-    """What MAP climbs, and its gradient, at unbounded coordinates."""
+    """The objective of MAP and its gradient, at unbounded coordinates by name."""
     return log_posterior_and_gradient(plan, prior, u, known, rows)
 
 
-def at_point(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | Summary,
-             hessian: np.ndarray | None = None, seldom: float = ONCE) -> Optimum:
-    """A point that no climb of the density found, as EM's, or that of a fit of yesterday.
+def optimum_at(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows | Summary,
+               hessian: np.ndarray | None = None, seldom: float = ONCE) -> Optimum:
+    """A point that EM or an earlier fit found, as an optimum: its value, gradient and Hessian.
 
     Args:
         u: (d,) unbounded coordinates. prior: the objective includes the log prior. seldom: see
             compile_effort.py.
     """
     def evaluate_only(u: np.ndarray, steps: int) -> tuple[np.ndarray, float, np.ndarray]:
-        value, slope = _FIRST[seldom](plan, prior, u, known, rows)
+        value, slope = _VALUE_AND_GRADIENT[seldom](plan, prior, u, known, rows)
         return u, float(value), -np.asarray(slope)
 
     return Optimum(evaluate_only, u, hessian)
 
 
-def _first(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows | Summary):
+def _value_and_gradient(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows | Summary):
     return density.value_and_gradient(plan, density.without_volume(plan, known), u, known, rows,
                                       prior, mode=True)
 
 
-_FIRST = {seldom: jit(_first, static_argnums=(0, 1), seldom=seldom) for seldom in (ONCE, ASKED)}
+_VALUE_AND_GRADIENT = {seldom: jit(_value_and_gradient, static_argnums=(0, 1), seldom=seldom)
+                       for seldom in (ONCE, ASKED)}

@@ -1,11 +1,12 @@
-"""One search for a higher optimum: proposals say from where else to maximise, one rule says what
-is higher, and a fit records which proposal won.
+"""One search for a higher optimum: proposals say from where else to maximise, one rule says which
+optimum is higher, and a finding records which proposal won.
 
-A start is never an answer: from one where the gradient is 0, or the objective does not rise, the
-search begins elsewhere. Second looks start on the other side of the first start and, where nobody
-asked for a mode, at two draws of the prior. Two optima are one where the objective nowhere falls on
-the straight way between them, as of anything convex; and two spellings of one where they are as
-high and all that the function computes from them by name (numpyro.deterministic) is the same.
+A start is never an answer: if the gradient is 0 there, or the objective does not rise from it, the
+search begins elsewhere. For a small problem the search is repeated from the mirror image of the
+start and, unless the user asked for a mode, from two draws of the prior. Two optima are one if the
+objective nowhere falls on the straight line between them, as for anything convex; and they are
+equivalent if they are as high and all that the function computes from them by name
+(numpyro.deterministic) is the same.
 """
 
 import functools
@@ -22,12 +23,12 @@ from probml.engines.optimization.objective import from_coordinates, objective, t
 from probml.engines.start.prior import (
     UNDRAWABLE,
     given_start,
-    impossible,
-    near_the_middle,
-    noise_of,
+    points_near_zero,
     prior_draws,
+    prior_noise,
+    raise_impossible_start,
 )
-from probml.engines.start.start import shaken
+from probml.engines.start.start import separate_equal_states
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
 from probml.plan.affine_rows import is_affine_in_rows
@@ -35,21 +36,20 @@ from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.structure import computed
 
-ROUNDING = 1e-7  # of the objective's size, which no gain is told from
+ROUNDING = 1e-7  # a smaller gain, relative to the objective, is none
 
-Maximize = Callable[[Mapping], Outcome]  # parameters to begin with → where it ends
+Maximize = Callable[[Mapping], Outcome]  # parameters at the start → the optimum
 
 
 class Proposal(NamedTuple):
     """Points from which a higher optimum may be reached.
 
     Attributes:
-        name: the points, as the record of a fit calls them. points: an optimum → the points; none
-            where the proposal does not apply to it. maximize: from each of them; None: what it
-            ends at is no optimum that can be compared.
-        rounds: how often it may be made again from what it found.
-        compare: the higher of two optima, the other → a finding, where there is something to be
-            said of both; by default nothing.
+        name: of the points, for the finding that it was successful.
+        points: an optimum → the points; none where the proposal does not apply to it.
+        maximize: from each of them; None: no optimum that can be compared.
+        rounds: how often it may be repeated from the optimum it found.
+        compare: the higher of two optima, the other → a finding about both, or None.
     """
 
     name: str
@@ -59,30 +59,30 @@ class Proposal(NamedTuple):
     compare: Callable[[Outcome, Outcome], Finding | None] = lambda best, rest: None
 
 
-def height(outcome: Outcome) -> float:
+def final_objective(outcome: Outcome) -> float:
     """The objective at an optimum; −∞ where there is none."""
     if outcome.status is Status.COLLAPSED or not len(outcome.history):
         return -np.inf
     return float(np.nan_to_num(outcome.history[-1], nan=-np.inf))
 
 
-def higher(one: Outcome, other: Outcome, slack: float = 0.0) -> bool:
-    """Whether one optimum is higher than another: by more than `slack`, and than rounding."""
-    low = height(other)
-    return height(one) > low + max(slack, ROUNDING * (1 + abs(low)) if np.isfinite(low) else 0.0)
+def is_higher(one: Outcome, other: Outcome, slack: float = 0.0) -> bool:
+    """Whether one optimum is higher than another by more than `slack`, and than rounding."""
+    low = final_objective(other)
+    return final_objective(one) > low + max(
+        slack, ROUNDING * (1 + abs(low)) if np.isfinite(low) else 0.0)
 
 
-def highest(values: jax.Array, allowed: jax.Array, slack: float = 0.0) -> jax.Array:
-    """The number of the highest optimum, of several that one program found: the first, unless
-    another that is `allowed` is higher than it by more than `slack`. Pure JAX."""
+def index_of_highest(values: jax.Array, allowed: jax.Array, slack: float = 0.0) -> jax.Array:
+    """The index of the highest of several optima of one program: the first, unless another that is
+    `allowed` is higher by more than `slack`. Pure JAX."""
     first = jnp.arange(len(values)) == 0
-    worth = jnp.where((first | allowed) & jnp.isfinite(values), values, -jnp.inf)
-    return jnp.argmax(worth + jnp.where(first, slack, 0.0))
+    compared = jnp.where((first | allowed) & jnp.isfinite(values), values, -jnp.inf)
+    return jnp.argmax(compared + jnp.where(first, slack, 0.0))
 
 
 def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0) -> Outcome:
-    """The highest optimum that is reached from one and from what is proposed, one proposal after
-    another.
+    """The highest optimum that is reached from an optimum by proposals, one after another.
 
     Args:
         slack: of the objective, by which an optimum must be higher to be taken.
@@ -90,71 +90,69 @@ def improve(outcome: Outcome, proposals: Iterable[Proposal], slack: float = 0.0)
     for proposal in proposals:
         for _ in range(proposal.rounds):
             found = filter(None, map(proposal.maximize, proposal.points(outcome)))
-            best = max(found, key=height, default=None)
+            best = max(found, key=final_objective, default=None)
             if best is None:
                 break
-            if not higher(best, outcome, slack):
+            if not is_higher(best, outcome, slack):
                 outcome = outcome.noting(proposal.compare(outcome, best))
                 break
-            low = height(outcome)
-            gain = height(best) - low if np.isfinite(low) else np.inf
+            low = final_objective(outcome)
+            gain = final_objective(best) - low if np.isfinite(low) else np.inf
             outcome = best.noting(Finding.of(Code.IMPROVED, where=proposal.name, gain=gain),
                                   proposal.compare(best, outcome))
     return outcome
 
 
-# Starts from which nothing rises, and saddles.
+# Starts from which the objective does not rise, and saddle points.
 
-# draws of the prior that are looked at where the start leads nowhere, and the best of them that are
-# climbed from
-DRAWN, CLIMBED = 64, 3
-# relative: a way that is none, as from a point where the gradient is zero by symmetry
-HARDLY = 1e-6
+DRAWS, MAX_STARTS = 64, 3  # draws of the prior that are evaluated, the best of them that are used
+UNMOVED = 1e-6  # relative change that is none, as from a point whose gradient is 0 by symmetry
 
 
-def first_optimum(problem: Problem, prior: bool, climb: Maximize, plain: Maximize,
-                  params: Mapping) -> Outcome:
-    """An optimum, and those from elsewhere: where parameters have not moved at all, from a draw of
-    their prior; where it found no way up though the gradient is not zero, by L-BFGS, whose first
-    step is along the gradient; where the start is impossible: a start is never an answer.
+def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs: Maximize,
+                       params: Mapping) -> Outcome:
+    """The optimum from a start, or a higher one from elsewhere: from a draw of the prior for
+    parameters that did not move at all; by L-BFGS, whose first step is along the gradient, if no
+    step increased the objective though the gradient is not 0; from draws of the prior if the start
+    has no density.
 
     Args:
-        climb: parameters to begin with → what is found from there. plain: the same by L-BFGS.
+        maximize, lbfgs: parameters at the start → the optimum, by the method of choice and L-BFGS.
 
     Raises:
-        Refusal: none of them found a way up.
-        ModelError: no point was found that has a density.
+        Refusal: no step from any of these points increases the objective.
+        ModelError: no point with a density was found.
     """
     plan, known, start = problem.plan, problem.known, problem.start
-    outcome = climb(params)
+    outcome = maximize(params)
     if outcome.status is Status.RUNAWAY:  # no other start has a maximum to go to
         return outcome
 
     def draws(outcome: Outcome) -> list[Mapping]:
-        return [_arrays(outcome.params) | point
+        return [placed_all(dict(outcome.params)) | point
                 for point in prior_points(problem, prior, given_start(plan, start))]
 
     proposals = [Proposal("a draw of the prior of what had not moved",
-                          lambda found: _away_from_start(problem, params, found), climb),
-                 unequal_states(problem, climb)]
-    if _learns_states(plan) and not set(plan.free) <= set(start):
-        proposals.append(Proposal("draws of the prior", draws, climb))
+                          lambda found: _unmoved_at_draw(problem, params, found), maximize),
+                 propose_unequal_states(problem, maximize)]
+    if _has_parameters_by_hidden_state(plan) and not set(plan.free) <= set(start):
+        proposals.append(Proposal("draws of the prior", draws, maximize))
     outcome = improve(outcome, proposals)
-    nowhere = not np.isfinite(outcome.history[0])
-    if outcome.status is not Status.STALLED and not nowhere:
+    impossible_start = not np.isfinite(outcome.history[0])
+    if outcome.status is not Status.STALLED and not impossible_start:
         return outcome
-    here, others = _arrays(outcome.params), draws(outcome)
-    if nowhere and not others:
-        impossible(plan, params, known, "MAP", outcome.history[0])
-    stalled = outcome
+    stalled, others = outcome, draws(outcome)
+    if impossible_start and not others:
+        raise_impossible_start(plan, params, known, "MAP", outcome.history[0])
 
     def until_converged(point: Mapping) -> Callable[[Outcome], list[Mapping]]:
         return lambda found: [] if found.status is Status.CONVERGED else [point]
 
     outcome = improve(outcome, [
-        *([] if nowhere else [Proposal("where it stalled", until_converged(here),
-                                       lambda point: plain(point).after(stalled))]),
-        *(Proposal("a draw of the prior", until_converged(point), plain) for point in others)])
+        *([] if impossible_start else [Proposal(
+            "where it stalled", until_converged(placed_all(dict(stalled.params))),
+            lambda point: lbfgs(point).after(stalled))]),
+        *(Proposal("a draw of the prior", until_converged(point), lbfgs) for point in others)])
     if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
             f"MAP of {problem} found no way up from its start, nor from draws of the prior, though "
@@ -166,190 +164,191 @@ def first_optimum(problem: Problem, prior: bool, climb: Maximize, plain: Maximiz
     return outcome
 
 
-def _away_from_start(problem: Problem, params: Mapping, outcome: Outcome) -> list[Mapping]:
-    """The optimum with those parameters at a draw of their prior that are where they began."""
-    stuck = [name for name in problem.plan.free if name not in problem.start
-             and _is_unmoved(outcome.params[name], params[name])]
-    away = moved_from_start(problem, _arrays(outcome.params), stuck)
-    return [] if all(np.array_equal(away[name], outcome.params[name]) for name in stuck) else [away]
+def _unmoved_at_draw(problem: Problem, params: Mapping, outcome: Outcome) -> list[Mapping]:
+    """The optimum with the parameters that are still at their start at a draw of their prior."""
+    end = placed_all(dict(outcome.params))
+    unmoved = [name for name in problem.plan.free if name not in problem.start and np.all(
+        np.abs(np.asarray(end[name]) - np.asarray(params[name]))
+        <= UNMOVED * (1 + np.abs(np.asarray(params[name]))))]
+    point = at_prior_draw(problem, end, unmoved)
+    return [] if all(np.array_equal(point[name], end[name]) for name in unmoved) else [point]
 
 
-def _learns_states(plan: Plan) -> bool:
-    """Whether parameters have a member for each state of hidden cells: then there are many maxima,
-    and the prior means, where all states are alike, are none."""
+def _has_parameters_by_hidden_state(plan: Plan) -> bool:
+    """Whether parameters have an entry for each state of hidden cells: then there are many maxima,
+    and the prior means, where all states are equal, are none."""
     sites = plan.structure.sites
     return any(sites[p].shape.count(sites[z].finite) for z in plan.cellwise
                for child in plan.structure.children[z] for uses in sites[child].uses.values()
                for p in uses if p in plan.free)
 
 
-def _arrays(params: Mapping) -> dict[str, jax.Array]:
-    return placed_all(dict(params))
-
-
 def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str, jax.Array]]:
-    """The best few of some draws of the prior, where it can be drawn, and of points near the middle
-    of unbounded coordinates, where none of these has a density; what the user fixed stays."""
+    """The best few draws of the prior, if it can be drawn from, or of points near 0 in unbounded
+    coordinates if no draw has a density; `fixed` parameters have the user's values."""
     plan, known = problem.plan, problem.known
     try:
-        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, DRAWN, problem.seed)))
+        drawn = jax.device_get(prior_draws(plan, known, prior_noise(plan, DRAWS, problem.seed)))
     except UNDRAWABLE:
         return []
 
     def best(drawn: Mapping) -> list[dict]:
         points = [from_coordinates(plan, {name: leaf[i] for name, leaf in drawn.items()}, known)
-                  | fixed for i in range(DRAWN)]
+                  | fixed for i in range(DRAWS)]
         values = [float(objective(plan, prior, to_coordinates(plan, p, known), known,
                                   problem.rows)[0]) for p in points]
         order = np.argsort([-value if np.isfinite(value) else np.inf for value in values])
-        return [points[i] for i in order if np.isfinite(values[i])][:CLIMBED]
+        return [points[i] for i in order if np.isfinite(values[i])][:MAX_STARTS]
 
-    return best(drawn) or best(near_the_middle(drawn, problem.seed))
-
-
-def _is_unmoved(value: jax.Array, start: jax.Array) -> bool:
-    return bool(np.all(
-        np.abs(np.asarray(value) - np.asarray(start)) <= HARDLY * (1 + np.abs(np.asarray(start)))
-    ))
+    return best(drawn) or best(points_near_zero(drawn, problem.seed))
 
 
-def moved_from_start(problem: Problem, params: Mapping, stuck: list[str]) -> dict[str, jax.Array]:
-    """Parameters in which the density was flat, as in hidden units that are all alike or at 0 of
-    what is squared, at a draw from their prior instead."""
+def at_prior_draw(problem: Problem, params: Mapping, names: list[str]) -> dict[str, jax.Array]:
+    """Parameters, some of which are replaced by a draw of their prior: those in which the density
+    is flat, as in hidden units that are all equal, or at 0 for what is squared."""
     plan, known = problem.plan, problem.known
     used = {p for name in (*plan.pooled, *plan.rowwise)
             for uses in plan.structure.sites[name].uses.values() for p in uses}
-    stuck = [name for name in stuck if name in used]
-    if not stuck:
+    names = [name for name in names if name in used]
+    if not names:
         return dict(params)
     try:
-        drawn = jax.device_get(prior_draws(plan, known, noise_of(plan, 1, problem.seed)))
+        drawn = jax.device_get(prior_draws(plan, known, prior_noise(plan, 1, problem.seed)))
         values = from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
     except UNDRAWABLE:
         return dict(params)
-    return {name: values[name] if name in stuck else value for name, value in params.items()}
+    return {name: values[name] if name in names else value for name, value in params.items()}
 
 
-def unequal_states(problem: Problem, climb: Maximize) -> Proposal:
-    """Where states came to share their values, points a little apart: such an end may be a
-    saddle."""
+def propose_unequal_states(problem: Problem, maximize: Maximize) -> Proposal:
+    """A point near an optimum at which hidden states have the same values: it may be a saddle."""
     def points(outcome: Outcome) -> list[Mapping]:
-        apart = (shaken(problem.plan, outcome.params, problem.seed)
+        point = (separate_equal_states(problem.plan, outcome.params, problem.seed)
                  if outcome.status is Status.CONVERGED else None)
-        return [] if apart is None else [_arrays(apart)]
+        return [] if point is None else [placed_all(point)]
 
-    return Proposal("states that are not equal", points, climb)
+    return Proposal("states that are not equal", points, maximize)
 
-# Second looks.
 
-FEW = 32  # coordinates, and rows times coordinates, up to which further climbs are taken
-WORK = 2**22
-SECOND = 2  # draws of the prior
-NEAR = 0.1  # of the way from the start to the end, within which two ends are one
-LOWER = 5.0  # nats below the highest at which another maximum is reported
-EQUAL = 0.01  # nats that are none
-SAME = 1e-6  # of the objective's size, by which one must be higher to be taken
-ALIKE = 1e-3  # of the largest number, within which computed values are the same
-BETWEEN = (0.1, 0.3, 0.5, 0.7, 0.9)  # places on the way between two ends
-# whose tails are those of a power: rows far apart are a maximum each, also of what is affine
-HEAVY = ("Cauchy", "StudentT")
+# Other optima of small problems.
+
+MAX_COORDINATES = 32  # up to which an optimisation is repeated
+MAX_WORK = 2**22  # rows times coordinates up to which it is repeated
+PRIOR_STARTS = 2  # draws of the prior from which it is repeated
+SAME_OPTIMUM = 0.1  # of the distance from the start, within which two optima are one
+MAX_LOWER = 5.0  # log density by which another optimum that is reported may be lower
+EQUAL = 0.01  # log density: no difference
+ON_THE_WAY = 1e-6  # fall of the objective, relative to it, on the line between optima that are one
+EQUAL_VALUES = 1e-3  # relative to the largest number: computed values that are the same
+BETWEEN = (0.1, 0.3, 0.5, 0.7, 0.9)  # points on the line between two optima
+# distributions whose tails fall as a power: each outlier may make a maximum, in affine models too
+HEAVY_TAILED = ("Cauchy", "StudentT")
 
 Coordinates = dict[str, np.ndarray]
 
 
-def second_looks(problem: Problem, prior: bool, begun: Mapping, climb: Maximize) -> list[Proposal]:
-    """Further optimisations that end at the same optimum, or at another, which is a finding: from
-    the mirror image of the optimum about the start, in what has no bounds and then also in logits,
-    which exchanges what a chance is of; and, where nobody asked for a mode, from draws of the
-    prior. Of few coordinates and rows, where rows do not read one number that is affine in them.
+def propose_other_optima(problem: Problem, prior: bool, start: Mapping,
+                         maximize: Maximize) -> list[Proposal]:
+    """Repeated optimisations that end at the same optimum, or at another, which is a finding: from
+    the mirror image of the optimum about the start, in coordinates without bounds and then also in
+    logits, which exchanges the outcomes of a probability; and, unless the user asked for a mode,
+    from draws of the prior. Only for few coordinates and rows, whose density does not depend on one
+    affine number a row.
 
     Args:
-        begun: the point where it started. climb: parameters → what is found from there.
+        start: the point where the first optimisation started. maximize: parameters → the optimum.
     """
     plan, known = problem.plan, problem.known
 
     def converged(params: Mapping) -> Outcome | None:
-        other = climb(params)
-        return other if other.status is Status.CONVERGED and np.isfinite(height(other)) else None
+        other = maximize(params)
+        return other if other.status is Status.CONVERGED and np.isfinite(
+            final_objective(other)) else None
 
-    def look(name: str, place: Callable[[Coordinates], Coordinates | None]) -> Proposal:
+    def propose(name: str, place: Callable[[Coordinates], Coordinates | None]) -> Proposal:
         def points(outcome: Outcome) -> list[Mapping]:
             point = (place(_coordinates(problem, outcome.params))
-                     if _worth_a_second_look(problem, prior, outcome) else None)
+                     if _is_search_worthwhile(problem, prior, outcome) else None)
             return [] if point is None else [from_coordinates(plan, placed_all(point), known)]
 
-        return Proposal(name, points, converged, 1, lambda best, rest: _several(
-            problem, prior, best, rest, _coordinates(problem, begun)))
+        return Proposal(name, points, converged, 1, lambda best, rest: _several_optima(
+            problem, prior, best, rest, _coordinates(problem, start)))
 
-    def mirrored(names: tuple[str, ...], end: Coordinates) -> Coordinates | None:
-        start = _coordinates(problem, begun)
-        moved = {name: 2 * start[name] - end[name] for name in names}
-        return {**end, **moved} if any(np.any(end[name] != start[name]) for name in names) else None
+    def mirror(names: tuple[str, ...], end: Coordinates) -> Coordinates | None:
+        begun = _coordinates(problem, start)
+        moved = {name: 2 * begun[name] - end[name] for name in names}
+        return {**end, **moved} if any(np.any(end[name] != begun[name]) for name in names) else None
 
     @functools.cache
     def draws() -> Coordinates | None:
         try:
-            return jax.device_get(prior_draws(plan, known, noise_of(plan, SECOND, problem.seed)))
+            return jax.device_get(prior_draws(plan, known, prior_noise(plan, PRIOR_STARTS,
+                                                                    problem.seed)))
         except UNDRAWABLE:
             return None
 
-    def drawn(number: int, _: Coordinates) -> Coordinates | None:
-        found = draws()
-        return None if found is None else {name: value[number] for name, value in found.items()}
+    def draw(number: int, _: Coordinates) -> Coordinates | None:
+        drawn = draws()
+        return None if drawn is None else {name: value[number] for name, value in drawn.items()}
 
-    return [*(look("the mirror image about the start", functools.partial(mirrored, names))
-              for names in dict.fromkeys(_mirrored_names(plan))),
-            *(look("a draw of the prior", functools.partial(drawn, number))
-              for number in range(0 if problem.asked else SECOND))]
+    domains = {name: plan.structure.sites[name].domain for name in plan.free}
+    unbounded = tuple(name for name, domain in domains.items() if domain.unbounded)
+    with_logits = tuple(name for name, domain in domains.items() if domain.unbounded or (
+        domain.logarithmic and domain.rank == 0 and not domain.log_scale))
+    return [*(propose("the mirror image about the start", functools.partial(mirror, names))
+              for names in dict.fromkeys((unbounded, with_logits))),
+            *(propose("a draw of the prior", functools.partial(draw, number))
+              for number in range(0 if problem.asked else PRIOR_STARTS))]
 
 
 def _coordinates(problem: Problem, params: Mapping) -> Coordinates:
     return jax.device_get(to_coordinates(problem.plan, placed_all(dict(params)), problem.known))
 
 
-def _several(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
-             start: Coordinates) -> Finding | None:
-    """That two optima are maxima apart, hardly of different height."""
+def _several_optima(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
+                    start: Coordinates) -> Finding | None:
+    """That two optima are separate maxima of about the same height."""
     here, there = (_coordinates(problem, one.params) for one in (best, rest))
-    apart = {name: np.abs(here[name] - there[name]) for name in here}
-    far = {name: float(np.max(gap, initial=0.0)) for name, gap in apart.items()
-           if np.max(gap, initial=0.0) > NEAR * np.max(np.abs(here[name] - start[name]),
-                                                       initial=0.0)}
-    lower = height(best) - height(rest)
-    if (not far or lower > LOWER or _is_respelled(problem, best, rest, far)
-            or _is_joined(problem, prior, best, rest)):
+    gaps = {name: float(np.max(np.abs(here[name] - there[name]), initial=0.0)) for name in here}
+    different = {name: gap for name, gap in gaps.items() if gap > SAME_OPTIMUM * np.max(
+        np.abs(here[name] - start[name]), initial=0.0)}
+    lower = final_objective(best) - final_objective(rest)
+    if (not different or lower > MAX_LOWER or _are_equivalent(problem, best, rest, different)
+            or _are_connected(problem, prior, best, rest)):
         return None
-    name = max(far, key=far.__getitem__)
+    name = max(different, key=different.__getitem__)
     values = [np.asarray(one.params[name]) for one in (best, rest)]
-    far_off = int(np.argmax(np.abs(values[0] - values[1])))
-    index = tuple(int(i) for i in np.unravel_index(far_off, values[0].shape))
+    entry = int(np.argmax(np.abs(values[0] - values[1])))
+    index = tuple(int(i) for i in np.unravel_index(entry, values[0].shape))
     by = f"at a value lower by {lower:.2g}" if lower > EQUAL else "at the same value"
     return Finding.of(Code.SEVERAL_OPTIMA, name, index, height=by, here=values[0][index],
                       there=values[1][index])
 
 
-def _is_respelled(problem: Problem, best: Outcome, rest: Outcome, far: Collection[str]) -> bool:
-    """Whether two ends are as high, and what the model declares to be identified is the same; or
+def _are_equivalent(problem: Problem, best: Outcome, rest: Outcome,
+                    different: Collection[str]) -> bool:
+    """Whether two optima are as high, and what the model declares to be identified is the same; or
     the parameters that differ enter what the function computes by name, and that is the same."""
     structure = problem.plan.structure
     declared = structure.model.identified_by is not None
-    asked = {name for each in structure.derived for name in structure.programs[each][1]}
+    entering = {name for each in structure.derived for name in structure.programs[each][1]}
     fall = best.history[-1] - rest.history[-1]
-    if not (declared or asked.issuperset(far)) or fall > SAME * (1 + abs(best.history[-1])):
+    if not (declared or entering.issuperset(different)) or (
+            fall > ON_THE_WAY * (1 + abs(best.history[-1]))):
         return False
     values = computed.identified_at if declared else computed.at
     here, there = (jax.device_get(values(structure, {**problem.known.given,
                                                      **placed_all(dict(one.params))}))
                    for one in (best, rest))
     return all(np.allclose(there[name], value, rtol=0.0,
-                           atol=ALIKE * np.max(np.abs(value), initial=0.0))
+                           atol=EQUAL_VALUES * np.max(np.abs(value), initial=0.0))
                for name, value in here.items())
 
 
-def _is_joined(problem: Problem, prior: bool, best: Outcome, rest: Outcome) -> bool:
-    """Whether the objective nowhere falls below the lower end on the way between two ends."""
+def _are_connected(problem: Problem, prior: bool, best: Outcome, rest: Outcome) -> bool:
+    """Whether the objective nowhere falls below the lower optimum on the line between two."""
     plan, known, low = problem.plan, problem.known, rest.history[-1]
-    least = low - SAME * (1 + abs(low))
+    least = low - ON_THE_WAY * (1 + abs(low))
     for share in BETWEEN:
         point = {name: (1 - share) * np.asarray(value) + share * np.asarray(rest.params[name])
                  for name, value in best.params.items()}
@@ -359,21 +358,13 @@ def _is_joined(problem: Problem, prior: bool, best: Outcome, rest: Outcome) -> b
     return True
 
 
-def _worth_a_second_look(problem: Problem, prior: bool, outcome: Outcome) -> bool:
+def _is_search_worthwhile(problem: Problem, prior: bool, outcome: Outcome) -> bool:
     plan, sites = problem.plan, problem.plan.structure.sites
     size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
-    formed = all(block.form for block in all_blocks(plan, prior))
-    heavy = any(sites[name].kind in HEAVY for name in plan.rowwise)
+    closed_forms = all(block.form for block in all_blocks(plan, prior))
+    heavy = any(sites[name].kind in HEAVY_TAILED for name in plan.rowwise)
     affine = is_affine_in_rows(plan) and not plan.pooled and not heavy
     return (outcome.status is Status.CONVERGED and not outcome.warned and not problem.start
             and not problem.in_parts and problem.size is not None and plan.complete
-            and not (plan.globals or plan.groupings or plan.latents or formed or affine)
-            and size <= FEW and size * problem.size <= WORK)
-
-
-def _mirrored_names(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Parameters without bounds, and these with logits."""
-    domains = {name: plan.structure.sites[name].domain for name in plan.free}
-    free = tuple(name for name, domain in domains.items() if domain.unbounded)
-    return free, tuple(name for name, domain in domains.items() if name in free or (
-        domain.logarithmic and domain.rank == 0 and not domain.log_scale))
+            and not (plan.globals or plan.groupings or plan.latents or closed_forms or affine)
+            and size <= MAX_COORDINATES and size * problem.size <= MAX_WORK)

@@ -1,5 +1,4 @@
-"""Training by an optax optimiser: mini-batches in a new order every epoch, held-out rows, early
-stopping."""
+"""Optimisation by optax: mini-batches in a new order every epoch, held-out rows, early stopping."""
 
 import functools
 from collections.abc import Mapping
@@ -25,11 +24,12 @@ from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
 
 BLOCK = 200  # steps a device call
-STEPS = 2000
+MAX_STEPS = 2000
+MIN_GAIN = 1e-6  # of the last third of a run, relative to the objective; less is none
 
 
 class Training(NamedTuple):
-    """What MAP says of its optimizer; see there."""
+    """Settings of MAP with an optimizer; see there."""
 
     optimizer: Any
     steps: int | None
@@ -41,24 +41,23 @@ class Training(NamedTuple):
 
 
 def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:
-    """Steps of `engine.optimizer` from `params`; `history` is the objective of the rows learnt
-    from, evaluated once an epoch, at least BLOCK steps apart.
+    """The result of `engine.optimizer` from `params`; `history` is the objective of the training
+    rows, evaluated once an epoch, at least BLOCK steps apart.
 
     Raises:
-        ModelError: the held-out share leaves no row on one side, or fewer than a batch has to learn
-            from.
+        ModelError: there are no held-out rows, no training rows, or fewer than a batch.
     """
     key = random_key(problem.seed)
-    rows, held, n = _divided(engine, problem, key)
-    found = _Descent(engine, problem, rows, held, n, key, params)
-    with Progress("MAP", found.limit, engine.progress) as bar:
-        status = iterate(bar, found.limit, found.turn, held=found)
-    return found.outcome(status, bar.count)
+    rows, held, n = _split_rows(engine, problem, key)
+    loop = _Descent(engine, problem, rows, held, n, key, params)
+    with Progress("MAP", loop.limit, engine.progress) as bar:
+        status = iterate(bar, loop.limit, loop.turn, held=loop)
+    return loop.outcome(status, bar.count)
 
 
-def _divided(engine: Training, problem: Problem, key: jax.Array) -> tuple[Rows, Rows | None, int]:
-    """The rows that are learnt from, those that are held out, and the number of the former."""
-    # what no batch divides is one whole
+def _split_rows(engine: Training, problem: Problem,
+                key: jax.Array) -> tuple[Rows, Rows | None, int]:
+    """The training rows, the held-out rows, and the number of the former; 1 without batches."""
     n = problem.size if engine.batch_rows or engine.held_out else 1
     if not engine.held_out:
         return problem.rows, None, n
@@ -75,9 +74,9 @@ def _divided(engine: Training, problem: Problem, key: jax.Array) -> tuple[Rows, 
 
 
 class _Descent(Loop):
-    """The coordinates `u`, the optimiser's state, and what was evaluated so far: `history`, the
-    objective; `curve`, the mean log-likelihood of held-out rows, and `best`, its highest with the
-    coordinates there."""
+    """The coordinates `u`, the optimiser's state, and the evaluations so far: `history`, the
+    objective; `curve`, the mean log-likelihood of held-out rows; `best`, the coordinates with its
+    highest value, and this value; `since`, evaluations without a better one."""
 
     kept = ("u", "state", "gradient", "value", "best", "since")
 
@@ -87,7 +86,7 @@ class _Descent(Loop):
         self.history, self.curve = self.lists["history"], self.lists.get("curve", [])
         self.engine, self.plan, self.known = engine, problem.plan, problem.known
         self.rows, self.held, self.n, self.key = rows, held, n, key
-        self.limit = engine.steps or STEPS
+        self.limit = engine.steps or MAX_STEPS
         self.batch = engine.batch_rows or n
         self.epoch = max(n // self.batch, 1)
         # steps between evaluations
@@ -98,15 +97,15 @@ class _Descent(Loop):
         self.best = (self.u, self.curve[-1]) if self.curve else (self.u, -np.inf)
 
     def _record(self) -> None:
-        """Record the objective and, where rows are held out, their mean log-likelihood."""
+        """Records the objective and, if rows are held out, their mean log-likelihood."""
         self.value, self.gradient = objective(self.plan, self.engine.prior, self.u, self.known,
                                               self.rows)
         self.history.append(float(self.value))
         if self.held is not None:
-            self.curve.append(float(_mean(self.plan, self.u, self.known, self.held)))
+            self.curve.append(float(_mean_log_evidence(self.plan, self.u, self.known, self.held)))
 
     def turn(self, before: int) -> Turn:
-        """Steps up to the next evaluation."""
+        """Takes the steps up to the next evaluation."""
         done, end = before, min(before + self.every, self.limit)
         while done < end:
             count = min(BLOCK, end - done)
@@ -123,7 +122,7 @@ class _Descent(Loop):
         return Turn(done - before, self.history[-1], self._status())
 
     def _status(self) -> Status:
-        """Whether the last evaluation ends the training."""
+        """The status after the last evaluation."""
         if not np.isfinite(self.history[-1]):
             return Status.COLLAPSED
         if self.curve:
@@ -134,31 +133,27 @@ class _Descent(Loop):
         return Status.RUNNING
 
     def outcome(self, status: Status, count: int) -> Outcome:
-        """The point after `count` steps, or, of held-out rows, the best one."""
+        """The point after `count` steps, or the one with the best value of the held-out rows."""
         if status is Status.MAX_ITERATIONS:
             flat = bool(is_flat(self.value, self.gradient))
-            status = (Status.CONVERGED if flat else Status.WANDERED if _wanders(self.history)
+            status = (Status.CONVERGED if flat else Status.WANDERED if _is_fluctuating(self.history)
                       else status)
         u = self.best[0] if self.curve and status is not Status.COLLAPSED else self.u
         return Outcome(from_coordinates(self.plan, u, self.known), np.array(self.history), status,
                        count, held_out=np.array(self.curve) if self.curve else None)
 
 
-
-SMALL = 1e-6  # a gain of a third of a run, relative to the objective, that is none
-
-
-def _wanders(history: list[float]) -> bool:
-    """Whether the last third of a long enough run has not risen above what was there before."""
+def _is_fluctuating(history: list[float]) -> bool:
+    """Whether the objective did not rise in the last third of a long enough run."""
     late = len(history) - len(history) // 3
-    return len(history) >= 9 and max(history[late:]) - max(history[:late]) <= SMALL * (
+    return len(history) >= 9 and max(history[late:]) - max(history[:late]) <= MIN_GAIN * (
         1 + abs(history[-1])
     )
 
 
 @functools.partial(jit, static_argnames=("plan",))
-def _mean(plan: Plan, u: jax.Array, known: Known, rows: Rows):
-    """Mean log evidence of rows, at the prior of what lies outside them."""
+def _mean_log_evidence(plan: Plan, u: jax.Array, known: Known, rows: Rows):
+    """Mean log evidence of rows; discrete sites outside rows are summed out under their prior."""
     params = from_free(plan, u, known)[0]
     total = row_totals(plan, params, known, rows)
     states = global_factors(plan, params, known)[: len(plan.globals)]
@@ -167,15 +162,17 @@ def _mean(plan: Plan, u: jax.Array, known: Known, rows: Rows):
 
 @functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
 def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u: jax.Array, state: Any,
-             known: Known, every: Rows, order: object, n: jax.Array, offset: jax.Array, count: int):
-    """`count` steps; `batch` rows a step, the next ones of `order`, or all rows (0)."""
+             known: Known, all_rows: Rows, order: object, n: jax.Array, offset: jax.Array,
+             count: int):
+    """`u` and the optimiser's state after `count` steps, each on the next `batch` rows of `order`,
+    or on all rows (0)."""
     import optax
 
     def step(carry: tuple, i: jax.Array):
         u, state = carry
-        rows, scale = every, 1.0
+        rows, scale = all_rows, 1.0
         if batch:
-            rows = every.batch(order, offset + i, batch)
+            rows = all_rows.batch(order, offset + i, batch)
             scale = n / batch
         _, gradient = log_posterior_and_gradient(plan, prior, u, known, rows, scale)
         updates, state = optimizer.update(jax.tree.map(jnp.negative, gradient), state, u)

@@ -1,1 +1,1 @@
-"""EM from many starts at once: its accelerated steps on the device, all restarts to their ends."""
+"""EM from many starts at once: accelerated iterations, random restarts, batches of rows."""

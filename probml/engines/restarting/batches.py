@@ -1,14 +1,14 @@
-"""Passes over the rows in batches: an update after every batch, from statistics that forget slowly
-what older points expected.
+"""Passes over the rows in batches: an update after every batch, from a running average of expected
+statistics.
 
     s_t = s_{t−1} + ρ_t (rows/batch · s(batch; θ_{t−1}) − s_{t−1}),   ρ_t = t^−0.6
-    θ_t = the optimum at s_t
+    θ_t = the optimum given s_t
 
-which is stepwise EM of a point (Cappé & Moulines 2009, "On-line expectation–maximization algorithm
-for latent data models"), and of a mean field stochastic variational inference: there θ are natural
-parameters, prior + s, and averaging one averages the other (Sato 2001; Hoffman, Blei, Wang &
-Paisley 2013, "Stochastic variational inference", equation 31). What a point is and how it moves, a
-`Way` says.
+For point estimates this is stepwise EM (Cappé & Moulines 2009, "On-line expectation–maximization
+algorithm for latent data models"), for a mean field stochastic variational inference: there θ are
+natural parameters, prior + s, and averaging one averages the other (Sato 2001; Hoffman, Blei, Wang
+& Paisley 2013, "Stochastic variational inference", equation 31). An `IncrementalUpdate` says what θ
+is and how it is computed.
 """
 
 import functools
@@ -25,7 +25,7 @@ from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary, compensated
 from probml.engines.engine import Engine, Problem, Status, check_batch
 from probml.engines.progress import Loop, Progress, Turn, iterate
-from probml.engines.start.race import sample
+from probml.engines.start.race import sample_rows
 from probml.errors import Refusal
 from probml.evidence.expected import Expected
 from probml.numerics.compiling import jit
@@ -34,15 +34,14 @@ from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior
 
-FORGETTING = 0.6  # what is new counts 1 / t**FORGETTING at batch t: between 1/2 and 1
-QUIET = 4  # batches before the first update
-BEGUN = 10_000  # rows, and BATCHES batches, on which a first point is found
-BATCHES = 4
+FORGETTING = 0.6  # batch t has weight 1 / t**FORGETTING, between 1/2 and 1
+QUIET_BATCHES = 4  # before the first update
+START_ROWS, START_BATCHES = 10_000, 4  # rows, or batches, on which the first point is found
 
 
-class Way(Protocol):
-    """How a point (any pytree) and statistics of rows make each other; frozen and hashable, for it
-    is part of a program's name."""
+class IncrementalUpdate(Protocol):
+    """How a point (any pytree) and expected statistics determine each other; frozen and hashable,
+    since it is a static argument of compiled programs."""
 
     def update_point(self, plan: Plan, expected: Expected, point: Any, known: Known,
                      rows: Rows | Summary) -> Any:
@@ -64,31 +63,33 @@ class Way(Protocol):
 
 
 def refuse(engine: Engine, problem: Problem, instead: str) -> None:
-    """Raise Refusal where statistics are more than a sum over rows of one size.
-
-    Raises:
-        ModelError: a batch is larger than the data.
-    """
+    """Raises Refusal if some sites have no sufficient statistics, ModelError if a batch is larger
+    than the data."""
     check_batch(engine, problem)
-    if names := lasting(problem.plan):
+    if names := sites_without_statistics(problem.plan):
         raise Refusal(f"{type(engine).__name__}(batch_rows={engine.capabilities.batch}) cannot fit "
                       f"{problem}: there are no sufficient statistics of '{names[0]}' that add up "
                       f"over batches. Leave batch_rows out, or take {instead}")
 
 
-def lasting(plan: Plan) -> tuple[str, ...]:
-    """The sites of which rows tell more than a table of statistics."""
+def sites_without_statistics(plan: Plan) -> tuple[str, ...]:
+    """The sites without sufficient statistics that add up over batches."""
     return (*plan.globals, *plan.rowwise, *(name for group in plan.latents for name in group.sites),
             *plan.effects)
 
 
-def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Array]:
-    """Where a short run of an engine ends on some rows, drawn by chance; parameters on the
-    device."""
+def expected_of(statistics: Any) -> Expected:
+    """An E-step of which there are only the statistics."""
+    nothing = jnp.zeros(())
+    return Expected(statistics, {}, [], nothing, nothing, {}, {})
+
+
+def first_point(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Array]:
+    """The parameters, on the device, after a short run of an engine on a random sample of rows."""
     data, weights, plan = problem.data, problem.weights, problem.plan
-    size = max(BEGUN, BATCHES * batch_rows)
+    size = max(START_ROWS, START_BATCHES * batch_rows)
     if data.table.rows > size:
-        data, weights = sample(data, weights, size, problem.seed)
+        data, weights = sample_rows(data, weights, size, problem.seed)
     part = replace(problem, data=data._replace(survey=None), weights=weights)
     copies = brief.copies(part)
     rows, known = load(part.data, plan, weights, choose_layout(part.data, plan, copies), copies,
@@ -98,30 +99,30 @@ def first(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, jax.Arr
             for name, value in params.items()}
 
 
-def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
-           max_iterations: int, tolerance: float,
-           progress: bool) -> tuple[Any, np.ndarray, Status, Any]:
+def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: Any, batch_rows: int,
+               max_iterations: int, tolerance: float,
+               progress: bool) -> tuple[Any, np.ndarray, Status, Any]:
     """Passes over the rows in batches, in another order each time, until one gains less than the
-    tolerance a row: the best point, the objective of all rows after each pass, how it ended, and
-    what all rows were expected to show in the last pass.
+    tolerance per row: the best point, the objective of all rows after each pass, the status, and
+    the expected statistics of all rows in the last pass.
 
-    At the end of a pass its statistics, of every row once, take the place of those that forget: so
-    nothing is left of the noise of batches but what the point has moved meanwhile.
+    At the end of a pass the statistics of every row once replace the running average: of the noise
+    of batches only that remains by which the point has moved meanwhile.
 
     Cost: a pass is the statistics of all rows, an update a batch, and the objective of all rows.
     """
     plan, rows, known = problem.plan, problem.rows, problem.known
     static, key = (way, int(batch_rows)), random_key(problem.seed)
     first = float(_objective(plan, way, point, known, rows)[0])
-    # the point, its statistics, batches that were met; the best point, and its objective
-    loop = Loop((point, _blank(plan, way, point, known, rows), np.asarray(0), point, first),
-                history=Grown((), 1))
+    # the point, its statistics, number of batches so far; the best point, and its objective
+    loop = Loop((point, _zero_statistics(plan, way, point, known, rows), np.asarray(0), point,
+                 first), history=Grown((), 1))
     history = loop.lists["history"]
     history.append(first)
 
     def turn(done: int) -> Turn:
         point, statistics, batches, best, highest = loop.state
-        point, statistics, batches, value, sound = _passed(
+        point, statistics, batches, value, sound = _run_pass(
             plan, static, point, statistics, batches, known, rows, key, np.int32(done)
         )
         history.append(float(value))
@@ -143,34 +144,33 @@ def passes(title: str, way: Way, problem: Problem, point: Any, batch_rows: int,
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _blank(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> Any:
-    """Statistics of no rows."""
+def _zero_statistics(plan: Plan, way: IncrementalUpdate, point: Any, known: Known,
+                     rows: Rows) -> Any:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(
         lambda point, known, rows: way.statistics_and_evidence(plan, point, known, rows)[0],
         point, known, rows))
 
 
-def _total(plan: Plan, way: Way, point: Any, known: Known, rows: Rows) -> tuple:
-    """The objective of all rows, and whether the point is one that may be kept."""
+def _objective_and_validity(plan: Plan, way: IncrementalUpdate, point: Any, known: Known,
+                            rows: Rows) -> tuple:
+    """The objective of all rows, and whether the point is valid."""
     valid, prior = way.validity_and_prior(plan, point, known, rows)
     return prior + way.statistics_and_evidence(plan, point, known, rows)[1], valid
 
 
-_objective = jit(_total, static_argnums=(0, 1))
+_objective = jit(_objective_and_validity, static_argnums=(0, 1))
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count: jax.Array, known: Known,
-            rows: Rows, key: jax.Array, epoch: jax.Array) -> tuple:
-    """One pass: the point and statistics after it, batches met in all, the objective, and whether
-    all is sound."""
+def _run_pass(plan: Plan, static: tuple, point: Any, statistics: Any, count: jax.Array,
+              known: Known, rows: Rows, key: jax.Array, epoch: jax.Array) -> tuple:
+    """One pass: the point and statistics after it, the number of batches so far, the objective, and
+    whether the point is valid."""
     way, size = static
-    every = rows.mass
+    total_weight = rows.mass
 
     def improved(statistics: Any, point: Any, batch: Rows):
-        nothing = jnp.zeros(())
-        expected = Expected(statistics, {}, [], nothing, nothing, {}, {})
-        found = way.update_point(plan, expected, point, known, batch)
+        found = way.update_point(plan, expected_of(statistics), point, known, batch)
         return jax.tree.map(lambda new, old: new.astype(old.dtype), found, point)
 
     def step(carry: tuple, batch: Rows):
@@ -178,20 +178,20 @@ def _passed(plan: Plan, static: tuple, point: Any, statistics: Any, count: jax.A
         own = way.statistics_and_evidence(plan, point, known, batch)[0]
         weight = batch.total(lambda chunk: chunk.weights.sum())
         some = weight > 0
-        share = jnp.where(some, every / jnp.where(some, weight, 1.0), 0.0)
+        share = jnp.where(some, total_weight / jnp.where(some, weight, 1.0), 0.0)
         new = (count + 1.0) ** -FORGETTING
         mixed = jax.tree.map(lambda old, mine: old + new * (share * mine - old), running, own)
         after = improved(mixed, point, batch)
-        moves = some & (count >= QUIET)
-        return (_chosen(moves, after, point), _chosen(some, mixed, running),
+        moves = some & (count >= QUIET_BATCHES)
+        return (_select(moves, after, point), _select(some, mixed, running),
                 *compensated(whole, lost, own), count + some)
 
     whole = jax.tree.map(jnp.zeros_like, statistics)
     point, _, whole, _, count = rows.walk(step, (point, statistics, whole, whole, count), size,
                                           key, epoch)
     point = improved(whole, point, rows)
-    return point, whole, count, *_total(plan, way, point, known, rows)
+    return point, whole, count, *_objective_and_validity(plan, way, point, known, rows)
 
 
-def _chosen(flag: np.ndarray, a: Any, b: Any) -> Any:
+def _select(flag: np.ndarray, a: Any, b: Any) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)

@@ -1,9 +1,9 @@
-"""Runs side by side, some of them at a time: those that have ended cost nothing, what a slice
-touches stays in cache, and threads work on several slices at once. One program serves every slice,
-whichever runs are in it and however many there are.
+"""Slices of parallel runs: a program evaluates a few runs at a time, so that a slice stays in
+cache, threads work on several slices at once, and runs that have ended cost nothing. One program
+serves every slice, whichever runs are in it.
 
-A run by itself has its rows in parts, for a thread each: XLA (jaxlib 0.10) runs the operations
-of a chunk of rows one after the other, and shares but the large ones among cores.
+The rows of a single run are split into parts, one for each thread: XLA (jaxlib 0.10) runs the
+operations of a chunk of rows one after the other, and shares only the large ones among cores.
 """
 
 from collections.abc import Callable
@@ -20,54 +20,54 @@ from probml.numerics.precision import in_same_precision
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
 
-# numbers that an evaluation of a slice passes through: some milliseconds, beside which a call is
-# little
-NUMBERS = 2**21
-PARTED = 2**22  # of an evaluation of a single run, from which its rows are parted
-UNEVEN = 8  # parts of rows whose work is not even
+# numbers that an evaluation of a slice uses: some milliseconds, compared with which the overhead of
+# a call is small
+SLICE_NUMBERS = 2**21
+PARTED = 2**22  # numbers that an evaluation of a single run uses, from which its rows are split
+UNEVEN_PARTS = 8  # of rows that take different amounts of work
 
 
-def together(plan: Plan, rows: int, runs: int) -> int:
-    """How many of so many runs are evaluated by one program: a power of 2, or all.
+def runs_per_program(plan: Plan, rows: int, runs: int) -> int:
+    """How many of so many runs one program evaluates: a power of 2, or all.
 
     Args:
         rows: of the data, or their steps.
     """
     if jax.default_backend() != "cpu":
         return runs
-    fitting = max(NUMBERS // max(rows * plan.effort, 1), 1)
+    fitting = max(SLICE_NUMBERS // max(rows * plan.effort, 1), 1)
     return runs if fitting >= runs else 1 << fitting.bit_length() - 1
 
 
-def size(plan: Plan, rows: object, runs: int) -> int:
-    """The same of rows on the device. Rows that are read anew, or that devices share, are passed
-    over once for all runs."""
-    return together(plan, _places(rows), runs) if type(rows) is Resident else runs
+def runs_at_once(plan: Plan, rows: object, runs: int) -> int:
+    """As `runs_per_program`, for rows on the device. Rows that are read again in each pass, or
+    divided among devices, are passed over once for all runs."""
+    return runs_per_program(plan, _places(rows), runs) if type(rows) is Resident else runs
 
 
 def _places(rows: Resident) -> int:
-    """Rows, or their steps."""
+    """The number of rows, or of their steps."""
     steps = rows.stacked.steps
     return rows.chunks * rows.size * (steps.length * steps.blocks if steps else 1)
 
 
-def parted(plan: Plan, rows: object, runs: int) -> list[Resident | InPlaceRows]:
-    """The rows of a single run in parts, for threads, where an E-step of parts adds up; none where
-    that does not pay."""
-    return shares(plan, rows) if runs == 1 and additive(plan) else []
+def parts_for_threads(plan: Plan, rows: object, runs: int) -> list[Resident | InPlaceRows]:
+    """The rows of a single run in parts for threads; none if E-steps of parts do not add up, or
+    splitting does not pay."""
+    return split_rows(plan, rows) if runs == 1 and additive(plan) else []
 
 
-def shares(plan: Plan, rows: Any) -> list[Resident | InPlaceRows]:
-    """Rows in parts of one shape, for threads; none where that does not pay. Nothing is copied.
-    Vectors that are seen in part stand in the order of their work (layout.py): they come in more
-    parts, the most work first."""
+def split_rows(plan: Plan, rows: Any) -> list[Resident | InPlaceRows]:
+    """Rows in parts of one shape, for threads, without copying; none if that does not pay.
+    Partially observed vectors are ordered by their work (layout.py): they are split into more
+    parts, those with most work first."""
     if type(rows) not in (Resident, InPlaceRows) or jax.default_backend() != "cpu" or cores() < 2:
         return []
     if type(rows) is InPlaceRows:
         return [*rows.halves()]
     if rows.chunks % 2 or _places(rows) * max(plan.effort, plan.brought) < PARTED:
         return []
-    count = UNEVEN if plan.partially_observed and rows.chunks % UNEVEN == 0 else 2
+    count = UNEVEN_PARTS if plan.partially_observed and rows.chunks % UNEVEN_PARTS == 0 else 2
     held, size = jax.tree.map(np.asarray, rows.stacked), rows.chunks // count
     cuts = [slice(begin, begin + size) for begin in range(0, rows.chunks, size)]
     return [Resident(jax.tree.map(lambda leaf, part=part: jax.device_put(leaf[part]), held))
@@ -83,13 +83,13 @@ def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = Fa
         return list(pool.map(in_same_precision(function), parts))
 
 
-def evaluated(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: int, blank: object,
-              alone: bool = False) -> Any:
-    """evaluate(so many runs, by their numbers) → pytree of arrays that lead with them, of those
-    that run; in the place of the others `blank`.
+def evaluate_running(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: int,
+                     blank: object, alone: bool = False) -> Any:
+    """The results of the runs that are running, in slices of `size`; `blank` for the others.
 
     Args:
-        running: (runs,) bool. blank: (runs, ...), the tree of the results.
+        evaluate: indices of `size` runs → their results, a pytree of arrays that begin with an axis
+            of runs. running: (runs,) bool. blank: results of all runs.
         alone: one slice after the other, as when the first one compiles.
     """
     at = np.flatnonzero(running)

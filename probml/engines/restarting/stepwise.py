@@ -1,5 +1,5 @@
-"""Stepwise EM (Cappé & Moulines 2009): an M-step after every batch of rows, see batches.py; and its
-two halves by themselves, for rows that come later (fits/stepping.py)."""
+"""Stepwise EM (Cappé & Moulines 2009): an M-step after every batch of rows, see batches.py; and
+E-steps and M-steps separately, for rows that are added to a fit (fits/stepping.py)."""
 
 import functools
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.restarting.batches import Way
+from probml.engines.restarting.batches import IncrementalUpdate, expected_of
 from probml.evidence.expected import Expected
 from probml.evidence.passes import expect
 from probml.factors.digits import collapsed
@@ -22,8 +22,8 @@ from probml.updates.updates import maximise
 
 
 @dataclass(frozen=True)
-class Maximised:
-    """A point of the parameters, at the maximum of the M-step."""
+class PointUpdate:
+    """Point estimates, updated by M-steps."""
 
     prior: bool
     hard: bool
@@ -51,7 +51,7 @@ class Maximised:
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def expected_statistics(plan: Plan, way: Way, point: object, known: Known,
+def expected_statistics(plan: Plan, way: IncrementalUpdate, point: object, known: Known,
                         rows: Rows) -> tuple[Any, jax.Array]:
     """Expected statistics of the rows at a point, and the part of the objective that depends on
     them."""
@@ -59,13 +59,11 @@ def expected_statistics(plan: Plan, way: Way, point: object, known: Known,
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def improved(plan: Plan, way: Way, summary: Summary, point: object,
+def improve_point(plan: Plan, way: IncrementalUpdate, summary: Summary, point: object,
              known: Known) -> tuple[Any, jax.Array, jax.Array]:
-    """The optimum at statistics, from a point on; whether it may be kept; what the objective at the
-    point before has beside rows."""
-    nothing = jnp.zeros(())
-    expected = Expected(summary.statistics, {}, [], nothing, nothing, {}, {})
-    found = way.update_point(plan, expected, point, known, summary)
+    """The optimum given statistics, starting from a point; whether it is valid; and the part of the
+    objective at the point before that does not depend on rows."""
+    found = way.update_point(plan, expected_of(summary.statistics), point, known, summary)
     whole = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(found)]))
     return (found, whole & way.validity_and_prior(plan, found, known, summary)[0],
             way.validity_and_prior(plan, point, known, summary)[1])

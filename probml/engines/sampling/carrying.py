@@ -1,4 +1,5 @@
-"""Unseen numbers inside rows as coordinates of a sampler: which they are, where chains begin."""
+"""Continuous latent variables of rows that are sampled with the parameters: which ones, and where
+chains start."""
 
 import functools
 from collections.abc import Mapping
@@ -12,8 +13,8 @@ from probml.device import layout, load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Problem
 from probml.engines.optimization.objective import unflat
-from probml.engines.optimization.search import highest
-from probml.engines.start.begin import AWAY, STEPS, Begin, Ends, widest_units
+from probml.engines.optimization.search import index_of_highest
+from probml.engines.start.begin import AWAY, MAX_STEPS, Mode, Optima, widest_units
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
@@ -26,32 +27,33 @@ from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 
 INTEGRATE = ("exact", "all", "none")
-CLIMBS = 4  # from the prior's point and from others about it; the highest end is taken
-ABOUT = 0.5  # units of the coordinates by which these lie away from it
-MOST = 2**28  # numbers of rows that draws may hold
+STARTS = 4  # of optimisations, from the prior's point and points about it
+START_DEVIATION = 0.5  # of these, in units of the coordinates
+MAX_VALUES = 2**28  # of latent variables in all draws
 
 
 def check_integrate(engine: str, integrate: object) -> None:
-    """Refuse another word than INTEGRATE has."""
+    """Raises ModelError for another word than those of INTEGRATE."""
     given.word(integrate, INTEGRATE, f"{engine}(integrate)")
 
 
 def taken(data: Data, integrate: str) -> Data:
-    """The data with those unseen numbers of rows standing in them that a sampler moves.
+    """The data with values for those latent variables of rows that are sampled.
 
     Args:
-        integrate: "exact", what has a closed form; "all", what has any integral; "none".
+        integrate: which are integrated out: "exact", those in closed form; "all", those with any
+            integral; "none".
 
     Raises:
-        Refusal: such a number runs along a chain.
+        Refusal: such a variable is a state of a chain.
     """
     plan = data.plan(lenient=True)
 
-    def left(group: Group) -> bool:
+    def is_sampled(group: Group) -> bool:
         return integrate == "none" or group.kind.finer is None and not group.kind.exact or (
             integrate == "exact" and not group.kind.exact)
 
-    names = [name for group in plan.latents if left(group) for name in group.names]
+    names = [name for group in plan.latents if is_sampled(group) for name in group.names]
     timed = next((name for name in names if data.structure.sites[name].time is not None), None)
     if timed is not None:
         raise Refusal(f"site '{timed}' is a continuous latent state of a chain, which is not "
@@ -64,7 +66,7 @@ def taken(data: Data, integrate: str) -> Data:
 
 
 def manner(problem: Problem) -> str:
-    """What is sampled beside the parameters, in words."""
+    """The latent variables that are sampled with the parameters, in words."""
     names, sites = problem.plan.carried, problem.plan.structure.sites
     if not names:
         return ""
@@ -73,11 +75,8 @@ def manner(problem: Problem) -> str:
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:
-    """Refuse what a sampler of rows' numbers cannot do.
-
-    Raises:
-        Refusal: rows have weights, or draws would not fit into memory.
-    """
+    """Raises Refusal if latent variables of weighted rows are sampled, or draws do not fit into
+    memory."""
     plan, weights = problem.plan, problem.weights
     if not plan.carried:
         return
@@ -87,59 +86,59 @@ def check(problem: Problem, engine: str, draws: int) -> None:
                       f"they count, or integrate=\"all\"")
     count = (problem.size or 0) * draws * sum(
         int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
-    if count > MOST:
+    if count > MAX_VALUES:
         raise Refusal(f"{engine} cannot fit {problem}: draws of '{plan.carried[0]}' in every row "
-                      f"would be {count:.2g} numbers, more than {MOST:.2g}. Take fewer draws, "
-                      f"or integrate=\"all\"", ("EM",))
+                      f"would be {count:.2g} numbers, more than {MAX_VALUES:.2g}. Take fewer "
+                      f"draws, or integrate=\"all\"", ("EM",))
 
 
 def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
-                    point: np.ndarray | None = None) -> Begin:
-    """A mode of parameters and rows' coordinates together, standardised by their priors where that
-    can be, so that it is one; and the curvature there.
+                    point: np.ndarray | None = None) -> Mode:
+    """The joint mode of parameters and latent variables of rows, standardised by their priors if
+    possible, so that there is one; and the curvature there.
 
     Args:
-        point: coordinates that are measured themselves, in the place of a mode.
+        point: coordinates that are measured instead of a mode.
     """
     plan, size = problem.plan, density.size(problem.plan, known)
     if point is not None:
         away = np.concatenate([0 * point[:size], point[size:]])
         return _joint_mode_from(plan, unflat(plan, placed(point[:size]), known), known,
                                 problem.rows,
-                                placed(np.tile(away, (CLIMBS, 1))), jnp.asarray(spread), 0)
+                                placed(np.tile(away, (STARTS, 1))), jnp.asarray(spread), 0)
     params = {**compiled_prior_point(plan, known), **given_start(plan, problem.start)}
-    noise = np.random.default_rng([problem.seed, 3]).standard_normal((CLIMBS, spread.shape[1]))
+    noise = np.random.default_rng([problem.seed, 3]).standard_normal((STARTS, spread.shape[1]))
     noise[0] = 0.0
-    return _joint_mode_from(plan, params, known, problem.rows, jnp.asarray(noise * ABOUT),
-                            jnp.asarray(spread), STEPS)
+    return _joint_mode_from(plan, params, known, problem.rows, jnp.asarray(noise * START_DEVIATION),
+                            jnp.asarray(spread), MAX_STEPS)
 
 
 @functools.partial(jit, static_argnums=0)
 def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
-                     spread: jax.Array, steps: object) -> Begin:
+                     spread: jax.Array, steps: object) -> Mode:
     first = density.flat(plan, params, known)
     start = jnp.concatenate([first, jnp.zeros(row_coordinates.size(plan, rows), first.dtype)])
     both = density.posterior(plan, known, rows)
 
     def run_lbfgs(u: jax.Array):
-        found = maximize(both, u, LBFGS(steps, 1e-9, STEPS))
+        found = maximize(both, u, LBFGS(steps, 1e-9, MAX_STEPS))
         return found.point, found.value, found.history, found.gradient
 
     tops, values, trails, slopes = jax.lax.map(run_lbfgs, start + noise.astype(start.dtype))
-    best = highest(values, jnp.isfinite(values))
+    best = index_of_highest(values, jnp.isfinite(values))
     top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
     widest = np.full(len(top), np.inf, top.dtype)
     widest[: len(first)] = widest_units(plan, known)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
                                                jnp.zeros(len(top), bool), widest)
     left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
-    return Begin(frame, hessian, values[best], left[best], trails[best], starts,
-                 Ends(tops, values, left))
+    return Mode(frame, hessian, values[best], left[best], trails[best], starts,
+                 Optima(tops, values, left))
 
 
 def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.ndarray]:
-    """The values of the carried sites at draws of all coordinates: (chains, draws, d) → name →
-    (chains, draws, chunks, b, *cells)."""
+    """The values of the sampled latent variables at draws of all coordinates, (chains, draws, d):
+    name → (chains, draws, chunks, b, *cells)."""
     lead = u.shape[:2]
     found = jax.device_get(_drawn(plan, known, rows, placed(u.reshape(-1, u.shape[-1]))))
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
@@ -157,7 +156,7 @@ def _drawn(plan: Plan, known: Known, rows: Rows, u: jax.Array) -> dict[str, jax.
 
 
 def unloaded(problem: Problem, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Those values in the user's rows, (chains, draws, n, *cells)."""
+    """The same values in the order of the user's rows, (chains, draws, n, *cells)."""
     order, out = layout.order(problem.data, problem.plan), {}
     for name, value in values.items():
         flat = value.reshape(-1, *value.shape[2:])

@@ -1,8 +1,8 @@
-"""SVI of a function as it is written, with a guide of the user's own that takes its arguments: what
-NumPyro's own does, so that guides may be amortised (Kingma & Welling 2014), plates with a
-subsample_size give unbiased batches, and params and modules of both are trained.
+"""SVI of a plain NumPyro function with a user's guide that takes its arguments, as by NumPyro's
+SVI: guides may be amortised (Kingma & Welling 2014), plates with a subsample_size give unbiased
+batches, and params and modules of both are trained.
 
-    ELBO = E_q [log p(what is seen, z) − log q(z | what is seen)]
+    ELBO = E_q [log p(x, z) − log q(z | x)],   x observed, z latent
 """
 
 import functools
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpyro.infer.svi import SVIState
 
 BLOCK = 500  # steps a device call
-KEPT, FEWEST, HELD = 2000, 50, 2**24  # draws; of many numbers fewer, that so many are held
+MAX_DRAWS, MIN_DRAWS, MAX_VALUES = 2000, 50, 2**24  # draws of the guide; numbers in them
 
 
 def arguments_of(guide: Any) -> tuple[str, ...]:
@@ -46,20 +46,16 @@ def arguments_of(guide: Any) -> tuple[str, ...]:
         return ()
 
 
-def meant(guide: Any, problem: Problem) -> bool:
-    """Whether a guide is one of a whole function: it takes arguments, or the function has params,
-    for which no guide has a site."""
+def is_for_whole_function(guide: Any, problem: Problem) -> bool:
+    """Whether a guide is for a whole function: it takes arguments, or the function has params."""
     generative = problem.plan.structure.model.generative
     return callable(guide) and (bool(arguments_of(guide))
                                 or generative.whole and bool(generative.params))
 
 
 def refuse(guide: Callable, problem: Problem) -> None:
-    """
-    Raises:
-        Refusal: rows are summed one by one, or a discrete site is; a site has no place in the
-            guide.
-    """
+    """Raises Refusal if rows are evaluated one by one or a discrete site is summed out, ModelError
+    if the guide takes an unknown argument."""
     structure, given = problem.plan.structure, arguments_of(guide)
     model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
     if not model.whole:
@@ -78,7 +74,7 @@ def refuse(guide: Callable, problem: Problem) -> None:
 
 @dataclass(frozen=True)
 class Static:
-    """What a compiled step depends on."""
+    """Static arguments of the compiled steps."""
 
     model: Bound
     guide: Any
@@ -87,7 +83,7 @@ class Static:
 
 
 def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome:
-    """Steps of the guide, then draws of it, every plate in full."""
+    """Optimises the guide, then draws from it with full plates."""
     plan = problem.plan
     inputs = placed_all({name: value[0] for name, value in problem.data.table.inputs.items()})
     _check(static, plan.free, inputs, str(problem))
@@ -95,7 +91,7 @@ def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome
         _initial(static, inputs, derive_key(random_key(problem.seed), Use.GUIDE)),
         lambda state, done, count: _descend(static, state, inputs, count), steps, progress)
     sizes = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
-    count = max(FEWEST, min(KEPT, HELD // max(sizes, 1)))
+    count = max(MIN_DRAWS, min(MAX_DRAWS, MAX_VALUES // max(sizes, 1)))
     key = derive_key(random_key(problem.seed), Use.GUIDED)
     values = jax.device_get(_guided(static, state, inputs, key, count))
     values = {name: values[name][None] for name in plan.free}
@@ -109,7 +105,7 @@ def optimize(state: Any, descend: Callable[[Any, int, int], tuple[Any, jax.Array
     """A guide's state after all steps, and the bound of each step.
 
     Args:
-        descend: (state, steps made, BLOCK more at the most) → the state, and the losses.
+        descend: (state, steps made, further steps, at most BLOCK) → (state, losses).
     """
     loop = Loop(state, losses=Grown((None,), 0))
     losses = loop.lists["losses"]
@@ -126,7 +122,7 @@ def optimize(state: Any, descend: Callable[[Any, int, int], tuple[Any, jax.Array
 
 
 def _arguments(model: Bound, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What the function's arguments are, by their own names."""
+    """The values of the function's arguments, by name."""
     reading = model.generative
     return {**model.bound, **{own: inputs[name] for name, own in reading.own.items()}}
 
@@ -148,7 +144,7 @@ def _vi(static: Static) -> Any:
 
 
 def _check(static: Static, free: tuple[str, ...], inputs: Mapping[str, Any], what: str) -> None:
-    """Refuse a guide that leaves a site out; nothing is compiled."""
+    """Raises ModelError if the guide leaves a site out; nothing is compiled."""
     names: set[str] = set()
 
     def sites(inputs: Mapping[str, Any]):
@@ -176,7 +172,7 @@ def _initial(static: Static, inputs: Mapping[str, Any], key: jax.Array):
 def _descend(static: Static, state: "SVIState", inputs: Mapping[str, Any], count: jax.Array):
     svi = _vi(static)
     with validation_enabled(False):
-        svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # tells how params are bounded
+        svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # sets the constraints of params
 
         def once(i: jax.Array, carry: tuple):
             state, losses = carry
@@ -186,8 +182,8 @@ def _descend(static: Static, state: "SVIState", inputs: Mapping[str, Any], count
         return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK)))
 
 
-class _Full(numpyro.primitives.Messenger):
-    """Every plate in full."""
+class _FullPlates(numpyro.primitives.Messenger):
+    """Runs every plate in full."""
 
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "plate":
@@ -198,14 +194,14 @@ class _Full(numpyro.primitives.Messenger):
 @functools.partial(jit, static_argnums=(0, 4))
 def _guided(static: Static, state: "SVIState", inputs: Mapping[str, Any], key: jax.Array,
             count: int):
-    """Draws of the guide, and what the function's params have become, as its sites."""
+    """Draws of the guide, and the trained params of the function, as its sites."""
     svi = _vi(static)
     with validation_enabled(False):
         svi.init(jax.random.fold_in(state.rng_key, 6), inputs)
         params = svi.get_params(state)
 
         def run_guide(key: jax.Array):
-            with handlers.block(), handlers.trace() as trace, _Full(), handlers.seed(
+            with handlers.block(), handlers.trace() as trace, _FullPlates(), handlers.seed(
                 rng_seed=key), handlers.substitute(data=params):
                 _guide(static, inputs)
             return {name: site["value"] for name, site in trace.items()

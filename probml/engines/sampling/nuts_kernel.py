@@ -19,27 +19,26 @@ from probml.plan.plan import Plan
 if TYPE_CHECKING:
     from numpyro.infer.hmc import HMCState
 
-HELD = 256  # iterations a device call holds at the most
-LOOPS = 128  # passes in a call of the sampler for one in an ascent, about
-MANY = 4000  # iterations of all chains from which on a slower compilation to quicker ones pays
-LASTS = 2**11  # exponentials of a density from which a slower compilation to quicker ones pays
-
-
-TARGET = 0.8  # acceptance probability, where none matters: in a state that takes no step yet
+BLOCK = 256  # iterations of a device call, at most
+LOOPS = 128  # passes over the rows in a call, relative to those of an optimisation, about
+MANY_ITERATIONS = 4000  # of all chains, from which slower compilation to faster programs pays
+# exponentials and logarithms of a density from which slower compilation to faster programs pays
+MANY_TRANSCENDENTALS = 2**11
+ANY_TARGET = 0.8  # acceptance probability of a state that takes no step yet
 
 
 class Settings(NamedTuple):
-    """What a compiled sampler depends on."""
+    """Static arguments of the compiled sampler."""
 
     warmup: int
     max_tree_depth: int
 
 
 def _sampler(settings: Settings, plan: Plan, frame: Frame):
-    """NumPyro's functional NUTS, whose density takes the data as arguments: init and step."""
-    from numpyro.infer.hmc import hmc  # late: the inference part of NumPyro is slow to import
+    """NumPyro's functional NUTS, init and step, of a density with the data as arguments."""
+    from numpyro.infer.hmc import hmc  # imported here since numpyro.infer is slow to import
 
-    @traced_once  # for all places where the sampler asks
+    @traced_once  # though the sampler calls it in several places
     def both(frame: Frame, known: Known, rows: Rows, z: jax.Array):
         found = frame.transform(density.posterior(plan, known, rows))(z)
         return jax.tree.map(jnp.negative, found)
@@ -64,17 +63,17 @@ def _init(settings: Settings, init: Callable, target: jax.Array, z: jax.Array, v
     )
 
 
-# what is said of every draw, beside the draw itself
-SAID = ("log_density", "energy", "diverging", "steps", "accept")
+# statistics of every draw
+STATS = ("log_density", "energy", "diverging", "steps", "accept")
 
 
 def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, state: "HMCState",
             known: Known, rows: Rows, count: jax.Array):
-    """`count` iterations of one chain, at most HELD: its state, and what was drawn, the rest
-    blank.
+    """`count` iterations of one chain, at most BLOCK: its state, and its draws and statistics,
+    padded with zeros.
 
     Args:
-        target: the acceptance probability that the step size is tuned to in the warm-up.
+        target: acceptance probability, to which the step size is tuned in the warm-up.
     """
     init, step = _sampler(settings, plan, frame)
     arguments = (frame, known, rows)
@@ -97,21 +96,21 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
 
     dtype = state.z.dtype
     blank = {
-        "z": jnp.zeros((HELD, state.z.size), dtype),
-        "log_density": jnp.zeros(HELD, dtype),
-        "energy": jnp.zeros(HELD, dtype),
-        "diverging": jnp.zeros(HELD, bool),
-        "steps": jnp.zeros(HELD, state.num_steps.dtype),
-        "accept": jnp.zeros(HELD, dtype),
+        "z": jnp.zeros((BLOCK, state.z.size), dtype),
+        "log_density": jnp.zeros(BLOCK, dtype),
+        "energy": jnp.zeros(BLOCK, dtype),
+        "diverging": jnp.zeros(BLOCK, bool),
+        "steps": jnp.zeros(BLOCK, state.num_steps.dtype),
+        "accept": jnp.zeros(BLOCK, dtype),
     }
     return jax.lax.fori_loop(0, count, once, (state, blank))
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key: jax.Array,
+def initial_states(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key: jax.Array,
           known: Known, rows: Rows):
-    """The sampler's state of every chain, each with a key of its own; a start without density goes
-    to the best of the others.
+    """The sampler's state of every chain; a start without density is replaced by the best of the
+    others.
 
     Args:
         starts: in the frame's coordinates.
@@ -122,21 +121,22 @@ def first(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key: jax
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))
     index = jnp.where(good, jnp.arange(len(z)), best)
     return jax.lax.map(
-        lambda at: _init(settings, init, TARGET, at[0], at[1], at[2], at[3], (frame, known, rows)),
+        lambda at: _init(settings, init, ANY_TARGET, at[0], at[1], at[2], at[3],
+                         (frame, known, rows)),
         (z[index], values[index], gradients[index], jax.random.split(key, len(z)))
     )
 
 
 def advance_all(plan: Plan, settings: Settings, frame: Frame, target: jax.Array,
                 states: "HMCState", known: Known, rows: Rows, count: jax.Array):
-    """The same of all chains at once."""
+    """`advance` for all chains at once."""
     return rows.vmap_copies(
         lambda state: advance(plan, settings, frame, target, state, known, rows, count), states)
 
 
 def before_warmup(state: "HMCState"):
-    """A state on the host from which the warm-up is run anew, from its position, step size and
-    masses."""
+    """A state, on the host, from which the warm-up runs again with its position, step size and mass
+    matrix."""
     adapted = state.adapt_state
     *averages, centre = adapted.ss_state
     centre = np.log(10 * np.asarray(adapted.step_size)).astype(centre.dtype)
@@ -150,15 +150,17 @@ def before_warmup(state: "HMCState"):
     )
 
 
-def rows_work(plan: Plan, rows: Rows | Summary) -> int:
-    """Exponentials and logarithms of one density, about: those of the rows, which may be compiled
-    to vectors of them."""
-    if plan.chains or not plan.variables:
-        return 0
-    return rows.chunks * rows.size * max(plan.work, 2 if plan.ordered else 0)
-
-
-QUICK, OFTEN, LASTING = (
+_QUICK, _OFTEN, _LONG = (
     [jit(f, static_argnums=(0, 1), loops=LOOPS, steps=True, often=often, long=long)
      for f in (advance, advance_all)]
     for often, long in ((False, False), (True, False), (False, True)))
+
+
+def programs(plan: Plan, rows: Rows | Summary, iterations: int) -> list[Callable]:
+    """`advance` and `advance_all`, compiled with as much effort as pays for so many iterations of
+    all chains: a longer compilation vectorizes the exponentials of rows."""
+    transcendentals = 0 if plan.chains or not plan.variables else (
+        rows.chunks * rows.size * max(plan.work, 2 if plan.ordered else 0))
+    if transcendentals >= MANY_TRANSCENDENTALS:
+        return _LONG
+    return _OFTEN if iterations >= MANY_ITERATIONS else _QUICK

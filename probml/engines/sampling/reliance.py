@@ -1,5 +1,5 @@
-"""Whether a normal, or independent blocks, in the place of a posterior is to be relied on: the
-density itself is asked, at draws of them."""
+"""Whether an approximation of the posterior, a normal distribution or independent blocks, is
+reliable: it is compared with the density itself, at its draws."""
 
 import functools
 import math
@@ -25,33 +25,33 @@ from probml.posteriors.conjugate import Marginals
 from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import BAD, k_hat
 
-# of ratios of densities of which a few draws tell no k for certain: √χ² beyond which they are said
-# to differ, if k is bad, or the mean of some number should be so many standard deviations away, or
-# its width so many times as large or as small
-UNEVEN, WIDER = 0.5, 1.25
-EACH, FEWEST, MOST = 40, 200, 400  # draws a coordinate, and of all
-WIDEST = 20_000  # coordinates
-OUT = (30.0, 1000.0)  # standard deviations at which a density under a flat prior is asked
-SURE = 4.0  # standard errors beyond which a bound is said to rise
-FEW, RISE = 20, 1.0  # steps of which a mean is one, and nats that a bound may rise unsaid
-STREAM = 12  # of numbers, that no start has
-ROUNDED = 0.1  # nats of rounding beyond which ratios tell of nothing else
+# An approximation is far from the posterior if the bound on the error of a mean (√χ², in standard
+# deviations) is above MAX_ERROR and Pareto's k is bad, a reweighted mean is so far away, or a
+# standard deviation differs by the factor MAX_RATIO.
+MAX_ERROR, MAX_RATIO = 0.5, 1.25
+DRAWS_PER_COORDINATE, MIN_DRAWS, MAX_DRAWS = 40, 200, 400
+MAX_COORDINATES = 20_000
+FAR_OUT = (30.0, 1000.0)  # standard deviations at which a density under a flat prior is evaluated
+MAX_STANDARD_ERRORS = 4.0  # by which a noisy bound may rise
+MIN_STEPS, MAX_RISE = 20, 1.0  # of a mean of bounds; the rise of a bound that is not reported
+STREAM = 12  # of random numbers, different from those of starts
+MAX_ROUNDING = 0.1  # of log densities, beyond which ratios are meaningless
 
 
-def doubts(problem: Problem, normal: Normal, most: float = MOST) -> tuple[Finding, ...]:
-    """Whether a normal is far from the posterior, by the ratios of their densities at draws of it,
-    and by the density far out, where no draw comes.
+def doubts(problem: Problem, normal: Normal, most: float = MAX_DRAWS) -> tuple[Finding, ...]:
+    """Findings on a normal distribution that is far from the posterior, by the ratios of their
+    densities at its draws, and by the density in the tails, which no draw reaches.
 
     Args:
-        most: draws that are worth their time; nothing is said of fewer than FEWEST.
+        most: draws that are worth their time; fewer than MIN_DRAWS give no finding.
 
-    Cost: 40 evidences a coordinate, between 200 and 400, and eight of each of 50 coordinates.
+    Cost: 40 evidences a coordinate, between 200 and 400, and eight for each of 50 coordinates.
     """
     count = _draws_worth(problem, len(normal.loc), most)
     if not count:
         return ()
     densities = densities_of(problem.plan, problem.known, problem.rows)
-    points, logs = _drawn(normal, count, problem.seed)
+    points, logs = _draws_and_logs(normal, count, problem.seed)
     found = _far(densities(points), logs, points, "this normal distribution")
     worst, power = heavy_tail(densities, normal, problem.seed)
     if worst >= 0 and (power or found is None):
@@ -62,10 +62,9 @@ def doubts(problem: Problem, normal: Normal, most: float = MOST) -> tuple[Findin
     return () if found is None else (found,)
 
 
-def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MOST) -> Finding | None:
-    """The same of independent blocks q(θ), in the parameters' own coordinates; None: they are not
-    far, also where there is but one block and nothing latent. Most often they are too narrow, as
-    where parameters are correlated.
+def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MAX_DRAWS) -> Finding | None:
+    """The same for independent blocks q(θ), in the parameters' own coordinates. Usually they are
+    too narrow, as for correlated parameters.
 
     Cost: 40 evidences a number, between 200 and 400.
     """
@@ -74,56 +73,59 @@ def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MOST) -> Fi
     count = _draws_worth(problem, sum(map(math.prod, shapes)), most)
     if not count:
         return None
-    found, logs, points = (np.asarray(part) for part in _of_blocks(
+    found, logs, points = (np.asarray(part) for part in _densities_of_blocks(
         plan, closed, problem.known, problem.rows, Noise.of(shapes, count, problem.seed, STREAM)))
     return _far(found, logs, points, "these independent blocks")
 
 
 def _draws_worth(problem: Problem, d: int, most: float) -> int:
-    """How many draws of d numbers are looked at; 0: none."""
-    count = int(min(max(EACH * d, FEWEST), MOST, most))
-    some = 0 < d <= WIDEST and count >= FEWEST and not problem.in_parts and problem.rows is not None
-    return count if some else 0
+    """The number of draws of d coordinates at which densities are compared; 0: none."""
+    count = int(min(max(DRAWS_PER_COORDINATE * d, MIN_DRAWS), MAX_DRAWS, most))
+    compared = (0 < d <= MAX_COORDINATES and count >= MIN_DRAWS and not problem.in_parts
+                and problem.rows is not None)
+    return count if compared else 0
 
 
 def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> Finding | None:
-    """Whether a density is far from an approximation, by Pareto's k of the ratios of both.
+    """A finding if an approximation is far from a density, by Pareto's k of their ratios.
 
     Args:
-        found, logs: (S,) the logarithms of the density and of the approximation, but for constants,
-            at draws of it, `points` (S, d).
+        found, logs: (S,) log densities of the posterior and of the approximation, up to constants,
+            at draws of the latter, `points` (S, d).
     """
     kept = np.isfinite(found) & np.isfinite(logs)
     rounding = 4 * np.finfo(points.dtype).eps * np.abs(found[kept]).max(initial=0.0)
-    if kept.sum() < FEWEST // 2 or rounding > ROUNDED:
+    if kept.sum() < MIN_DRAWS // 2 or rounding > MAX_ROUNDING:
         return None
     ratios = np.where(kept, found.astype(float) - logs, -np.inf)
-    k, moved = k_hat(ratios), _bound_mean_error(ratios)
-    if moved <= UNEVEN or k <= BAD and not _differs(ratios, points):
+    k, error = k_hat(ratios), _bound_mean_error(ratios)
+    if error <= MAX_ERROR or k <= BAD and not _moves_moments(ratios, points):
         return None
     return Finding.of(Code.GUIDE_FAR, what=what, k=k, worth=(
-        f"; reweighted, its draws are worth {1 / (1 + moved**2):.0%} of their number"))
+        f"; reweighted, its draws are worth {1 / (1 + error**2):.0%} of their number"))
 
 
-def _differs(ratios: np.ndarray, points: np.ndarray) -> bool:
-    """Whether ratios of densities at draws (S, d) say that the mean of a number lies elsewhere, or
-    that it is wider or narrower than its draws."""
+def _moves_moments(ratios: np.ndarray, points: np.ndarray) -> bool:
+    """Whether reweighting draws (S, d) by ratios of densities changes a mean or a standard
+    deviation by much."""
     kept = np.isfinite(ratios)
     weights, points = np.exp(ratios[kept] - ratios[kept].max()), points[kept].astype(float)
     weights /= weights.sum()
     mean, own = weights @ points, np.maximum(points.std(0), np.finfo(float).tiny)
     away = np.abs(mean - points.mean(0)) / own
     ratio = np.sqrt(weights @ (points - mean) ** 2) / own
-    return bool((away > UNEVEN).any() or (ratio > WIDER).any() or (ratio < 1 / WIDER).any())
+    return bool((away > MAX_ERROR).any() or (ratio > MAX_RATIO).any()
+                or (ratio < 1 / MAX_RATIO).any())
 
 
 def _bound_mean_error(ratios: np.ndarray) -> float:
-    """Standard deviations by which a mean can be off at the most, √χ², of logarithms of ratios of
-    densities at draws.
+    """An upper bound on the error of a mean in standard deviations, √χ², from the logarithms of
+    ratios of densities at draws.
 
-    |E_p z − E_q z| ≤ sd_q(z) √(Σ w² S / (Σ w)² − 1), by Cauchy and Schwarz. k tells how thick the
-    tail of the ratios is and not how far it reaches: of a normal's logarithm of a spread it is 0.4
-    to 0.9 for 50 rows and for 5,000, when all ratios are within a few hundredths of 1.
+    |E_p z − E_q z| ≤ sd_q(z) √(Σ w² S / (Σ w)² − 1), by Cauchy and Schwarz. Pareto's k shows how
+    heavy the tail of the ratios is, not how far it reaches: for the logarithm of a standard
+    deviation it is 0.4 to 0.9 for 50 rows and for 5,000, when all ratios are within a few
+    hundredths of 1.
     """
     weights = np.exp(np.nan_to_num(ratios - np.max(ratios, where=np.isfinite(ratios),
                                                    initial=-np.inf), nan=-np.inf))
@@ -131,27 +133,26 @@ def _bound_mean_error(ratios: np.ndarray) -> float:
 
 
 def rising(history: np.ndarray) -> tuple[Finding, ...]:
-    """Whether noisy bounds still rise: those of the last fifth of the steps, compared with the
-    fifth before.
+    """A finding if noisy bounds still rise: in the last fifth of the steps, compared with the fifth
+    before.
 
     Args:
         history: (steps,) the bound of each.
     """
     fifth = len(history) // 5
-    if fifth < FEW or not np.isfinite(history[-2 * fifth:]).all():
+    if fifth < MIN_STEPS or not np.isfinite(history[-2 * fifth:]).all():
         return ()
     last, before = history[-fifth:], history[-2 * fifth:-fifth]
     gain = last.mean() - before.mean()
-    if gain <= max(RISE, SURE * np.sqrt((last.var() + before.var()) / fifth)):
+    if gain <= max(MAX_RISE, MAX_STANDARD_ERRORS * np.sqrt((last.var() + before.var()) / fifth)):
         return ()
     return (Finding.of(Code.GUIDE_NOT_CONVERGED, problem=(
         f"its bound rose by {gain:.2g} from the last but one fifth of the steps to the last")),)
 
 
 def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:
-    """That a posterior has no integral along a parameter of a flat prior: far out from the normal
-    it must fall faster than one over the distance, which it does not where classes are separated.
-    None: it falls.
+    """A finding if a posterior is improper along a parameter with a flat prior: far out it must
+    fall faster than one over the distance, which it does not if classes are separated.
 
     Args:
         known: of the coordinates of the normal.
@@ -167,20 +168,21 @@ def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:
     ways = np.zeros((len(at), len(loc)))
     ways[np.arange(len(at)), at] = deviation[at]
     together = np.zeros(len(loc))
-    together[at] = loc[at]  # what runs away has run some way already
-    ways = np.concatenate([ways, -ways, together[None]])[:MOST // 2]
-    points = loc + np.concatenate([step * ways for step in OUT])
+    together[at] = loc[at]  # diverging parameters have gone some way already
+    ways = np.concatenate([ways, -ways, together[None]])[:MAX_DRAWS // 2]
+    points = loc + np.concatenate([step * ways for step in FAR_OUT])
     near, far = np.split(densities_of(plan, known, problem.rows)(points), 2)
-    least = np.log(OUT[1] / OUT[0])  # where it falls as one over the distance
+    least = np.log(FAR_OUT[1] / FAR_OUT[0])  # of one over the distance
     slow = np.isfinite(near) & np.isfinite(far) & (near - far < least) & (ways != 0).any(1)
     if not slow.any():
         return None
     worst = int(np.flatnonzero(slow)[0])
     name = owners[at[worst % len(at)]] if worst < 2 * len(at) else ", ".join(sorted(flat))
-    return Finding.of(Code.IMPROPER, name, fall=near[worst] - far[worst], near=OUT[0], far=OUT[1])
+    return Finding.of(Code.IMPROPER, name, fall=near[worst] - far[worst], near=FAR_OUT[0],
+                      far=FAR_OUT[1])
 
 
-def _drawn(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _draws_and_logs(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Draws u of a normal, (count, d), and −½ (u − μ)ᵀ Σ⁻¹ (u − μ) of each."""
     random = np.random.default_rng([seed, 7])
     loc, scale, factor = (np.asarray(part, float) for part in normal)
@@ -192,18 +194,18 @@ def _drawn(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, np.ndarra
     else:  # Woodbury's identity
         wide, own_unit = factor / scale[:, None], away / scale
         inner = np.eye(factor.shape[1]) + wide.T @ wide
-        told = own_unit @ wide
-        square = (own_unit**2).sum(1) - (told * np.linalg.solve(inner, told.T).T).sum(1)
+        loads = own_unit @ wide
+        square = (own_unit**2).sum(1) - (loads * np.linalg.solve(inner, loads.T).T).sum(1)
     return (loc + away).astype(np.asarray(normal.loc).dtype), -0.5 * square
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def _of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | Summary,
+def _densities_of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | Summary,
                noise: Noise) -> tuple[jax.Array, jax.Array, jax.Array]:
     """log p(data, θ) and log q(θ) at draws θ ~ q, one after another, and the draws, (count, d).
 
-    Of numbers made on the host, as starts are: the exact draws took longer to compile than all
-    else of the look, and the ratios are judged far more coarsely than the others are off."""
+    Draws are approximate, from numbers made on the host, as starts are: exact draws took longer to
+    compile than all else here, and their error does not matter for these ratios."""
     marginals = Marginals(plan, known, blocks(plan, True), closed)
 
     def evaluate_draw(noise: Noise):

@@ -1,5 +1,5 @@
-"""Discrete sites outside rows, and effects of groups, beside draws of the parameters: drawn given
-each, exactly."""
+"""Exact draws of the discrete sites outside rows and of effects of groups, given each draw of the
+parameters."""
 
 import functools
 import math
@@ -19,17 +19,17 @@ from probml.plan.plan import Plan
 from probml.posteriors import effects
 from probml.posteriors.drawn import Draws, Normal
 
-BLOCK = 512  # draws that are given their states by one device call
-# numbers of a chunk of rows and all states, of as many draws as are worked on at once
-TOGETHER = 2**18
-KEPT = 1000  # draws of a normal, where discrete sites are drawn with each
+BLOCK = 512  # draws of the parameters for a device call
+BATCH_NUMBERS = 2**18  # rows of a chunk, times states, times draws that are evaluated at once
+NORMAL_DRAWS = 1000  # of a normal distribution, where discrete sites are drawn with each
 
 
 def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> Draws:
-    """The same with the discrete sites outside rows and the effects of groups, drawn given the data
-    and each draw of the parameters, and of rows' numbers in the layout of `rows`."""
+    """Draws with the discrete sites outside rows and the effects of groups, drawn given the data
+    and each draw of the parameters, and of latent variables of rows in the layout of `rows`."""
     if plan.groupings:
-        draws = draws._replace(values={**draws.values, **_effects(plan, draws, known, rows, seed)})
+        drawn = _drawn_effects(plan, draws, known, rows, seed)
+        draws = draws._replace(values={**draws.values, **drawn})
     if not plan.globals:
         return draws
     lead = np.shape(draws.values[plan.free[0]])[:2]
@@ -38,7 +38,7 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
     for name, value in {**{n: draws.values[n] for n in plan.free}, **draws.inside}.items():
         flat[name] = np.asarray(value).reshape(count, *np.shape(value)[2:])
     parts, size = [], min(BLOCK, 1 << (count - 1).bit_length())
-    # of one size, the last draw again to fill it: one program, and Ctrl-C works in between
+    # of one size, filled by the last draw: one program, and Ctrl-C works in between
     for low in range(0, count, size):
         at = np.arange(low, low + size).clip(max=count - 1)
         found = jax.device_get(_states(plan, {name: value[at] for name, value in flat.items()},
@@ -50,18 +50,18 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
     return draws._replace(values={**draws.values, **drawn}, tables=tables)
 
 
-def _effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> dict[str, Any]:
-    """A draw of the effects given each of the parameters, as these lie."""
+def _drawn_effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> dict[str, Any]:
+    """A draw of the effects for each draw of the parameters, (chains, draws, ...)."""
     lead = np.shape(draws.values[plan.free[0]])[:2]
     keys = jax.random.split(derive_key(random_key(seed), Use.EFFECTS), math.prod(lead))
     flat = {name: np.asarray(draws.values[name]).reshape(-1, *plan.structure.sites[name].shape)
             for name in plan.free}
-    found = jax.device_get(_effects_each(plan, flat, known, rows, keys))
+    found = jax.device_get(_draw_effects(plan, flat, known, rows, keys))
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
 
 @functools.partial(jit, static_argnums=0, steps=True)
-def _effects_each(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array) -> dict:
+def _draw_effects(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array) -> dict:
     def draw_effects(pair: tuple):
         params, key = pair
         return effects.draw(effects.given(plan, params, known, rows), plan, key)
@@ -82,16 +82,16 @@ def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Arr
         return table, {n: cell.reshape(plan.structure.sites[n].shape) for n, cell in cells.items()}
 
     states = math.prod(plan.variables[name].states for name in plan.globals)
-    together = 1 << max(TOGETHER // (rows.size * states), 1).bit_length() - 1
+    together = 1 << max(BATCH_NUMBERS // (rows.size * states), 1).bit_length() - 1
     return jax.lax.map(draw_states, (values, keys), batch_size=min(together, len(keys)))
 
 
 def complete_normal(plan: Plan, normal: Normal, known: Known, rows: Rows,
                     seed: int) -> Normal | Draws:
-    """The normal itself or, where the model has discrete sites outside rows or effects of groups,
-    draws of it with these drawn given each."""
+    """The normal distribution itself or, if the model has discrete sites outside rows or effects of
+    groups, draws of it with these drawn given each."""
     if not (plan.globals or plan.groupings):
         return normal
     drawn = {name: np.asarray(value)[None]
-             for name, value in normal.draw(plan, known, KEPT, seed).items()}
+             for name, value in normal.draw(plan, known, NORMAL_DRAWS, seed).items()}
     return with_states(plan, Draws(drawn, None, {}), known, rows, seed)

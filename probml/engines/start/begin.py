@@ -16,20 +16,24 @@ from probml.engines.em import EM
 from probml.engines.engine import Problem, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.map import MAP
-from probml.engines.optimization.identifiability import by_coordinate, direction, of_domains
+from probml.engines.optimization.identifiability import (
+    describe_direction,
+    domain_flags,
+    repeat_per_coordinate,
+)
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.optimization.objective import unflat
-from probml.engines.optimization.search import highest
+from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.closed import closed_start
-from probml.engines.start.labelling import hidden
+from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.prior import (
     UNDRAWABLE,
     compiled_prior_point,
     given_start,
-    impossible,
-    near_the_middle,
-    noise_of,
+    points_near_zero,
     prior_draws,
+    prior_noise,
+    raise_impossible_start,
 )
 from probml.engines.start.start import starts
 from probml.errors import Refusal, present
@@ -44,70 +48,79 @@ from probml.plan import hierarchy
 from probml.plan.blocks import all_blocks, climbed_on_rows
 from probml.plan.plan import Plan
 
-STEPS = 300  # of the climb
-# the logarithm by which a scale may fall in a climb that did not end: beyond, it is on its way to 0
-FAR = 10.0
-# further climbs from draws of the prior, and the nats by which one must be higher to be taken
-DRAWN, NEAR = 3, 0.1
-RESTARTS = 4  # of EM, where something is hidden
-WIDE = 2.0  # the widest unit of coordinates that are logarithms or logits
-AWAY = 1e-2  # standard deviations from the mode at which a climb has arrived
-# standard deviations after which the curvature is measured anew; how often; steps by one curvature
-MOVED, ROUNDS, CHORDS = 1e-4, 3, 20
-# nats below a mode, and standard deviations away from it, at which another is another
-LOWER, FURTHER = 5.0, 5.0
-# curvature, relative to the coordinates' own, that counts as none where a prior is flat
-NULL = 1e-9
+MAX_STEPS = 300  # of an optimisation
+# the logarithm by which a scale may fall in an optimisation that did not converge: beyond, it is on
+# its way to 0
+MAX_LOG_FALL = 10.0
+# further optimisations from draws of the prior, and the log density by which one must be higher
+PRIOR_STARTS, MIN_GAIN = 3, 0.1
+EM_RESTARTS = 4
+WIDE = 2.0  # the largest unit of coordinates that are logarithms or logits
+AWAY = 1e-2  # standard deviations from the mode within which an optimisation has converged
+# standard deviations by which the mode may move without a new measurement of the curvature;
+# measurements; steps with one measurement
+MAX_MOVE, MAX_ROUNDS, REFINING_STEPS = 1e-4, 3, 20
+# log density by which another mode may be lower, and its least distance in standard deviations
+MAX_LOWER, MIN_DISTANCE = 5.0, 5.0
+# curvature, in the coordinates' own units, that counts as none if a prior is flat
+FLAT = 1e-9
 
 
-class Ends(NamedTuple):
-    """Where climbs from several points ended."""
+class Optima(NamedTuple):
+    """Results of optimisations from several points."""
 
     u: jax.Array  # (k, d)
     value: jax.Array  # (k,)
-    climbed: jax.Array  # (k,) at a mode
+    converged: jax.Array  # (k,)
 
 
-class Begin(NamedTuple):
-    """A point with what a sampler, a guide or a normal approximation needs of it."""
+class Mode(NamedTuple):
+    """A mode of the density of unbounded coordinates, or a point near one, with what a sampler, a
+    guide or a normal approximation needs.
+
+    Attributes:
+        frame: coordinates in which the negative Hessian is the identity. hessian: (d, d), negative.
+        value: the log density. converged: the gradient is zero there.
+        history: values of the optimisation. starts: points about the mode.
+        optima: results of all optimisations, if there were several.
+    """
 
     frame: Frame
     hessian: jax.Array
     value: jax.Array
-    climbed: jax.Array  # the climb ended where the gradient is zero
-    trail: jax.Array  # its values
+    converged: jax.Array
+    history: jax.Array
     starts: Starts
-    ends: Ends | None = None  # of all climbs, where there were several
+    optima: Optima | None = None
 
 
-def hyper(plan: Plan) -> tuple[str, ...]:
-    """Free parameters that stand in the prior of other free ones: together with these their density
-    may have no maximum."""
+def hyperparameters(plan: Plan) -> tuple[str, ...]:
+    """Free parameters of the priors of other free ones: their joint density may have no maximum."""
     return tuple(name for name in plan.free
                  if any(c in plan.free for c in plan.structure.children[name]))
 
 
 def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
-    """A first point: EM's mode where something is hidden, else the closed forms' from the prior
-    means, else those."""
+    """A first point: the mode by EM if discrete variables are latent, else the prior means, those
+    with a closed form replaced by their maximum."""
     data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
     weights, seed, start = problem.weights, problem.seed, problem.start
     tied = hierarchy.ties(plan, problem.size)
     if problem.astray:
         return {**compiled_prior_point(plan, known), **given_start(plan, start)}
-    if tied:  # no closed form and no EM: they end where effects have no spread
+    if tied:  # no closed form and no EM: they end where effects have a standard deviation of 0
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
         point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
-        apart = {name for tie in tied
+        at_prior = {name for tie in tied
                  for name in (tie.name, *(tie.others if tie.kind in ("spread", "product") else ()))}
-        return {name: placed(point[name] if name in apart else np.asarray(value)[0])
+        return {name: placed(point[name] if name in at_prior else np.asarray(value)[0])
                 for name, value in first.params.items()}
-    # latents or effects alone: the mode over their spreads may be 0, where no sampler begins
-    if not plan.complete and (hidden(plan) or plan.cellwise and not plan.numbers
+    # with continuous latents or effects alone the mode of their scales may be 0
+    if not plan.complete and (hidden_variables(plan) or plan.cellwise and not plan.numbers
                               or not (plan.latents or plan.groupings)):
         found = (MAP().maximize_posterior(replace(problem, asked=False))
                  if climbed_on_rows(plan, True)
-                 else EM(restarts=RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
+                 else EM(restarts=EM_RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
         if found.status is not Status.COLLAPSED:
             return placed_all(dict(found.params))
     first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
@@ -117,18 +130,19 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     return params
 
 
-def elsewhere(plan: Plan, known: Known, seed: int,
+def other_starts(plan: Plan, known: Known, seed: int,
               start: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
-    """Other points to climb from, as EM has restarts, where nothing is hidden, forms do not lead to
-    a mode, and the prior can be drawn. The second is the first's mirror image about the prior's
-    point, in what has no bounds: modes that differ by a sign are both met."""
+    """Unbounded coordinates of other points to start from, as EM has restarts, if nothing discrete
+    is latent, closed forms do not lead to a mode, and the prior can be drawn from. The second is
+    the mirror image of the first about the prior's point, in parameters without bounds: modes that
+    differ by a sign are both found."""
     sites = [plan.structure.sites[name] for name in plan.free]
-    formed = all(block.form for block in all_blocks(plan, True))
-    if not plan.complete or plan.globals or start or formed or any(site.entry.improper
+    closed_forms = all(block.form for block in all_blocks(plan, True))
+    if not plan.complete or plan.globals or start or closed_forms or any(site.entry.improper
                                                                    for site in sites):
         return None
     try:
-        drawn = prior_draws(plan, known, noise_of(plan, DRAWN, seed))
+        drawn = prior_draws(plan, known, prior_noise(plan, PRIOR_STARTS, seed))
     except UNDRAWABLE:
         return None
     drawn, point = jax.device_get((drawn, compiled_prior_point(plan, known)))
@@ -142,11 +156,11 @@ def elsewhere(plan: Plan, known: Known, seed: int,
 def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
                  steps: jax.Array) -> Callable:
     """A function of the free coordinates that returns a mode near them, the log density there,
-    whether the gradient is zero, the values on the way, and the gradient; the same coordinates
-    where no mode is near.
+    whether the gradient is zero, the values of the optimisation, and the gradient; the same
+    coordinates if no mode is near.
 
     Args:
-        still: unbounded coordinates of the other parameters. steps: STEPS at the most.
+        still: unbounded coordinates of the other parameters. steps: MAX_STEPS at most.
     """
     newton = not still and not known.centring and newton_pays(plan, known)
 
@@ -164,20 +178,21 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
     def find_mode(free: jax.Array):
         if newton:  # as MAP
             start, unravel = ravel_pytree(free)
-            found = maximize(evaluate, start, Newton(steps, 1e-16, history=STEPS))
+            found = maximize(evaluate, start, Newton(steps, 1e-16, history=MAX_STEPS))
             top, slope = unravel(found.point), unravel(found.gradient)
         else:
-            found = maximize(both, free, LBFGS(steps, 1e-12, STEPS))
+            found = maximize(both, free, LBFGS(steps, 1e-12, MAX_STEPS))
             top, slope = found.point, found.gradient
         highest = found.value
         norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(slope)))
-        climbed = jnp.isfinite(highest) & (
+        converged = jnp.isfinite(highest) & (
             norm <= jnp.finfo(highest.dtype).eps ** (1 / 3) * (1 + jnp.abs(highest))
         )
         far = [jnp.max(jnp.abs(top[name] - free[name]), initial=0.0) for name in free
                if plan.structure.sites[name].domain.log_scale]
-        good = jnp.isfinite(highest) & (climbed | (jnp.max(jnp.stack([*far, jnp.zeros(())])) < FAR))
-        return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, climbed,
+        good = jnp.isfinite(highest) & (converged | (
+            jnp.max(jnp.stack([*far, jnp.zeros(())])) < MAX_LOG_FALL))
+        return (jax.tree.map(lambda a, b: jnp.where(good, a, b), top, free), highest, converged,
                 found.history, slope)
 
     return find_mode
@@ -191,93 +206,94 @@ def find_mode_and_curvature(
     rows: Rows,
     spread: jax.Array,
     others: Mapping | None = None,
-    steps: jax.Array = STEPS,
-) -> Begin:
-    """From a point up to the mode, all but the parameters `held`, and the curvature there; back at
-    the point if there is no mode near.
+    steps: jax.Array = MAX_STEPS,
+) -> Mode:
+    """The mode over all parameters but those `held`, from a point, and the curvature there; the
+    point itself if there is no mode near.
 
     The density is that of the unbounded coordinates. Pure JAX: to be jitted or vmapped.
 
     Args:
         spread: standard normal numbers (k, d) for the starts of k chains.
-        others: unbounded coordinates of further points to climb from, led by an axis; the highest
-            mode is taken.
-        steps: of the climb, STEPS at the most; 0: the point itself is measured.
+        others: unbounded coordinates of further points to start from, with a leading axis; the
+            highest mode is taken.
+        steps: of the optimisation, MAX_STEPS at most; 0: the point itself is measured.
     """
     free = density.to_free(plan, params, known)
     still = {name: free.pop(name) for name in held}
     find_mode = _mode_finder(plan, still, known, rows, steps)
-    climbed, trail, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
-    ends = None
+    converged, history, value, slope = jnp.ones((), bool), jnp.zeros(1), jnp.zeros(()), {}
+    optima = None
     if free and others is None:
-        free, value, climbed, trail, slope = find_mode(free)
+        free, value, converged, history, slope = find_mode(free)
     elif free:
         every = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), free,
                              {name: present(others)[name] for name in free})
         tops = jax.lax.map(find_mode, every)
-        ends = Ends(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]), *tops[1:3])
-        best = highest(tops[1], tops[2], NEAR)
-        free, value, climbed, trail, slope = jax.tree.map(lambda leaf: leaf[best], tops)
+        optima = Optima(jax.vmap(lambda top: ravel_pytree({**top, **still})[0])(tops[0]),
+                        *tops[1:3])
+        best = index_of_highest(tops[1], tops[2], MIN_GAIN)
+        free, value, converged, history, slope = jax.tree.map(lambda leaf: leaf[best], tops)
     whole = {**free, **still}
     u = ravel_pytree(whole)[0]
-    apart = by_coordinate(plan, known, held.__contains__)
+    uncorrelated = repeat_per_coordinate(plan, known, held.__contains__)
     frame, hessian, chains = curvature.measure(
-        density.posterior(plan, known, rows), u, spread.astype(u.dtype), apart,
+        density.posterior(plan, known, rows), u, spread.astype(u.dtype), uncorrelated,
         widest_units(plan, known).astype(u.dtype))
     blank = jax.tree.map(jnp.zeros_like, whole)
     # from the mode, in standard deviations
     left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))
-    return Begin(frame, hessian, value, climbed | (left < AWAY), trail, chains, ends)
+    return Mode(frame, hessian, value, converged | (left < AWAY), history, chains, optima)
 
 
 def widest_units(plan: Plan, known: Known) -> np.ndarray:
-    """The widest unit that each coordinate may have, (d,)."""
-    return np.where(of_domains(plan, known, "logarithmic"), WIDE, np.inf)
+    """The largest unit that each coordinate may have, (d,)."""
+    return np.where(domain_flags(plan, known, "logarithmic"), WIDE, np.inf)
 
 
 _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
                               steps=True)(find_mode_and_curvature)
 
 
-def measured(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
-             spread: np.ndarray, others: Mapping | None = None, steps: int = STEPS) -> Begin:
-    """As `find_mode_and_curvature`, compiled. Where the density is finite at no random start, as of
-    rates exp(a + b · year), from the prior's own point, then from near 0."""
+def measure_mode(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
+             spread: np.ndarray, others: Mapping | None = None, steps: int = MAX_STEPS) -> Mode:
+    """As `find_mode_and_curvature`, compiled. If the density is finite at no start of a chain, as
+    for rates exp(a + b · year), from the prior's point, then from near 0."""
     begun = _measured(plan, held, params, known, rows, spread, others, steps)
     if others is None or np.isfinite(np.asarray(begun.starts.value)).any():
         return begun
     middle = compiled_prior_point(plan, known)
     point = {name: middle[name] for name in params}
-    for more in (others, near_the_middle(others, 0)):
+    for more in (others, points_near_zero(others, 0)):
         again = _measured(plan, held, point, known, rows, spread, more, steps)
         if np.isfinite(np.asarray(again.starts.value)).any():
             return again
     return begun
 
 
-def refine_mode(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.ndarray,
-                others: Mapping | None) -> tuple[Begin, float]:
-    """The measured curvature moved to the mode: Newton steps with it, and a new measurement if
-    these lead far away.
+def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.ndarray,
+                others: Mapping | None) -> tuple[Mode, float]:
+    """A mode, refined by L-BFGS that the measured curvature preconditions, and measured again if it
+    moved far.
 
     Args:
         spread: as in `find_mode_and_curvature`, of the same shape.
 
     Returns:
-        the same at the mode, and how far it is from there still, in standard deviations.
+        the mode, and its remaining distance from the maximum, in standard deviations.
     """
     left = np.inf
-    for turn in range(ROUNDS):
+    for turn in range(MAX_ROUNDS):
         if begun.frame.root.ndim == 1 or not bool(
                 jnp.min(begun.frame.curvature) > curvature.FLAT_CURVATURE):
             return begun, left
         top, value, left, way = _to_mode(plan, begun.frame, known, rows)
         left = float(left)
         begun = begun._replace(frame=begun.frame._replace(centre=top), value=value,
-                               climbed=begun.climbed | (left < AWAY))
-        if float(way) <= MOVED or turn == ROUNDS - 1:
+                               converged=begun.converged | (left < AWAY))
+        if float(way) <= MAX_MOVE or turn == MAX_ROUNDS - 1:
             break
-        again = measured(plan, (), unflat(plan, top, known), known, rows,
+        again = measure_mode(plan, (), unflat(plan, top, known), known, rows,
                          spread, others, 0)
         begun = begun._replace(frame=again.frame, hessian=again.hessian, starts=again.starts)
     return begun, left
@@ -285,74 +301,73 @@ def refine_mode(plan: Plan, begun: Begin, known: Known, rows: Rows, spread: np.n
 
 @functools.partial(jit, static_argnums=0, steps=True)
 def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
-    """L-BFGS preconditioned by the curvature that was measured: the point, its value, the gradient
-    left, the way."""
+    """The maximum by preconditioned L-BFGS: the point, its value, the norms of the remaining
+    gradient and of the move."""
     found = maximize(frame.transform(density.posterior(plan, known, rows)),
                      jnp.zeros_like(frame.centre),
-                     LBFGS(CHORDS, 1e-16, preconditioned=True, slopes=True))
+                     LBFGS(REFINING_STEPS, 1e-16, preconditioned=True, slopes=True))
     left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))
     return frame.point(found.point), found.value, left, way
 
 
-def distinct_ends(begun: Begin) -> list[int]:
-    """The numbers of other climbs that ended at modes, far from this one and from one another, the
-    highest first."""
-    if begun.ends is None or begun.frame.centre.size == 0:
+def distinct_optima(begun: Mode) -> list[int]:
+    """Indices of other optima that are modes, far from this one and from one another, the highest
+    first."""
+    if begun.optima is None or begun.frame.centre.size == 0:
         return []
-    ends, frame = jax.device_get((begun.ends, begun.frame))
-    z = frame.inverse(np.concatenate([frame.centre[None], ends.u]))
+    optima, frame = jax.device_get((begun.optima, begun.frame))
+    z = frame.inverse(np.concatenate([frame.centre[None], optima.u]))
     found = [0]
-    for i in np.argsort(-np.asarray(ends.value)):
+    for i in np.argsort(-np.asarray(optima.value)):
         near = min(np.linalg.norm(z[i + 1] - z[j]) for j in found)
-        if ends.climbed[i] and np.isfinite(ends.value[i]) and near > FURTHER:
+        if optima.converged[i] and np.isfinite(optima.value[i]) and near > MIN_DISTANCE:
             found.append(i + 1)
     return [i - 1 for i in found[1:]]
 
 
-def further_modes(begun: Begin) -> list[np.ndarray]:
-    """The unbounded coordinates of those that are hardly lower than the highest."""
-    ends, found = begun.ends, distinct_ends(begun)
-    if ends is None or not found:
+def other_high_modes(begun: Mode) -> list[np.ndarray]:
+    """Unbounded coordinates of other modes that are not much lower than the highest."""
+    optima, found = begun.optima, distinct_optima(begun)
+    if optima is None or not found:
         return []
-    least = max(float(ends.value[found[0]]), float(begun.value)) - LOWER
-    return [np.asarray(ends.u[i]) for i in found if float(ends.value[i]) > least]
+    least = max(float(optima.value[found[0]]), float(begun.value)) - MAX_LOWER
+    return [np.asarray(optima.u[i]) for i in found if float(optima.value[i]) > least]
 
 
-def other_modes(plan: Plan, begun: Begin, known: Known) -> tuple[Finding, ...]:
-    """A finding where a climb from another start has ended at another mode that is hardly lower."""
-    found = further_modes(begun)
+def several_modes_finding(plan: Plan, begun: Mode, known: Known) -> tuple[Finding, ...]:
+    """A finding if there is another mode that is not much lower."""
+    found = other_high_modes(begun)
     if not found:
         return ()
-    ends, frame = jax.device_get((begun.ends, begun.frame))
-    best = distinct_ends(begun)[0]
-    lower = ends.value[ends.climbed].max() - ends.value[best]
-    away = np.linalg.norm(frame.inverse(ends.u[best]))
-    moved = np.abs(ends.u[best] - frame.centre)
+    optima, frame = jax.device_get((begun.optima, begun.frame))
+    best = distinct_optima(begun)[0]
+    lower = optima.value[optima.converged].max() - optima.value[best]
+    away = np.linalg.norm(frame.inverse(optima.u[best]))
+    moved = np.abs(optima.u[best] - frame.centre)
     most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan, known)
-    where = (f"'{names[most]}' is {ends.u[best][most]:.3g} there, {frame.centre[most]:.3g} here"
+    where = (f"'{names[most]}' is {optima.u[best][most]:.3g} there, {frame.centre[most]:.3g} here"
              if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
              else f"'{names[most]}' differs most")
     return (Finding.of(Code.SEVERAL_MODES, names[most], lower=max(lower, 0.0), away=away,
                        where=where),)
 
 
-def balanced(
+def measure_balanced_mode(
     plan: Plan, params: Mapping, known: Known, rows: Rows, spread: np.ndarray,
     others: Mapping | None, steps: int
-) -> tuple[Known, Begin]:
-    """Of a hierarchy: coordinates in which scales and effects are nearly independent (centring.py),
-    and what is measured there.
+) -> tuple[Known, Mode]:
+    """For a hierarchical model, coordinates in which scales and effects are nearly independent
+    (centring.py), and the mode in these.
 
-    Where effects are standardised by their prior the density has a mode, whatever their scale; one
-    program climbs to it, and measures it again in the coordinates that the curvature there calls
-    for.
+    With effects standardised by their prior the density has a mode, whatever their scale; one
+    program finds it, and measures it again in the coordinates that the curvature there calls for.
 
     Args:
         known: with `centring` 0 for all effects. others: further points in these coordinates.
     """
-    begun = measured(plan, (), params, known, rows, spread, others, steps)
+    begun = measure_mode(plan, (), params, known, rows, spread, others, steps)
     centre, found = jax.device_get((begun.frame.centre, begun.hessian))
-    if found.size == 0:  # too many for their curvature: standardised, they are safe if not quick
+    if found.size == 0:  # too many coordinates for a Hessian: effects remain standardised
         return known, begun
     parts, start, specs = {}, 0, density.shapes(plan, known)
     for name, spec in sorted(specs.items()):
@@ -363,30 +378,30 @@ def balanced(
     chosen = centring.balanced(plan, mode, known, u,
                                {name: found[parts[name], parts[name]] for name in u})
     known = known._replace(centring=chosen)
-    return known, measured(plan, (), mode, known, rows, spread, others,
-                           0)._replace(trail=begun.trail)
+    return known, measure_mode(plan, (), mode, known, rows, spread, others,
+                           0)._replace(history=begun.history)
 
 
-def check(plan: Plan, begun: Begin, params: Mapping, known: Known, engine: str) -> None:
-    """Refuse a density that is not finite where it begins, or that is flat in some direction under
-    a flat prior.
+def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine: str) -> None:
+    """Checks that the density is finite at the start, and not flat in a direction under a flat
+    prior.
 
     Raises:
         ModelError: which site's prior, or that the data, are impossible at the first point.
-        Refusal: the posterior is improper; the parameters that stand for one another are named.
+        Refusal: the posterior is improper, with the direction.
     """
     name = plan.structure.model.name
     values = np.asarray(begun.starts.value)
     if not np.isfinite(values).any():
-        impossible(plan, params, known, engine, values[0])
+        raise_impossible_start(plan, params, known, engine, values[0])
     flat = [site for site in plan.free if plan.structure.sites[site].entry.improper]
     if not flat or begun.frame.axes.size == 0:
         return
-    # below zero: no mode here, but not therefore flat
+    # a negative curvature is not flat
     low = int(np.argmin(np.abs(np.asarray(begun.frame.curvature))))
-    limit = NULL if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
+    limit = FLAT if np.asarray(begun.frame.curvature).dtype == np.float64 else 1e-5
     if abs(float(begun.frame.curvature[low])) < limit:
-        named = direction(np.asarray(begun.frame.axes)[:, low],
+        named = describe_direction(np.asarray(begun.frame.axes)[:, low],
                           np.abs(np.diagonal(np.asarray(begun.hessian))),
                           density.owners(plan, known))
         raise Refusal(

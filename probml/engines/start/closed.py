@@ -1,4 +1,4 @@
-"""The closed forms' maximum: a start that no unit of the data can mislead."""
+"""A start by closed forms, which does not depend on the units of the data."""
 
 import functools
 from collections.abc import Mapping
@@ -17,8 +17,7 @@ from probml.updates.updates import maximise
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
 def closed_start(plan: Plan, prior: bool, params: Mapping[str, jax.Array], known: Known,
                  rows: Rows):
-    """The closed-form blocks at their maximum given the rest: a start that no unit of the data can
-    mislead."""
+    """Parameters, those with a closed form replaced by their maximum given the others."""
     better = maximise(plan, expect(plan, params, known, rows), params, known, rows, prior,
                       only_forms=True)
     sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in better.values()]))

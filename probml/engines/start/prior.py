@@ -1,4 +1,4 @@
-"""Points and draws of the prior, from which engines begin."""
+"""The prior's point and draws of the prior, from which engines start."""
 
 import functools
 from collections.abc import Mapping
@@ -23,13 +23,14 @@ from probml.structure.densities import ahead
 from probml.structure.possible import check_covariances
 from probml.structure.site import Site
 
-WIDE = 30.0  # times the spread of the data: a scale further away is no start
-# of a prior that only has a density
+# the largest ratio of the start of a scale and the standard deviation of the data
+MAX_SCALE_RATIO = 30.0
+# errors of a prior that has a density and no sampler
 UNDRAWABLE = (NotImplementedError, AttributeError, ImportError, KeyError, TypeError, ValueError)
 
 
 def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
-    """Check a user's partial start: names, shapes, finiteness, supports."""
+    """A user's partial start, after checks of names, shapes, finiteness and supports."""
     sites, out = plan.structure.sites, {}
     for name, value in start.items():
         if name not in plan.free:
@@ -48,13 +49,9 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
     return out
 
 
-def need_prior(plan: Plan, engine: str, prior: bool) -> None:
-    """Refuse to leave out a prior that unseen discrete sites look out of: without it nothing tells
-    their states.
-
-    Raises:
-        Refusal: which parameter, and which site.
-    """
+def refuse_missing_prior(plan: Plan, engine: str, prior: bool) -> None:
+    """Raises Refusal for prior=False if a prior depends on a latent discrete site: nothing else
+    informs its states."""
     name = next((name for name in plan.mixed if name in plan.free), None)
     if name is not None and not prior:
         raise Refusal(
@@ -67,10 +64,10 @@ def need_prior(plan: Plan, engine: str, prior: bool) -> None:
 
 
 def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
-    """Each parameter at its prior mean given its parents; where that is infinite or unknown, at the
-    middle of its support; a scale within WIDE times, or a WIDEth of, the spread of what it
-    scales."""
-    env, out, spreads = dict(known.given), {}, _spreads(plan, known)
+    """Each parameter at its prior mean given its parents; at the middle of its support if that is
+    infinite or unknown; a scale within a factor MAX_SCALE_RATIO of the standard deviation of the
+    data that it scales."""
+    env, out, deviations = dict(known.given), {}, _data_deviations(plan, known)
     for variable in plan.globals:
         site = plan.structure.sites[variable]
         env[variable] = jnp.zeros(site.shape, jnp.result_type(int))
@@ -78,7 +75,7 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
         if name in env:
             continue
         site = plan.structure.sites[name]
-        distribution = plan.structure.distribution(name, _lent(plan, name, env))
+        distribution = plan.structure.distribution(name, _with_later_steps(plan, name, env))
         middle = jnp.broadcast_to(domains.of(distribution.support).middle(site.shape),
                                   site.shape)
         try:
@@ -86,10 +83,12 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
         except (NotImplementedError, AttributeError):
             mean = middle
         if site.domain.log_scale:
-            wild = jnp.broadcast_to(_wild(distribution), site.shape) | ~jnp.isfinite(mean)
-            mean = jnp.where(wild, _median(distribution, middle, site), mean)
-            for low, high in spreads.get(name, ()):
-                mean = jnp.where(low > 0, jnp.clip(mean, low / WIDE, high * WIDE), mean)
+            untypical = jnp.broadcast_to(_has_untypical_mean(distribution),
+                                         site.shape) | ~jnp.isfinite(mean)
+            mean = jnp.where(untypical, _median(distribution, middle, site), mean)
+            for low, high in deviations.get(name, ()):
+                mean = jnp.where(low > 0, jnp.clip(mean, low / MAX_SCALE_RATIO,
+                                                   high * MAX_SCALE_RATIO), mean)
         out[name] = env[name] = jnp.where(jnp.isfinite(mean), mean,
                                           middle).astype(jnp.result_type(float))
     return out
@@ -98,15 +97,15 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
 compiled_prior_point = functools.partial(jit, static_argnums=0, seldom=ONCE)(prior_point)
 
 
-def _spreads(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
-    """Parameters that are scales of seen sites → the spreads of these: of its own cell where the
-    parameter has one for each, else the least and the largest."""
+def _data_deviations(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
+    """Parameters that are scales of observed sites → the least and the largest standard deviation
+    of the data of each; both are that of its own element if the parameter has one for each."""
     out: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
     for name, spread in known.spread.items():
         site = plan.structure.sites[name]
         for argument in site.traits.scatter:
             for parameter, use in site.uses.get(argument, {}).items():
-                # a copy: a precision has other units
+                # itself, since a function of it, such as a precision, has other units
                 if use.level <= Level.MOVED and not use.coordinate:
                     own = plan.structure.sites[parameter].shape[-spread.ndim :] == spread.shape
                     ends = (spread, spread) if own else (jnp.min(spread), jnp.max(spread))
@@ -114,12 +113,10 @@ def _spreads(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Ar
     return out
 
 
-def impossible(plan: Plan, params: Mapping, known: Known, engine: str, value: float) -> None:
-    """Say that the density is not finite at the first point, and of whom.
-
-    Raises:
-        ModelError: which site's prior, or covariance, or that the data, are impossible there.
-    """
+def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: str,
+                           value: float) -> None:
+    """Raises ModelError: the log density at the start is `value`, not finite, with the reason: a
+    covariance, the prior of a site, or the likelihood."""
     check_covariances(plan.structure, jax.device_get({**known.given, **params}))
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
@@ -143,16 +140,16 @@ def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Arr
     return log_prior(plan, params, known, names=(site,))
 
 
-def noise_of(plan: Plan, count: int, seed: int) -> Noise:
-    """What so many draws of the prior are made of."""
+def prior_noise(plan: Plan, count: int, seed: int) -> Noise:
+    """The random numbers for so many draws of the prior."""
     shapes = [site.shape for name, site in plan.structure.sites.items() if name in plan.free
               or name in plan.globals]
     return Noise.of(shapes, count, seed)
 
 
-def near_the_middle(drawn: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-    """Points as many as these, evenly within 2 of 0 in unbounded coordinates, as Stan begins:
-    where priors are so wide that no draw of them, nor their middle, makes data possible."""
+def points_near_zero(drawn: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """As many points, uniform within 2 of 0 in unbounded coordinates, as in Stan: for priors so
+    wide that neither their draws nor their point make the data possible."""
     random = np.random.default_rng(seed)
     return {name: random.uniform(-2.0, 2.0, np.shape(value)).astype(np.asarray(value).dtype)
             for name, value in sorted(drawn.items())}
@@ -160,38 +157,36 @@ def near_the_middle(drawn: Mapping[str, np.ndarray], seed: int) -> dict[str, np.
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
 def prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
-    """Draws from the prior in unbounded coordinates."""
-
+    """Draws of the prior in unbounded coordinates."""
     return jax.vmap(lambda noise: to_free(plan, prior_draw(plan, known, noise), known))(noise)
 
 
 def prior_draw(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
-    """A draw of the free parameters from the prior, as near as a start needs it (draws.py)."""
-    # the states on which parameters depend
+    """An approximate draw (draws.py) of the free parameters from the prior."""
+    # with discrete sites on which parameters depend
     env, states = dict(known.given), [name for name in plan.globals if plan.mixed]
-    # in order: parents first
+    # parents first
     names = [name for name in plan.structure.sites if name in states or name in plan.free]
     source = Source(noise)
     for name in names:
         site = plan.structure.sites[name]
-        prior = plan.structure.distribution(name, _lent(plan, name, env))
+        prior = plan.structure.distribution(name, _with_later_steps(plan, name, env))
         count = site.shape[: len(site.shape) - len(prior.batch_shape) - len(prior.event_shape)]
         env[name] = jnp.broadcast_to(draw(prior, source, count), site.shape) - site.low
     return {name: env[name] for name in plan.free}
 
 
-def _lent(plan: Plan, name: str, env: Mapping) -> Mapping:
-    """With steps of a loop at which a site looks and which have no value yet at the middle of their
-    support."""
+def _with_later_steps(plan: Plan, name: str, env: Mapping) -> Mapping:
+    """Values, with later steps of a loop on which a site depends, and which have no value yet, at
+    the middle of their support."""
     sites = plan.structure.sites
-    lent = {p: sites[p] for p in ahead(plan.structure, name) if p not in env}
+    later = {p: sites[p] for p in ahead(plan.structure, name) if p not in env}
     return {**env, **{p: jnp.broadcast_to(site.domain.middle(site.shape), site.shape)
-                      for p, site in lent.items() if not site.discrete}}
+                      for p, site in later.items() if not site.discrete}}
 
 
-def _wild(distribution: dist.Distribution):
-    """A mean that the tail carries away (LogNormal(0, 10)) says nothing of where the density
-    lies."""
+def _has_untypical_mean(distribution: dist.Distribution):
+    """Whether the mean is dominated by the tail, as of LogNormal(0, 10)."""
     try:
         return ~(distribution.variance <= 100 * distribution.mean**2)
     except (NotImplementedError, AttributeError):
@@ -202,7 +197,7 @@ def _median(distribution: dist.Distribution, middle: jax.Array, site: Site):
     try:
         median = jnp.broadcast_to(distribution.icdf(jnp.full(distribution.batch_shape, 0.5)),
                                   site.shape)
-    # NumPyro's Gamma.icdf wants another package
+    # NumPyro's Gamma.icdf needs another package
     except (NotImplementedError, AttributeError, ImportError):
         return middle
     return jnp.where(jnp.isfinite(median) & (median > 0), median, middle)

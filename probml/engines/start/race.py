@@ -1,5 +1,6 @@
-"""Which of many starts are followed: what a second buys, which fall behind, which ends are worth
-finishing; knows no model."""
+"""Which of many starts are followed: how many are worth their time, which fall behind, which optima
+of short runs are worth continuing. Independent of the model.
+"""
 
 from typing import NamedTuple
 
@@ -11,32 +12,36 @@ from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
 from probml.errors import present
 
-EFFORT = 2e6  # entries of tables in an evaluation of all starts that the engine chooses to make
-LARGE = 4e6  # entries in an evaluation from which another compilation, for fewer starts, pays
-MANY = 32  # starts at the most where the engine chooses how many
-LEAST = 10  # starts at least: where all rows allow fewer, a sample of them is searched first
-SCOUTS = 16  # starts on a sample at the most
-# of all rows, what the scouts together may meet in an evaluation where EFFORT allows less
+EFFORT = 2e6  # entries of tables in an evaluation of all starts, if the engine chooses their number
+LARGE = 4e6  # entries in an evaluation from which compiling again, for fewer starts, pays
+MANY = 32  # starts at most, if the engine chooses their number
+LEAST = 10  # starts; if fewer are possible on all rows, a sample of them is searched first
+SCOUTS = 16  # short runs on a sample, at most
+# share of all rows that the scouts together use in an evaluation, if EFFORT allows fewer
 PASS = 0.25
-ROWS, PER_STATE = 1024, 32  # rows of a sample at least, and for each state
-SHORT = 80  # evaluations on a sample at the most
-RACE = 16  # evaluations of all starts, after which those far behind are left
-SETTLE = 6  # the same of ends that were found on a sample
-LATER = 4  # times what a start gained in the second half of these it may gain later
-FINAL = 3  # starts at least that are followed to their end
-ALIKE = 1e-4  # nats a row within which two ends of short runs count as one
-# times the root of the rows, in nats: an end of a short run that is so far behind stays so on all
-# rows; its standard
+ROWS, PER_STATE = 1024, 32  # rows of a sample, at least, and for each state
+SHORT = 80  # evaluations on a sample, at most
+RACE = 16  # evaluations of all starts, after which those far behind are stopped
+SETTLE = 6  # the same for optima that were found on a sample
+LATER = 4  # a start may still gain this multiple of what it gained in the second half of these
+FINAL = 3  # starts that are followed until they converge, at least
+ALIKE = 1e-4  # log density per row within which two optima of short runs count as one
+# An optimum of a short run that is lower by this multiple of √rows is lower on all rows: the
+# standard error of a difference is √rows times the standard deviation of differences of rows,
+# usually below 0.5.
 HOPELESS = 2.0
-# error is the root of the rows times the spread of what a row tells of two ends, most often below
-# half a nat
-SEQUENCES = 16  # of a sample at least, whole or in part
-STRETCH = 64  # steps of such a part at least
+SEQUENCES = 16  # of a sample, at least, whole or in part
+STRETCH = 64  # steps of such a part, at least
 
 
 class Effort(NamedTuple):
-    """starts: on all rows. scouts: short runs before them, each on `size` rows (of chains: steps);
-    0: none. large: see LARGE."""
+    """How many starts are made.
+
+    Attributes:
+        starts: on all rows.
+        scouts: short runs before them, each on `size` rows (of chains: steps); 0: none.
+        large: see LARGE.
+    """
 
     starts: int
     scouts: int = 0
@@ -44,14 +49,16 @@ class Effort(NamedTuple):
     large: bool = False
 
 
-def effort(rows: int, entries: int, states: int, programs: int = 1,
+def plan_effort(rows: int, entries: int, states: int, programs: int = 1,
            sampling: bool = True) -> Effort:
     """How many starts are worth their time.
 
     Args:
-        rows: of data, or their steps. entries: of the tables of one. states: that are hidden, of
-            all variables.
-        programs: how many fits are made together; each is worth LEAST starts, if it were by itself.
+        rows: of data, or their steps. entries: of the tables of a row. states: of all latent
+            variables together.
+        programs: how many fits are made together; each is worth LEAST starts, if that holds for a
+            fit by itself.
+        sampling: scouts on a sample are possible.
     """
     units = max(rows * entries, 1)
     alone = EFFORT / units
@@ -66,12 +73,11 @@ def effort(rows: int, entries: int, states: int, programs: int = 1,
     return Effort(FINAL, scouts, size, units * programs > LARGE)
 
 
-def sample(data: Data, weights: np.ndarray | None, size: int,
+def sample_rows(data: Data, weights: np.ndarray | None, size: int,
            seed: int) -> tuple[Data, np.ndarray | None]:
-    """About so many rows, drawn in proportion to their weights, with the weights that they then
-    have.
+    """About `size` rows, drawn in proportion to their weights, and their new weights.
 
-    Of chains `size` counts steps: whole sequences where they are short, else stretches of them.
+    For chains `size` counts steps: of whole sequences if they are short, else of parts of them.
     """
     data, weights = representative_sample(data, weights)
     random, rows = np.random.default_rng([seed, 6]), data.table.rows
@@ -93,8 +99,8 @@ def sample(data: Data, weights: np.ndarray | None, size: int,
 
 def _even(mass: np.ndarray, count: int, random: np.random.Generator) -> tuple[np.ndarray,
                                                                               np.ndarray]:
-    """Indices at even distances along the cumulative mass from a random place, and how far beyond
-    each one's beginning they fell."""
+    """Systematic sampling: indices at equal distances along the cumulative mass from a random
+    place, and how far beyond the beginning of each index they are."""
     ends = np.cumsum(mass)
     at = (np.arange(count) + random.random()) * (ends[-1] / count)
     index = np.minimum(np.searchsorted(ends, at, "right"), np.flatnonzero(mass)[-1])
@@ -102,8 +108,8 @@ def _even(mass: np.ndarray, count: int, random: np.random.Generator) -> tuple[np
 
 
 class Race(NamedTuple):
-    """Starts that compete within their group; `keep` of each are followed at least, and another
-    compilation pays if `compact`."""
+    """Starts that compete within their group: at least `keep` of each are followed; if `compact`,
+    compiling again for fewer starts pays."""
 
     groups: np.ndarray
     keep: int = FINAL
@@ -112,32 +118,34 @@ class Race(NamedTuple):
 
     @property
     def on(self) -> bool:
-        """Whether there is a group of more than are followed anyway."""
+        """Whether some group has more starts than are followed anyway."""
         return bool(np.bincount(self.groups).max() > self.keep)
 
-    def left(self, status: np.ndarray, value: np.ndarray, trail: np.ndarray, where: np.ndarray,
-             early: bool) -> np.ndarray:
-        """The status of the starts `where` after a stage: those far behind in their group are
-        left."""
+    def stop_hopeless(self, status: np.ndarray, value: np.ndarray, history: np.ndarray,
+                      index: np.ndarray, early: bool) -> np.ndarray:
+        """The status of the starts `index` after a stage: those far behind in their group are
+        stopped."""
         out = np.array(status)
-        for group in np.unique(self.groups[where]):
-            at = np.flatnonzero(self.groups[where] == group)
-            out[at] = left(status[at], value[at], trail[at], early, self.keep, self.first)
+        for group in np.unique(self.groups[index]):
+            at = np.flatnonzero(self.groups[index] == group)
+            out[at] = stop_hopeless(status[at], value[at], history[at], early, self.keep,
+                                    self.first)
         return out
 
 
-def left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool, keep: int = FINAL,
-         first: int = RACE) -> np.ndarray:
-    """The status of every start after a stage of the race: those far behind, judged by what they
-    gained of late, are left.
+def stop_hopeless(status: np.ndarray, value: np.ndarray, history: np.ndarray, early: bool,
+                  keep: int = FINAL, first: int = RACE) -> np.ndarray:
+    """The status of every start after a stage of the race: those far behind, given what they gained
+    in the last half of it, are stopped.
 
     Args:
-        early: whether this was the first stage, after which the best are followed whatever they
-            gained.
+        history: (starts, evaluations) the objective. early: this is the first stage, after which
+            the best are followed whatever they gained.
     """
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
     reached = np.where(alive, value, -np.inf)
-    half = np.where(np.isfinite(trail[:, : first // 2]), trail[:, : first // 2], -np.inf).max(1)
+    half = history[:, : first // 2]
+    half = np.where(np.isfinite(half), half, -np.inf).max(1)
     known = alive & np.isfinite(half)
     gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
     hopeful = reached + LATER * gain >= reached.max()
@@ -147,8 +155,8 @@ def left(status: np.ndarray, value: np.ndarray, trail: np.ndarray, early: bool, 
 
 
 def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray:
-    """Which ends of short runs are to be finished, the best first: one of each height that is not
-    hopeless, FINAL at the most.
+    """Indices of the optima of short runs that are worth continuing, the best first: one of each
+    height, at most FINAL.
 
     Args:
         total: the weight of the rows of those runs.
@@ -162,10 +170,9 @@ def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray
     return np.array(chosen[:FINAL], int)
 
 
-def of_restarts(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int, close: float,
-                where: str = "", then: str = "") -> Finding:
-    """Of how many starts an optimum is the best, how many reached it, how far below the next one
-    is."""
+def restarts_finding(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int,
+                     close: float, where: str = "", then: str = "") -> Finding:
+    """The number of starts, how many reached the best optimum, how much lower the next one is."""
     below = value[ended].max() - value[ended]
     same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
     lower = None if same.all() else below[~same].min()

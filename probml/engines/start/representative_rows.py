@@ -1,4 +1,4 @@
-"""A few rows in the place of very many: where a search begins, one need not pass over all."""
+"""Representative rows of a source, so that the first steps of a fit need not pass over all."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from probml.engines.engine import Problem
 
 
 def use_representative_rows(problem: Problem) -> Problem:
-    """The problem on the representative rows of a source (dataset/sources/profile.py), each with
-    the total weight of the rows that it represents."""
+    """The problem on the representative rows of a source (dataset/sources/profile.py), weighted by
+    the rows that each represents."""
     data = problem.data._replace(survey=None)
     own = np.ones(data.table.rows) if problem.weights is None else problem.weights
     weights = own * (problem.rows.weight / own.sum())

@@ -1,5 +1,5 @@
-"""Where iterative engines start: prior means, and one M-step from a few labelled rows; knows no
-model."""
+"""Where iterative engines start: at prior means, or at an M-step from a few labelled rows.
+Independent of the model."""
 
 import dataclasses
 import functools
@@ -16,13 +16,13 @@ from probml.dataset.sources.profile import representative_sample
 from probml.device.load import load
 from probml.device.rows import Chunk, Known, Resident, Rows, merged, picked
 from probml.engines.start.draws import Noise
-from probml.engines.start.labelling import CANDIDATES, Labelling, hidden, labelled
+from probml.engines.start.labelling import CANDIDATES, Labelling, hidden_variables, labelled
 from probml.engines.start.labelling import check_distinct as check_rows
 from probml.engines.start.prior import (
     UNDRAWABLE,
     given_start,
-    noise_of,
     prior_draw,
+    prior_noise,
     prior_point,
 )
 from probml.errors import present
@@ -38,24 +38,24 @@ from probml.plan.plan import Plan
 from probml.plan.products import multiplied
 from probml.updates.updates import maximise, transforms
 
-OFF = 0.2  # share of a random table in the first tables of hidden chains
-# relative differences of parameters that are taken for none, and those that part them
-ALIKE, AWAY = 1e-3, 0.05
-STICKY = 0.7  # share of a state that stays, in the first tables of every other hidden chain
+RANDOM_SHARE = 0.2  # of a random table in the first probability tables of hidden chains
+STICKY_SHARE = 0.7  # of the identity in the first transition tables of every other start
+# relative difference of parameters of states that are equal, and by which they are separated
+EQUAL, SEPARATION = 1e-3, 0.05
 
 
 def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
                  seed: int) -> tuple[Data, np.ndarray | None]:
-    """Where chains are hidden, steps in which something is seen, as rows of one step: states are
-    told apart by what they emit."""
+    """For hidden chains, the steps with observed data as rows of one step: emissions distinguish
+    the states."""
     if not plan.chains:
         return data, weights
     table, steps = data.table, present(data.steps)
     usable = (np.ones((table.rows, steps), bool) if data.lengths is None
               else np.arange(steps) < data.lengths[:, None])
-    shown = data.observed_steps()
-    if shown is not None:
-        usable &= shown
+    observed = data.observed_steps()
+    if observed is not None:
+        usable &= observed
     if weights is not None:
         usable &= weights[:, None] > 0
     picks = np.flatnonzero(usable)
@@ -65,37 +65,43 @@ def single_steps(data: Data, plan: Plan, weights: np.ndarray | None,
 
 
 def check_distinct(data: Data, plan: Plan) -> None:
-    """See labelling.check_distinct; where every parameter is known no component is found."""
+    """As labelling.check_distinct, unless every parameter is known, so that no component is found.
+    """
     if plan.free:
         check_rows(single_steps(data, plan, None, 0)[0], plan)
 
 
 class Start(NamedTuple):
-    """Where restarts begin: at `params` (restarts, ...), or at the M-step of the labelled rows'
-    `expected`, with `fixed` as given."""
+    """Where restarts begin.
+
+    Attributes:
+        params: (restarts, ...).
+        expected: statistics of labelled rows, whose M-step is the first point; None: `params` are.
+        fixed: the user's values, (restarts, ...).
+        allowed: variable → (restarts, states) bool, see Known.
+        drawn: (restarts,) those that begin at `params` all the same; None: none.
+    """
 
     params: dict[str, jax.Array]
     expected: Expected | None
     fixed: dict[str, jax.Array]
-    allowed: dict[str, jax.Array] = {}  # see factors.Known: (restarts, states)
-    # (restarts,) those that begin at `params` all the same; None: none
+    allowed: dict[str, jax.Array] = {}
     drawn: np.ndarray | None = None
 
 
-def tells_apart(plan: Plan, start: Mapping) -> bool:
-    """Whether a start decides which state is which: one that is hidden, and parameters that the
-    user's start leaves open."""
-    apart = any(plan.variables[v].states > 1 for v in (*hidden(plan), *plan.globals))
-    return apart and not set(plan.free) <= set(start)
+def states_depend_on_start(plan: Plan, start: Mapping) -> bool:
+    """Whether a start decides which state is which: there are hidden states, and parameters that
+    the user's start leaves open."""
+    several = any(plan.variables[v].states > 1 for v in (*hidden_variables(plan), *plan.globals))
+    return several and not set(plan.free) <= set(start)
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
-def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping, key: jax.Array,
-              noise: Noise | None) -> tuple[dict, Expected, dict]:
-    """Prior means, and an E-step there on the labelled rows of every restart; and other points, one
-    for every draw of the prior that `noise` is for: the prior means, near enough, and draws of the
-    prior where it can be drawn. States that cannot stand for one another have their meaning from
-    there."""
+def _labelled_statistics(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping,
+                         key: jax.Array, noise: Noise | None) -> tuple[dict, Expected, dict]:
+    """The prior's point; the E-step there on the labelled rows of every restart; and other points,
+    one for every draw in `noise`: near the prior's point, and draws of the prior if it can be drawn
+    from. States that are not exchangeable have their meaning from there."""
     point, others = prior_point(plan, known), {}
     expected = jax.vmap(shortened(
         lambda rows, allowed: expect(plan, point, known._replace(allowed=allowed), rows), last=True
@@ -105,23 +111,23 @@ def _labelled(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mappin
         try:
             draws = jax.vmap(shortened(lambda noise: prior_draw(plan, known, noise), last=True))(
                 noise)
-            near = _starts_near(plan, prior, 1, point, known, key)
+            near = _points_near(plan, prior, 1, point, known, key)
             others = {name: jnp.concatenate([near[name], draws[name][1:].astype(near[name].dtype)])
                       for name in plan.free}
         except UNDRAWABLE:
-            others = _starts_near(plan, prior, count, point, known, key)
+            others = _points_near(plan, prior, count, point, known, key)
     return point, expected, others
 
 
 @functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
 def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
                allowed: Mapping) -> dict[str, jax.Array]:
-    """The M-step from labelled rows by itself, for engines that make no other."""
+    """The M-step from labelled rows, for engines that make no other."""
 
     def first_m_step(rows: Rows, allowed: Mapping[str, jax.Array]):
         point = prior_point(plan, known)
         if plan.latents:
-            point = _stirred(plan, point, known, multiplied(plan), jax.random.key(0))
+            point = _perturbed(plan, point, known, multiplied(plan), jax.random.key(0))
         expected = expect(plan, point, known._replace(allowed=dict(allowed)), rows)
         return maximise(plan, expected, point, known, rows, prior, steps=40)
 
@@ -130,37 +136,37 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
 
 @functools.partial(jit, static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key: jax.Array):
-    """The prior means; parameters without a closed form a small random step away, since a prior
-    mean is the saddle point of every product of parameters, and of every mixture. Those in which
-    all is affine are in no product, and a step in some unit of a column may be far."""
-    return _starts_near(plan, prior, restarts, prior_point(plan, known), known, key)
+    return _points_near(plan, prior, restarts, prior_point(plan, known), known, key)
 
 
-def _starts_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: Known,
+def _points_near(plan: Plan, prior: bool, restarts: int, point: Mapping, known: Known,
                  key: jax.Array) -> dict[str, jax.Array]:
-    """The same from the prior means."""
+    """The prior's point for every restart, with parameters that have no closed form a small random
+    step away, since prior means are the saddle point of every product of parameters, and of every
+    mixture. Parameters that enter affinely are in no product: their units may make the step large.
+    """
     sites = plan.structure.sites
     formless = [name for block in all_blocks(plan, prior) if block.form is None
                 for name in block.names]
-    bent = {p for name in users(plan) for uses in sites[name].uses.values()
-            for p, use in uses.items() if use.level > Level.AFFINE}
-    climbing = [name for name in formless if name in bent]
+    nonlinear = {p for name in users(plan) for uses in sites[name].uses.values()
+                 for p, use in uses.items() if use.level > Level.AFFINE}
+    names = [name for name in formless if name in nonlinear]
     near = {child for z in plan.cellwise for child in (z, *plan.structure.children[z])}
-    apart = {p for name in near for uses in sites[name].uses.values() for p in uses}
-    # those of hidden cells tell states apart, which at the prior means are alike
-    climbing += [name for name in plan.free if name not in climbing
-                 and (name in multiplied(plan) or name in apart)]
-    if not climbing:
+    # parameters of hidden cells distinguish states, which are equal at the prior means
+    of_states = {p for name in near for uses in sites[name].uses.values() for p in uses}
+    names += [name for name in plan.free if name not in names
+              and (name in multiplied(plan) or name in of_states)]
+    if not names:
         return {name: jnp.broadcast_to(value, (restarts, *jnp.shape(value)))
                 for name, value in point.items()}
-    return jax.vmap(lambda key: _stirred(plan, point, known, climbing, key))(
+    return jax.vmap(lambda key: _perturbed(plan, point, known, names, key))(
         jax.random.split(key, restarts)
     )
 
 
-def _stirred(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
-             key: jax.Array) -> dict[str, jax.Array]:
-    """A point, some parameters a small random step away in their unbounded coordinates."""
+def _perturbed(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
+               key: jax.Array) -> dict[str, jax.Array]:
+    """A point with some parameters a small random step away in their unbounded coordinates."""
     maps, moved = transforms(plan, point, known, names), dict(point)
     for i, name in enumerate(names):
         u = maps[name].inv(point[name])
@@ -173,13 +179,13 @@ def _stirred(plan: Plan, point: Mapping, known: Known, names: Sequence[str],
 def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, restarts: int,
            seed: int, start: Mapping, prior: bool, whole: bool = False,
            allowed: Mapping = MappingProxyType({})) -> Start:
-    """Starting points: where something is hidden, an M-step from k spread rows labelled 0 … k−1 at
-    weight 1 and others unlabelled with total weight k; else the prior means. `start` overrides by
-    name.
+    """Starting points: with hidden states, an M-step from k rows far from each other, labelled 0 …
+    k−1 with weight 1, and others unlabelled with total weight k; else the prior means. Values of
+    `start` replace these.
 
     Args:
         whole: make the M-step here, for engines that have none.
-        allowed: variable → (restarts, states) bool: states that a restart does without.
+        allowed: variable → (restarts, states) bool: the states that a restart uses.
     """
     allowed, integrated = dict(allowed), plan.latents or plan.groupings
     fixed = {name: stack(value, restarts) for name, value in given_start(plan, start).items()}
@@ -189,10 +195,10 @@ def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, res
 
     if set(fixed) >= set(plan.free):
         return Start(completed({}), None, {})
-    outside = _one_each(plan, restarts, seed)
-    # partly observed labels tell states apart
-    apart = hidden(plan) or allowed or outside
-    if plan.complete and not (plan.globals and plan.free) or not apart and (
+    outside = _joint_states(plan, restarts, seed)
+    # partly observed labels distinguish states
+    exchangeable = hidden_variables(plan) or allowed or outside
+    if plan.complete and not (plan.globals and plan.free) or not exchangeable and (
             restarts == 1 or integrated):
         return Start(completed(_near_prior(plan, prior, restarts, known, random_key(seed))), None,
                      {})
@@ -205,11 +211,11 @@ def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, res
         return Start(completed(first_step(plan, prior, known, rows, allowed | outside)), None, {},
                      allowed)
     drawn = int(labels.drawn.sum())
-    noise = noise_of(plan, drawn, seed) if drawn else None
-    point, expected, others = _labelled(plan, prior, known, rows, allowed | outside,
-                                        random_key(seed), noise)
+    noise = prior_noise(plan, drawn, seed) if drawn else None
+    point, expected, others = _labelled_statistics(
+        plan, prior, known, rows, allowed | outside, random_key(seed), noise)
     point = {name: stack(point[name], restarts) for name in plan.free}
-    point |= _moving(plan, point, seed)
+    point |= _chain_tables(plan, point, seed)
     if not others:
         return Start(point, expected, fixed, allowed)
     given = jax.tree.map(lambda value: np.asarray(value)[labels.drawn], fixed)
@@ -219,10 +225,10 @@ def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, res
     return Start(point, expected, fixed, allowed, labels.drawn)
 
 
-def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
-    """For the discrete sites outside rows that are unseen, the one joint state with which a restart
-    begins: variable → (restarts, states) bool. Where all are possible, those that could stand for
-        one another would do so for ever."""
+def _joint_states(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
+    """For latent discrete sites outside rows the one joint state with which a restart begins:
+    variable → (restarts, states) bool. If all states were possible, exchangeable ones would remain
+    equal."""
     random, out = np.random.default_rng([seed, 4]), {}
     for name in plan.globals if plan.free else ():
         states = plan.variables[name].states
@@ -230,46 +236,49 @@ def _one_each(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
     return out
 
 
-def shaken(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | None:
-    """The parameters a little apart, where states of a hidden site have come to share their values:
-    such a point may be a saddle, at which an ascent ends all the same. None where there are no such
-    states."""
-    sites, alike = plan.structure.sites, set()
+def separate_equal_states(plan: Plan, params: Mapping, seed: int) -> dict[str, np.ndarray] | None:
+    """The parameters a little apart, if states of a hidden site have equal values: such a point may
+    be a saddle, at which EM stops all the same. None if there are no such states."""
+    sites, names = plan.structure.sites, set()
     for variable in (v for v in (*plan.variables, *plan.cellwise)
                      if v not in plan.pattern and sites[v].states):
-        near = (variable, *plan.structure.children[variable])
-        touched = {p for name in near for uses in sites[name].uses.values() for p in uses
-                   if p in plan.free}
-        sized = [(p, axis) for p in touched for axis, size in enumerate(sites[p].shape)
-                 if size > 1 and size == sites[variable].states]
-        below = [p for p, _ in sized
-                 if any(p in uses for name in near[1:] for uses in sites[name].uses.values())]
-        close: dict[str, np.ndarray] = {}
-        for p, axis in ((p, axis) for p, axis in sized if p in below):
-            values = np.moveaxis(np.asarray(params[p], float), axis,
-                                 0).reshape(present(sites[variable].states), -1)
-            scale = np.maximum(np.abs(values).max(), 1e-30)
-            # of several axes as long as there are states, any may be theirs
-            close[p] = close.get(p, False) | (np.abs(values[:, None] - values[None])
-                                              <= ALIKE * scale).all(-1)
-        same = np.logical_and.reduce(list(close.values())) if close else None
-        if same is not None and (same.sum() > len(same)):
-            alike |= set(below)
-    if not alike:
+        names |= _parameters_of_equal_states(plan, params, variable)
+    if not names:
         return None
     random, out = np.random.default_rng([seed, 5]), {name: np.asarray(value)
                                                      for name, value in params.items()}
-    for name in sorted(alike):
-        size = AWAY * (1 + random.standard_normal(out[name].shape))
+    for name in sorted(names):
+        step = SEPARATION * (1 + random.standard_normal(out[name].shape))
         domain = sites[name].domain
-        value = domain.shaken(out[name], size)
+        value = domain.shaken(out[name], step)
         out[name] = value.astype(out[name].dtype) if domain.holds(value) else out[name]
     return out
 
 
-def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-    """Probability tables of hidden chains, of which single steps tell nothing, some way off their
-    prior means: equal ones would stay equal."""
+def _parameters_of_equal_states(plan: Plan, params: Mapping, variable: str) -> set[str]:
+    """The parameters of emissions with an entry for each state of a hidden site, if some states
+    have equal values of all; none otherwise."""
+    sites, states = plan.structure.sites, present(plan.structure.sites[variable].states)
+    sized = {p: [axis for axis, size in enumerate(sites[p].shape) if size > 1 and size == states]
+             for name in plan.structure.children[variable]
+             for uses in sites[name].uses.values() for p in uses if p in plan.free}
+    equal = []
+    for p, axes in sized.items():
+        for_parameter = np.zeros((states, states), bool)
+        for axis in axes:  # any of several axes with as many entries may be that of states
+            values = np.moveaxis(np.asarray(params[p], float), axis, 0).reshape(states, -1)
+            scale = np.maximum(np.abs(values).max(), 1e-30)
+            for_parameter |= (np.abs(values[:, None] - values[None]) <= EQUAL * scale).all(-1)
+        if axes:
+            equal.append(for_parameter)
+    if not equal or not np.logical_and.reduce(equal).sum() > states:
+        return set()
+    return {p for p, axes in sized.items() if axes}
+
+
+def _chain_tables(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Probability tables of hidden chains, which single steps do not inform, some way off their
+    prior means: equal ones would remain equal."""
     random, out = np.random.default_rng([seed, 3]), {}
     used = {p for name in plan.chains for uses in plan.structure.sites[name].uses.values()
             for p in uses}
@@ -278,10 +287,11 @@ def _moving(plan: Plan, point: Mapping[str, np.ndarray], seed: int) -> dict[str,
         table = point[name]
         draw = random.gamma(1.0, size=table.shape)
         draw /= draw.sum(-1, keepdims=True)
-        moved = (1 - OFF) * table + OFF * draw
-        # behind the starts, from each state to each: in every other they stay
+        moved = (1 - RANDOM_SHARE) * table + RANDOM_SHARE * draw
+        # transition tables, (restarts, from, to): in every other start states persist
         if table.ndim > 2 and table.shape[-2] == table.shape[-1]:
-            moved[1::2] = (1 - STICKY) * moved[1::2] + STICKY * np.eye(table.shape[-1])
+            moved[1::2] = ((1 - STICKY_SHARE) * moved[1::2]
+                           + STICKY_SHARE * np.eye(table.shape[-1]))
         out[name] = moved.astype(table.dtype)
     return out
 
@@ -292,6 +302,7 @@ def stack(value: np.ndarray, restarts: int) -> np.ndarray:
 
 
 def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
+    """The labelled rows of every restart, on the device."""
     restarts, size = labels.rows.shape
     rows, _ = load(data, plan, None, labels.rows.reshape(-1))
     flat = merged(jax.tree.map(np.asarray, rows.stacked))
@@ -312,7 +323,7 @@ def _start_rows(data: Data, plan: Plan, labels: Labelling) -> Rows:
 
 
 def _filled(rows: Chunk) -> Chunk:
-    """Rows whose torn vectors count as seen: they are filled by column means."""
+    """Rows whose partially observed vectors, filled by column means, count as observed."""
     return rows._replace(
         seen={name: mask for name, mask in rows.seen.items() if name not in rows.unseen}, unseen={}
     )

@@ -1,8 +1,8 @@
-"""Ward's tree of a few rows, cut: clusters that grow together where that adds least to the squares
-within them.
+"""Ward's hierarchical clustering of a few rows: clusters are merged where that adds least to the
+sum of squares within them.
 
-SciPy has it too, but what its module loads takes a first fit longer than all else that is done on
-the host.
+SciPy has it too, but importing its module takes longer than all other work of a first fit on the
+host.
 
 Source: Ward (1963), "Hierarchical grouping to optimize an objective function"; distances after a
     merge by Lance & Williams (1967).
@@ -10,13 +10,13 @@ Source: Ward (1963), "Hierarchical grouping to optimize an objective function"; 
 
 import numpy as np
 
-ALIKE = 1e-12  # relative difference of heights that is rounding
+ROUNDING = 1e-12  # relative difference of heights
 
 
 def cut(points: np.ndarray, k: int) -> np.ndarray | None:
     """The cluster 0 … k − 1 of every point, (n, d) → (n,), numbered along the tree, the older
-    branch first, single points last; None where heights are equal at the cut, so that none has k
-    parts.
+    branch first, single points last; None if heights are equal at the cut, so that there are no k
+    clusters.
 
     Cost: n² numbers, n³ operations, 20 ms for 256 points.
     """
@@ -40,7 +40,7 @@ def cut(points: np.ndarray, k: int) -> np.ndarray | None:
         code[code == b] = a
     if k == 1:
         return np.zeros(count, int)
-    if heights[count - k + 1] - heights[count - k] <= ALIKE * heights[count - k + 1]:
+    if heights[count - k + 1] - heights[count - k] <= ROUNDING * heights[count - k + 1]:
         return None
     order, stack = [], [2 * count - 2]
     while stack:
