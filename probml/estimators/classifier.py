@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml.errors import DataError, ModelError
-from probml.estimators.estimator import Estimator, goes_on, missing, regiven, remember, rows
+from probml.estimators.estimator import (
+    Estimator,
+    keep_few_rows,
+    make_updatable,
+    missing,
+    replace_given,
+    rows,
+)
 from probml.estimators.rules import check
 from probml.estimators.validation import (
     ClassifierMixin,
@@ -52,7 +59,7 @@ class Classifier(ClassifierMixin, Estimator):
         fit = dataclasses.replace(fit,
                                   names={**fit.names, self._target: tuple(self.classes_.tolist())})
         self._keep(fit, len(codes) if weights is None else weights.sum())
-        self.class_count_ = _counted(codes, weights, len(self.classes_))
+        self.class_count_ = _class_weights_of(codes, weights, len(self.classes_))
         return self
 
     def _class_weights(self) -> dict[str, np.ndarray]:
@@ -106,16 +113,16 @@ class Classifier(ClassifierMixin, Estimator):
                             "needs its label")
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")
-        if classes is None and (numbered := _numbered(known)) is not None:
+        if classes is None and (numbered := _classes_by_counting(known)) is not None:
             self.classes_, codes = numbered
-            return _among(codes, hidden)
+            return _with_missing(codes, hidden)
         check_classification_targets(known)
         self.classes_ = np.unique(known if classes is None else classes)
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
         if classes is not None and (new := self.classes_[codes] != known).any():
             raise DataError(f"y has the class {known[new].tolist()[0]!r}, which is not one of the "
                             f"classes {self.classes_.tolist()}")
-        return _among(codes, hidden)
+        return _with_missing(codes, hidden)
 
     def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
         """Raise where the likelihood has no maximum."""
@@ -131,7 +138,7 @@ class Classifier(ClassifierMixin, Estimator):
             return np.log(self.predict_proba(X))
 
 
-def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _classes_by_counting(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """The classes of many labels that are whole numbers near each other, in order, and their codes,
     by counting; None: they are others.
 
@@ -149,7 +156,7 @@ def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     return (np.flatnonzero(there) + low).astype(labels.dtype), (np.cumsum(there) - 1)[away]
 
 
-def _among(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+def _with_missing(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     """Codes of the labels that are there as those of all, NaN where one is hidden."""
     if not hidden.any():
         return codes
@@ -158,7 +165,7 @@ def _among(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     return out
 
 
-def _counted(codes: np.ndarray, weights: object, classes: int) -> np.ndarray:
+def _class_weights_of(codes: np.ndarray, weights: object, classes: int) -> np.ndarray:
     """The weight of the rows of every class, (classes,); those without a label are of none."""
     seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
     own = None if weights is None else np.asarray(weights, float)[seen]
@@ -222,30 +229,30 @@ class Stepwise:
             self._learn(X, y, sample_weight, classes)
             if self.fit_.kept is None and self.fit_.by is not None and (
                     self.fit_.by.capabilities.way is not None):
-                self.fit_ = goes_on(self, lambda: (self._coded(self.fit_), *self._counted(
+                self.fit_ = make_updatable(self, lambda: (self._coded(self.fit_), *self._counted(
                     *self._batch(X, y, sample_weight, self.classes_, False))))
             return self
         if self.fit_.kept is None:
-            self.fit_ = goes_on(self)
+            self.fit_ = make_updatable(self)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes "
                             f"{self.classes_.tolist()}")
         data, weights = self._counted(*self._batch(X, y, sample_weight, self.classes_, False))
         if weights is not None and not weights.any():
             return self  # of rows without a label that count nothing
-        before = regiven(self.fit_, values := self._hyper(data, weights, further=True))
+        before = replace_given(self.fit_, values := self._hyper(data, weights, further=True))
         if data[self._target].dtype.kind == "f":
             before = self._made_incremental(before)
         found = self._coded(before).update(data | values, weights=weights)
         fit = dataclasses.replace(found, names=self.fit_.names)
         own = len(data[self._target]) if weights is None else weights.sum()
         self._keep(fit, self.total_weight_ + own)
-        self.class_count_ = self.class_count_ + _counted(data[self._target], weights,
-                                                         len(self.classes_))
+        self.class_count_ = self.class_count_ + _class_weights_of(data[self._target], weights,
+                                                                  len(self.classes_))
         return self
 
     def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
-        remember(self, fit, *self._counted(X, codes, weights))
+        keep_few_rows(self, fit, *self._counted(X, codes, weights))
 
     def _counted(self, X: object, codes: Any, weights: Any) -> tuple[dict, np.ndarray | None]:
         """A batch as data, and its weights, in which rows without a label count as the setting
@@ -289,7 +296,7 @@ class Additive(Stepwise):
                 raise DataError(f"merge: expected {self.fit_.model!r} with the classes "
                                 f"{self.classes_.tolist()}, got {other.fit_.model!r}")
             values = self._together([other])
-            self._keep(regiven(self.fit_, values).merge(regiven(other.fit_, values)),
+            self._keep(replace_given(self.fit_, values).merge(replace_given(other.fit_, values)),
                        self.total_weight_ + other.total_weight_)
             self.class_count_ = self.class_count_ + other.class_count_
         return self

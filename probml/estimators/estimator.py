@@ -21,9 +21,9 @@ from probml.engines import EM, Exact
 from probml.engines.engine import short_name
 from probml.errors import DataError, Refusal
 from probml.estimators.information_criteria import criteria
-from probml.estimators.keeping import ROWS, Portable
+from probml.estimators.portable import ROWS, Portable
 from probml.estimators.rules import FLAG, hold
-from probml.estimators.taking import take_tables
+from probml.estimators.table_inputs import take_tables
 from probml.estimators.validation import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -35,9 +35,9 @@ from probml.estimators.validation import (
 )
 from probml.interface.fit import Fit
 from probml.interface.model import Model
-from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary, Table
-from probml.language.language import whole_seed
+from probml.language.language import check_seed
 from probml.posteriors.units import Unit
 
 # attributes of an estimator that are numbers about the fit as a whole → what they are
@@ -123,7 +123,7 @@ class Estimator(Portable, BaseEstimator):
         given = self.random_state if random_state is None else random_state
         if given is None or isinstance(given, Integral) and not verb:
             return int(given or 0)
-        return whole_seed(given, verb or type(self).__name__)
+        return check_seed(given, verb or type(self).__name__)
 
     def _numbers(self, X: object, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
@@ -254,8 +254,8 @@ class Estimator(Portable, BaseEstimator):
         hold(f"{type(self).__name__}.summary", errors=(errors, FLAG))
         if not hasattr(self, "fit_"):  # not fitted by an engine of ours
             return Summary(repr(self), tuple(self._attributes()), self._figures())
-        found = summarized(self.fit_, repr(self), self._figures(), errors, self._categories(),
-                           self._tables, getattr(self, "notes_", ()))
+        found = summarize(self.fit_, repr(self), self._figures(), errors, self._categories(),
+                          self._tables, getattr(self, "notes_", ()))
         tried = getattr(self, "table_", None)  # of several numbers of components or states
         if tried is None:
             return found
@@ -367,7 +367,7 @@ def flat(X: np.ndarray) -> np.ndarray:
     return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
 
 
-def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
+def replace_given(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     """A fit whose prior's own sites have other values, to be solved again with further rows."""
     if not values:
         return fit
@@ -379,7 +379,7 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
-def remember(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
+def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
     """Hold on to few rows that were fitted, until further ones come, or the estimator is pickled or
     saved: where what they show depends on the point, further rows go on from what these are
     expected to show, which is asked for then."""
@@ -389,7 +389,7 @@ def remember(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
     estimator._first = (fit, data, weights) if few and steps else None
 
 
-def goes_on(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
+def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
     """The fit of an estimator, from which further rows go on by steps.
 
     Args:

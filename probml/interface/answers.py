@@ -81,7 +81,7 @@ class Answers(Parameters):
                           f"density without rows; the sites that are summed out cell by cell are "
                           f"{names or 'none'}: ask for one of these, or use posterior(site); "
                           f"questions about rows need `with probml.rows():` instead of a plate")
-        return marginal_weights.probabilities(self, inputs, met, name)
+        return marginal_weights.compute_probabilities(self, inputs, met, name)
 
     def _whole_decoded(self, held: dataset.Data,
                        sites: Sequence[str] | None) -> dict[str, np.ndarray]:
@@ -98,7 +98,7 @@ class Answers(Parameters):
             raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one joint "
                           f"density without rows; the sites that are summed out are "
                           f"{list(summed) or joint or 'none'}: ask for some of these")
-        return marginal_weights.decoded(self, inputs, summed, wanted)
+        return marginal_weights.decode_summed_sites(self, inputs, summed, wanted)
 
     def _view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)

@@ -20,7 +20,7 @@ from probml.engines.ladder import LADDER, ON_REQUEST, advised, choose, refusal
 from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
 from probml.plan import hierarchy, integrals
 from probml.plan.blocks import Block, blocks

@@ -21,7 +21,7 @@ from probml.interface.fit import Fit
 from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
 from probml.interface.tables.relational_function import RelationalFunction
-from probml.language.given import file_named
+from probml.language.given import as_path
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
 from probml.posteriors.posterior import part
@@ -53,12 +53,12 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     if model is not None and not isinstance(model, Bound):
         raise ModelError(f"load(path, model): expected the model that was fitted, with its "
                          f"settings, {getattr(model, '__name__', 'mixture')}(...), got {model!r}")
-    file_named(path, "load(path)")
+    as_path(path, "load(path)")
     try:
         with open(path, "rb") as raw:
             meta, arrays = read_file(raw, path)
         if "face" not in meta:
-            return restored(path, meta, arrays, model)
+            return restore(path, meta, arrays, model)
         if model is not None:
             raise ModelError(f"'{path}' contains a fitted {meta['face'][1]}, which includes its "
                              f"model: use load(path)")
@@ -100,8 +100,8 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
     return meta, arrays
 
 
-def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
-             model: Bound | None = None) -> Fit:
+def restore(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+            model: Bound | None = None) -> Fit:
     """The fit of a file that is open.
 
     Raises:
@@ -142,8 +142,8 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
                          f"Pass the model it was fitted with, or fit this one")
     _check_sites(fit, path)
-    found = _drawable(replace(fit, belief=saving.restore_posterior(meta, arrays, fit._plan, path)),
-                      path)
+    belief = saving.restore_posterior(meta, arrays, fit._plan, path)
+    found = _check_draws(replace(fit, belief=belief), path)
     errors = saving.errors_of(meta, arrays, found.point)
     if errors is not None:
         vars(found)["_widths"] = errors  # in the place of what its rows would tell
@@ -243,7 +243,7 @@ def _check_sites(fit: Fit, path: object) -> None:
                          f"{got}, the model has {wanted}")
 
 
-def _drawable(fit: Fit, path: object) -> Fit:
+def _check_draws(fit: Fit, path: object) -> Fit:
     """A fit of whose form draws have the shapes of the parameters: nothing is computed."""
     if not fit.belief.varies or fit.belief.chains is not None:
         return fit

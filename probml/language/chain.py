@@ -2,7 +2,7 @@
 
 import numpyro.distributions as dist
 
-from probml.language.language import chain_steps, whole_steps
+from probml.language.language import check_steps, resolve_steps
 
 
 class Chain(dist.Distribution):
@@ -15,4 +15,4 @@ class Chain(dist.Distribution):
         """Take the length that is stated, or that the surroundings tell."""
         self.declared = steps
         kind = type(self).__name__
-        self.steps = chain_steps(whole_steps(steps, kind), kind)
+        self.steps = resolve_steps(check_steps(steps, kind), kind)

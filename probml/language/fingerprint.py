@@ -119,7 +119,7 @@ def _function(function: types.FunctionType, seen: dict) -> Hashable:
         raise _Opaque
     seen[id(function)] = len(seen)
     code, read = function.__code__, []
-    for names in _reads(code):
+    for names in _names_in(code):
         read += [(name, _global(function, name, names, seen)) for name in sorted(names.globals)]
     try:
         cells = tuple(_value(cell.cell_contents, seen) for cell in function.__closure__ or ())
@@ -185,7 +185,7 @@ class _Names:
 
 
 @memo(1024)
-def _reads(code: types.CodeType) -> tuple[_Names, ...]:
+def _names_in(code: types.CodeType) -> tuple[_Names, ...]:
     return tuple(_Names(part) for part in _parts(code))
 
 

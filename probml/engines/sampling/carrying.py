@@ -33,7 +33,7 @@ MOST = 2**28  # numbers of rows that draws may hold
 
 def check_integrate(engine: str, integrate: object) -> None:
     """Refuse another word than INTEGRATE has."""
-    given.word(integrate, INTEGRATE, f"{engine}(integrate)")
+    given.check_word(integrate, INTEGRATE, f"{engine}(integrate)")
 
 
 def taken(data: Data, integrate: str) -> Data:

@@ -59,8 +59,8 @@ class Variables(NamedTuple):
         return {variable: sites for variable, sites in out.items() if len(sites) > 1}
 
 
-def tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, States],
-           values: Mapping[str, Any]) -> list[Table]:
+def compute_tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, States],
+                   values: Mapping[str, Any]) -> list[Table]:
     """The log densities of the sites `owners`, over the states of the hidden ones at which they
     look; those that are alike in one table.
 
@@ -78,7 +78,7 @@ def tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, States],
     out = []
     for alike in equivalent_results(closed, range(len(hidden))):
         looks = tuple(tuple(names[i] for i in own) for own in alike.tracked)
-        where = tuple(_places(found[i], own, owners[i], hidden, closed.out_avals[i].size)
+        where = tuple(_cells_of_elements(found[i], own, owners[i], hidden, closed.out_avals[i].size)
                       for i, own in zip(alike.outputs, looks, strict=True))
         logs = _mapped(functools.partial(_at_states, alike, inputs), len(looks[0]))
         out.append(Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, where))
@@ -96,8 +96,8 @@ def _mapped(logs: object, count: int) -> Any:
     return logs
 
 
-def _places(found: Mapping[str, np.ndarray], looks: Sequence[str], owner: str,
-            hidden: Mapping[str, States], size: int) -> tuple[np.ndarray, ...]:
+def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], owner: str,
+                       hidden: Mapping[str, States], size: int) -> tuple[np.ndarray, ...]:
     """The cell of each of some sites at which each element of a log density looks."""
     several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
     if several is not None:
@@ -116,7 +116,7 @@ def separate_variables(hidden: Mapping[str, States]) -> Variables:
                      {name: (states.cells, states.count) for name, states in hidden.items()})
 
 
-def joined(found: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
+def join_alike_variables(found: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
     """Sites that stand in the same place of alike log densities, have as many states, and names
     that are the same but for numbers, as cells of one variable."""
     leader = {name: name for name in hidden}
@@ -143,7 +143,8 @@ def joined(found: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
     return Variables(places, sizes)
 
 
-def laid_out(found: Sequence[Table], variables: Variables) -> tuple[list[Part], list[Move]] | None:
+def as_factors(found: Sequence[Table], variables: Variables) -> tuple[list[Part],
+               list[Move]] | None:
     """Tables as factors over variables; None where one looks at three cells of a variable, or at
     two and something else."""
     parts, moves = [], []

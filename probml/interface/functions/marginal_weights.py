@@ -35,7 +35,7 @@ class Leaned(NamedTuple):
     count: int  # type: ignore[assignment] # not the tuple's method
 
 
-class Leaning:
+class StateWeights:
     """The weights that a run of the function is given, the sites that have asked for some, and
     those that were summed out as cells of one variable, and whether along a chain.
 
@@ -66,13 +66,13 @@ class Leaning:
         return self.weights.get(name, jnp.zeros((*shape, count)))
 
 
-def find_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> Leaning:
+def find_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> StateWeights:
     """The sites that a run of the function sums out; nothing is compiled."""
     values = {site.name: jnp.zeros(site.shape, int if site.discrete else float)
               for site in structure.sites.values() if not site.factor}
-    leaning = Leaning({})
-    jax.eval_shape(lambda inputs, values: _log(structure.model, inputs, values, leaning), inputs,
-                   values)
+    leaning = StateWeights({})
+    jax.eval_shape(lambda inputs, values: _log_joint(structure.model, inputs, values, leaning),
+                   inputs, values)
     return leaning
 
 
@@ -87,8 +87,8 @@ def describe_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> st
     return "".join(out)
 
 
-def probabilities(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
-                  name: str) -> np.ndarray:
+def compute_probabilities(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
+                          name: str) -> np.ndarray:
     """p(site = state | what is seen), (*cells, states), of a scan behind its steps, averaged over
     the posterior of all else.
 
@@ -107,8 +107,8 @@ def probabilities(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Lean
     return np.asarray(every[name])
 
 
-def decoded(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
-            sites: Collection[str]) -> dict[str, np.ndarray]:
+def decode_summed_sites(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
+                        sites: Collection[str]) -> dict[str, np.ndarray]:
     """The jointly most probable values of `sites` at the point, all others summed out: site →
     (*cells), of a scan behind its steps; of equally probable ones the lowest.
 
@@ -118,11 +118,11 @@ def decoded(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
     """
     zeros = {site: jnp.zeros((*found.shape, found.count)) for site, found in met.items()}
     at = {name: jnp.asarray(value) for name, value in fit.point.items()}
-    hot = _best(fit.model, tuple(sites), placed_all(dict(inputs)), placed_all(at), zeros)
+    hot = _most_probable(fit.model, tuple(sites), placed_all(dict(inputs)), placed_all(at), zeros)
     return {site: np.asarray(hot[site]).argmax(-1) + met[site].low for site in sites}
 
 
-def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
+def posterior_of_summed_site(fit: Fitted, name: str) -> dist.Distribution | None:
     """The same given the data that were fitted, as a distribution of the site's values."""
     if fit.data is None:
         return None
@@ -130,7 +130,7 @@ def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
     met = find_summed_sites(fit.structure, inputs).met
     if name not in met:
         return None
-    probs = jnp.asarray(probabilities(fit, inputs, met, name))
+    probs = jnp.asarray(compute_probabilities(fit, inputs, met, name))
     return Shifted(probs, met[name].low) if met[name].low else dist.Categorical(probs=probs)
 
 
@@ -142,14 +142,15 @@ def point_or_draws(fit: Fitted) -> dict[str, Any]:
     return {name: jnp.asarray(value)[None] for name, value in fit.point.items()}
 
 
-def _log(model: Bound, inputs: Mapping, values: Mapping, leaning: Leaning) -> jax.Array:
+def _log_joint(model: Bound, inputs: Mapping, values: Mapping, leaning: StateWeights) -> jax.Array:
     return model.generative.log_joint(model.bound, inputs, values, leaning)
 
 
 @functools.partial(jit, static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
     def marginals_at(values: Any):
-        return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean)))(dict(zeros))
+        return jax.grad(lambda lean: _log_joint(model, inputs, values,
+                                                StateWeights(lean)))(dict(zeros))
 
     if not values:
         return marginals_at({})
@@ -157,6 +158,7 @@ def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _best(model: Bound, sites: tuple[str, ...], inputs: Mapping, values: Mapping,
-          zeros: Mapping) -> Mapping:
-    return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean, sites)))(dict(zeros))
+def _most_probable(model: Bound, sites: tuple[str, ...], inputs: Mapping, values: Mapping,
+                   zeros: Mapping) -> Mapping:
+    return jax.grad(lambda lean: _log_joint(model, inputs, values,
+                                            StateWeights(lean, sites)))(dict(zeros))

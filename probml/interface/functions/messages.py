@@ -10,20 +10,20 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from probml.interface.functions.loops import summed_out
-from probml.interface.functions.marginal_weights import Leaning
-from probml.interface.functions.starts import started
+from probml.interface.functions.discrete_scans import sum_out_scan
+from probml.interface.functions.marginal_weights import StateWeights
+from probml.interface.functions.scan_starts import settle_start
 from probml.interface.functions.states import zeros_of
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.recorder import log_weight_of
 
 
-def prepared(msg: dict) -> None:
+def prepare(msg: dict) -> None:
     """A message as all readings want it: a plate in full, its members' numbers concrete, since what
     engines sum over is the density of all data; a factor under a mask as a factor; sample_shape= as
     axes of the distribution; a scan from None as one from arrays."""
     if msg["type"] == "control_flow":
-        started(msg)
+        settle_start(msg)
     if msg["type"] == "plate":
         size = msg["args"][0]
         msg["args"] = (size, None)
@@ -75,14 +75,14 @@ class Fill(Messenger):
     inside = True  # whether values reach the sites of scans
 
     def __init__(self, given: Mapping[str, Any], values: Mapping[str, Any] = {},
-                 leaning: Leaning | None = None, sums: bool = True,
+                 leaning: StateWeights | None = None, sums: bool = True,
                  blank: Callable[[dist.Distribution], Any] = zeros_of):
         super().__init__()
         self.given, self.values, self.leaning = given, values, leaning
         self.sums, self.blank = sums, blank
 
     def process_message(self, msg: dict) -> None:
-        prepared(msg)
+        prepare(msg)
         if msg["type"] == "prng_key":
             msg["value"] = jax.random.key(0)
         if msg["type"] == "control_flow":
@@ -93,7 +93,7 @@ class Fill(Messenger):
             if msg["kwargs"]["rng_key"] is None:
                 msg["kwargs"]["rng_key"] = jax.random.key(0)
             if self.sums:
-                summed_out(msg, self.leaning)
+                sum_out_scan(msg, self.leaning)
         if msg["type"] != "sample" or msg["is_observed"]:
             return
         name = msg["name"]
@@ -106,7 +106,7 @@ class Fill(Messenger):
 
 
 def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any],
-                   values: Mapping[str, Any] = {}, leaning: Leaning | None = None,
+                   values: Mapping[str, Any] = {}, leaning: StateWeights | None = None,
                    **options: Any) -> dict:
     """The sites of a run that no handler outside records.
 

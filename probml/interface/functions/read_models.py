@@ -13,7 +13,7 @@ from probml.language.settings import freeze
 from probml.structure.structure import Structure
 
 
-class Met(NamedTuple):
+class ReadModel(NamedTuple):
     """A model as everything below reads it, its data in its names, why it is read so, in words
     (None: as it is written), and where its params begin."""
 
@@ -23,12 +23,12 @@ class Met(NamedTuple):
     begin: Mapping[str, Any] = MappingProxyType({})
 
 
-def named(own: str, shown: Survey) -> str:
+def input_name(own: str, shown: Survey) -> str:
     """The name of an argument as an input: no site's."""
     return f"{own} (argument)" if own in shown.sites or own in shown.computed else own
 
 
-def bound(model: Bound, reading: Reading, values: Mapping[str, Any],
+def bind(model: Bound, reading: Reading, values: Mapping[str, Any],
            without: Mapping[str, Any]) -> Bound:
     """The model by a reading, some arguments bound."""
     settings = {name: value for name, value in model.settings if name not in without}
@@ -37,7 +37,7 @@ def bound(model: Bound, reading: Reading, values: Mapping[str, Any],
     return type(model)(reading, tuple(settings.items()), model.interventions)
 
 
-def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
+def trace_structure(model: Bound, data: Mapping[str, Any]) -> Structure:
     raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
     return kinds.structure_for_inputs(model, raws, {},
                                       {name: (raw.values.shape[1:], raw.values.dtype.kind)

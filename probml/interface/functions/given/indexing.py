@@ -12,13 +12,13 @@ import numpy as np
 from probml.dataset.coding.indices import within
 from probml.errors import DataError, ModelError
 from probml.interface.functions.given.values import codes_of
-from probml.interface.functions.survey import Survey, survey
+from probml.interface.functions.survey import Survey, survey_run
 from probml.language.language import Bound, RowsUnknown
 from probml.structure.indices import Index
 
 
-def as_codes(model: Bound, shown: Survey, items: Mapping[str, Any],
-             values: Mapping[str, Any]) -> tuple[Survey, dict[str, Any]]:
+def recode_out_of_bounds(model: Bound, shown: Survey, items: Mapping[str, Any],
+                         values: Mapping[str, Any]) -> tuple[Survey, dict[str, Any]]:
     """What a run shows, and the values: where it indexes out of bounds, with categories that are
     numbers as codes.
 
@@ -35,8 +35,9 @@ def as_codes(model: Bound, shown: Survey, items: Mapping[str, Any],
     return shown, dict(values)
 
 
-def indexed(model: Bound, items: Mapping[str, Any], arguments: Mapping[str, Any],
-            given: Mapping[str, Any]) -> tuple[Survey, dict[str, Any], dict[str, Any]] | None:
+def rerun_with_codes(model: Bound, items: Mapping[str, Any], arguments: Mapping[str, Any],
+                     given: Mapping[str, Any]) -> tuple[Survey, dict[str, Any],
+                     dict[str, Any]] | None:
     """A function that has failed, run again with codes in the place of what it indexes by: what it
     shows, the arguments and the sites; None: it does not fail for its indices.
 
@@ -62,7 +63,7 @@ def indexed(model: Bound, items: Mapping[str, Any], arguments: Mapping[str, Any]
     return (shown, {name: own[name] for name in arguments}, {name: own[name] for name in given})
 
 
-def bounded(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
+def refuse_out_of_bounds(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
     """
     Raises:
         DataError: the function holds an index out of bounds.
@@ -85,10 +86,10 @@ def bounded(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
 def _run(model: Bound, values: Mapping[str, Any], given: Mapping[str, Any]) -> Survey | None:
     """What a run of the function shows; None: it fails."""
     try:
-        return survey(model, {name: value for name, value in values.items()
-                              if name in model.generative.arguments},
-                      {name: values[name] for name in given
-                       if name not in model.generative.arguments})
+        return survey_run(model, {name: value for name, value in values.items()
+                                  if name in model.generative.arguments},
+                          {name: values[name] for name in given
+                           if name not in model.generative.arguments})
     except RowsUnknown:
         raise
     except (DataError, ModelError):

@@ -12,17 +12,17 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.recorded import Owner
+from probml.interface.functions.steps.record import Owner
 from probml.jaxpr import levels
 from probml.jaxpr.levels import Level
 from probml.jaxpr.program import Literal, bodies, equations
 from probml.latents.gaussian import PLAIN
 
 POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})
-BESIDE = ("root", "scale", "value", "mask", "beside")  # what may not look at steps
+INDEPENDENT_OF_STEPS = ("root", "scale", "value", "mask", "beside")  # what may not look at steps
 
 
-class Bent(ModelError):
+class NotLinearGaussian(ModelError):
     """Steps that are not linear and Gaussian, whatever of their arguments is known."""
 
 
@@ -56,7 +56,7 @@ class Uses(NamedTuple):
         """Whether a site is normal about a location that is affine in the inputs, with a standard
         deviation that does not depend on them."""
         return ((name, "loc") in self.found and (name, "loc") not in self.curved
-                and not any(self.found.get((name, kind)) for kind in BESIDE))
+                and not any(self.found.get((name, kind)) for kind in INDEPENDENT_OF_STEPS))
 
 
 def _is_affine(use: levels.Use) -> bool:
@@ -81,7 +81,7 @@ def _results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
             if not isinstance(atom, Literal) and atom in raised}
 
 
-def site_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
+def gaussian_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
     """The records that a site leaves in a run: (kind, value)."""
     if site["type"] == "deterministic":
         return [("computed", jnp.asarray(site["value"]))]

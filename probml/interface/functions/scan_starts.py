@@ -23,11 +23,11 @@ from probml.errors import ModelError
 from probml.interface.functions.states import zeros_of
 from probml.structure.recorder import peel
 
-STARTS = 4  # steps after which the tree that a body hands on must be the same
-SOME = 0.5  # in the place of a number that is not there yet: logarithms and roots of it are finite
+MOST_CHANGES = 4  # steps after which the tree that a body hands on must be the same
+PLACEHOLDER = 0.5  # for a number that is not there yet: its logarithm and its root are finite
 
 
-def started(msg: dict) -> None:
+def settle_start(msg: dict) -> None:
     """A control-flow message whose carry has another form at first, as None → one whose carry keeps
     its form; any other is left as it is."""
     if len(msg["args"]) != 5 or msg["value"] is not None:  # cond, or done already
@@ -35,7 +35,7 @@ def started(msg: dict) -> None:
     body, init, xs, length, reverse = msg["args"]
     if all(np.ndim(leaf) for leaf in _leaves(init)):
         return
-    *starts, last = _forms(body, init, jax.tree.map(lambda leaf: leaf[0], xs))
+    *starts, last = _forms_of_carry(body, init, jax.tree.map(lambda leaf: leaf[0], xs))
     if not starts:
         return
     length = len(jax.tree.leaves(xs)[0]) if length is None else length
@@ -43,13 +43,13 @@ def started(msg: dict) -> None:
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         number, own = x
-        runs = [_Run(body, _where_there(start, carry) if i else init, own)
+        runs = [_HiddenRun(body, _restrict_to_form(start, carry) if i else init, own)
                 for i, start in enumerate(starts)]
-        chosen = _Chosen(runs, number)
+        chosen = _ChooseByStep(runs, number)
         with chosen:
             handed = body(carry, own)
         for i, run in enumerate(runs):
-            handed = _over(number == i, run.handed(chosen.values), handed)
+            handed = _where_present(number == i, run.handed(chosen.values), handed)
         return handed
 
     msg["args"] = (step, jax.tree.map(_placeholder, last), (number, xs), length, reverse)
@@ -64,21 +64,22 @@ def _leaves(tree: object) -> list:
 
 
 def _placeholder(like: jax.ShapeDtypeStruct) -> jax.Array:
-    return jnp.full(like.shape, SOME if jnp.issubdtype(like.dtype, jnp.floating) else 0, like.dtype)
+    value = PLACEHOLDER if jnp.issubdtype(like.dtype, jnp.floating) else 0
+    return jnp.full(like.shape, value, like.dtype)
 
 
-def _where_there(form: object, carry: object) -> Any:
+def _restrict_to_form(form: object, carry: object) -> Any:
     """What is handed on, as far as a form has it."""
     return jax.tree.map(lambda had, now: had if had is None else now, form, carry, is_leaf=_is_none)
 
 
-def _over(which: object, some: object, every: object) -> Any:
+def _where_present(which: object, some: object, every: object) -> Any:
     """A tree with `some`, as far as it is there, in the place of `every` where `which` holds."""
     return jax.tree.map(lambda had, now: now if had is None else jnp.where(which, had, now),
                         some, every, is_leaf=_is_none)
 
 
-def _forms(body: Callable, init: object, first: object) -> list[Any]:
+def _forms_of_carry(body: Callable, init: object, first: object) -> list[Any]:
     """What each step takes, shapes, up to the first that takes what it hands on; that a number
     becomes another kind of number is no other form.
 
@@ -86,14 +87,14 @@ def _forms(body: Callable, init: object, first: object) -> list[Any]:
         ModelError: that is never so.
     """
     found = [jax.eval_shape(lambda: jax.tree.map(jnp.asarray, init))]
-    while len(found) <= STARTS:
-        after = jax.eval_shape(lambda *own: _Run(body, *own).handed({})[0], found[-1], first)
+    while len(found) <= MOST_CHANGES:
+        after = jax.eval_shape(lambda *own: _HiddenRun(body, *own).handed({})[0], found[-1], first)
         if _form(after) == _form(found[-1]):
             return found
         found.append(after)
     raise ModelError(f"a scan starts at {init!r}, and its carry still changes its shape or type "
-                     f"after {STARTS} steps: let the body return a carry of the same shape and "
-                     f"type in every step")
+                     f"after {MOST_CHANGES} steps: let the body return a carry of the same shape "
+                     f"and type in every step")
 
 
 def _form(tree: object) -> tuple:
@@ -101,7 +102,7 @@ def _form(tree: object) -> tuple:
     return own, [leaf.shape for leaf in leaves]
 
 
-class _Run:
+class _HiddenRun:
     """A body at some start, of which nobody outside hears."""
 
     def __init__(self, body: Callable, carry: object, x: object):
@@ -135,26 +136,26 @@ class _Run:
                          f"which starts at None: let every step have the same sites")
 
 
-class _Chosen(Messenger):
+class _ChooseByStep(Messenger):
     """Gives each site the distribution that it has in a step of this number."""
 
-    def __init__(self, runs: list[_Run], number: Any):
+    def __init__(self, runs: list[_HiddenRun], number: Any):
         super().__init__()
         self.runs, self.number, self.values = runs, number, dict[str, Any]()
 
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "sample" and not isinstance(msg["fn"], dist.Unit):
             for i, run in enumerate(self.runs):
-                msg["fn"] = _either(msg["name"], self.number == i,
-                                    run.distribution(msg["name"], self.values), msg["fn"])
+                own = run.distribution(msg["name"], self.values)
+                msg["fn"] = _choose_distribution(msg["name"], self.number == i, own, msg["fn"])
 
     def postprocess_message(self, msg: dict) -> None:
         if msg["type"] == "sample":
             self.values[msg["name"]] = msg["value"]
 
 
-def _either(name: str, which: object, one: dist.Distribution,
-            other: dist.Distribution) -> dist.Distribution:
+def _choose_distribution(name: str, which: object, one: dist.Distribution,
+                         other: dist.Distribution) -> dist.Distribution:
     """One distribution or another of the same kind.
 
     Raises:
@@ -163,7 +164,7 @@ def _either(name: str, which: object, one: dist.Distribution,
     shape = np.broadcast_shapes(one.batch_shape, other.batch_shape)
     if isinstance(one, dist.MaskedDistribution) and isinstance(other, dist.MaskedDistribution):
         mask = jnp.where(which, one._mask, other._mask)
-        return _either(name, which, one.base_dist, other.base_dist).mask(mask)
+        return _choose_distribution(name, which, one.base_dist, other.base_dist).mask(mask)
     (first, copies), (later, _) = map(peel, (one, other))
     if {type(first), type(later)} <= {dist.CategoricalProbs, dist.CategoricalLogits}:
         first, later = (dist.CategoricalLogits(own.logits) if type(first) is not type(later)

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.interface.functions.messages import prepared, trace_isolated
+from probml.interface.functions.messages import prepare, trace_isolated
 from probml.interface.functions.states import single
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import jaxpr_of
@@ -22,13 +22,13 @@ from probml.language.language import Bound
 from probml.structure.leaves import leaves_of_distribution
 
 
-def filled(value: np.ndarray) -> np.ndarray:
+def fill_missing(value: np.ndarray) -> np.ndarray:
     """Unseen cells hold a seen one's value; their factors are left out."""
     gone = np.isnan(value)
     return np.where(gone, value[~gone][0] if not gone.all() else 0.0, value)
 
 
-def seen_part(fn: dist.Distribution, seen: jax.Array) -> dist.Distribution:
+def mask_missing(fn: dist.Distribution, seen: jax.Array) -> dist.Distribution:
     """A distribution without the factors of the cells that are not `seen`."""
     base, copies = single(fn)
     if base.event_dim:
@@ -37,7 +37,7 @@ def seen_part(fn: dist.Distribution, seen: jax.Array) -> dist.Distribution:
     return base.to_event(copies) if copies else base
 
 
-class Seen(Messenger):
+class MaskMissing(Messenger):
     """Leaves unseen cells out of what is observed, also inside scans.
 
     Args:
@@ -53,26 +53,26 @@ class Seen(Messenger):
             body, *rest = msg["args"]
 
             def masked_body(carry: object, x: object) -> Any:
-                with Seen(self.masks):
+                with MaskMissing(self.masks):
                     return body(carry, x)
 
             msg["args"] = (masked_body, *rest)
         if msg["type"] != "sample" or isinstance(msg["fn"], dist.Unit):
             return
-        prepared(msg)
+        prepare(msg)
         fn = msg["fn"]
         if msg["name"] in self.masks:
-            msg["fn"] = seen_part(fn, jnp.asarray(self.masks[msg["name"]]))
+            msg["fn"] = mask_missing(fn, jnp.asarray(self.masks[msg["name"]]))
         elif msg["is_observed"] and jnp.issubdtype(jnp.result_type(msg["value"]), jnp.floating):
             gone = jnp.isnan(msg["value"])
-            msg["fn"] = seen_part(fn, ~gone)
+            msg["fn"] = mask_missing(fn, ~gone)
             if fn.support.is_discrete:  # codes are whole numbers
                 msg["value"] = jnp.where(gone, fn.support.feasible_like(msg["value"]),
                                          msg["value"]).astype(int)
 
 
-def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
-              name: str) -> str | None:
+def find_use_of_missing(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
+                        name: str) -> str | None:
     """Why unseen cells of an argument, or of a given site, cannot be left out, in words: something
     looks at them beside their being observed; None: nothing does. A function that cannot be
     followed is taken to look.
@@ -107,7 +107,7 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
         closed = jaxpr_of(every)(jax.ShapeDtypeStruct(array.shape,
                                                             jnp.result_type(array.dtype)))
     except Exception as error:
-        if name in arguments and _left_out(model, arguments, given):
+        if name in arguments and _is_masked_by_function(model, arguments, given):
             return None
         said = str(error).strip().splitlines()[0]
         return f"the function needs its values ({type(error).__name__}: {said[:80]})"
@@ -126,7 +126,8 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
     return None
 
 
-def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def _is_masked_by_function(model: Bound, arguments: Mapping[str, Any],
+                           given: Mapping[str, Any]) -> bool:
     """Whether the function leaves unseen cells out itself, as by a mask of NumPy's: with the very
     numbers, no distribution and nothing that is observed has one.
 
@@ -135,7 +136,7 @@ def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
     try:
         with validation_enabled(False):  # at values at which no density need be NaN
             trace = trace_isolated(lambda: model.generative.run({**model.bound, **arguments}, {}),
-                                   given, sums=False, blank=_feasible)
+                                   given, sums=False, blank=_feasible_value)
     except Exception:
         return False
     found = [leaf for site in trace.values() if site["type"] == "sample"
@@ -144,6 +145,6 @@ def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
                    if jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
-def _feasible(fn: dist.Distribution) -> jax.Array:
+def _feasible_value(fn: dist.Distribution) -> jax.Array:
     """Some value of a support."""
     return fn.support.feasible_like(jnp.zeros(fn.shape()))

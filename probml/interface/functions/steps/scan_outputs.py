@@ -18,11 +18,11 @@ import numpy as np
 
 from probml.errors import ModelError
 from probml.interface.functions.steps.affine_sites import (
-    Bent,
+    NotLinearGaussian,
     Uses,
-    site_records,
+    gaussian_records,
 )
-from probml.interface.functions.steps.recorded import Owner, recorded, results_at
+from probml.interface.functions.steps.record import Owner, evaluate_results, record_program
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.repeats.stored import by_elements
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
     mask: jax.Array
 
 
-def slots(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
+def slots_in_steps(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
     """Of numbers that are seen at steps, the place of each among those of its step, and how many
     the fullest step has."""
     order = np.argsort(when, kind="stable")
@@ -89,7 +89,7 @@ class Outside(NamedTuple):
     def _program(self, kinds: Sequence[Owner], values: Mapping[str, Any]) -> Callable:
         """The paths → results."""
         outputs, count = [self.owners.index(own) for own in kinds], len(self.paths)
-        return lambda paths: results_at(self.closed, outputs, lambda i: (
+        return lambda paths: evaluate_results(self.closed, outputs, lambda i: (
             paths[i] if i < count else values[self.others[i - count]]))
 
     def unaffected_log_density(self, values: Mapping[str, Any]) -> jax.Array:
@@ -138,9 +138,9 @@ class Outside(NamedTuple):
         return jax.vmap(push_unit)(jnp.eye(size).reshape(size, *shape[1:])).T
 
 
-def outside_of(run: Callable[..., Mapping[str, Any]],
-               scans: Sequence[Returned], paths: Sequence[jax.Array],
-               others: Mapping[str, jax.Array]) -> Outside:
+def trace_outside(run: Callable[..., Mapping[str, Any]],
+                  scans: Sequence[Returned], paths: Sequence[jax.Array],
+                  others: Mapping[str, jax.Array]) -> Outside:
     """What looks at scans from outside.
 
     Args:
@@ -151,16 +151,16 @@ def outside_of(run: Callable[..., Mapping[str, Any]],
         Bent: it is not normal about a location affine in what is returned.
         ModelError: one of its numbers looks at several steps.
     """
-    program, owners = recorded(lambda *own: (run(*own), ()), site_records, list(paths),
-                               dict(others))
+    program, owners = record_program(lambda *own: (run(*own), ()), gaussian_records, list(paths),
+                                     dict(others))
     closed = by_elements(program)
     uses = Uses.of(closed, owners, {i: f"{i}" for i in range(len(paths))})
     found = uses.found
     near = tuple(name for name, kind in owners if kind == "log" and found[name, kind])
     for name in near:
         if name in others or not uses.is_linear(name):
-            raise Bent(f"site '{name}' is not linear and Gaussian in the values that a scan "
-                       f"returns")
+            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in the values that "
+                                    f"a scan returns")
     looked = tuple(sorted({int(i) for name in near for i in found[name, "loc"]}))
     outside = Outside(closed, owners, tuple(scans), tuple(paths), tuple(sorted(others)),
                       near, looked, (), frozenset({*near, *uses.computed()}))

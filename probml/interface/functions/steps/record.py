@@ -16,8 +16,8 @@ Owner = tuple[str, Any]  # a site, and the kind of a record of it
 Records = Callable[[str, Mapping[str, Any]], Sequence[tuple[str, Any]]]
 
 
-def recorded(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], records: Records,
-             *inputs: object) -> tuple[Any, tuple[Owner, ...]]:
+def record_program(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], records: Records,
+                   *inputs: object) -> tuple[Any, tuple[Owner, ...]]:
     """The program of a run, inputs → a result a record, and then more; and whose record each of the
     former is.
 
@@ -36,15 +36,15 @@ def recorded(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], record
     return jaxpr_of(shortened(every))(*inputs), tuple(owners)
 
 
-def results_at(closed: object, outputs: Sequence[int],
-               give: Callable[[int], Any]) -> list[jax.Array]:
+def evaluate_results(closed: object, outputs: Sequence[int],
+                     give: Callable[[int], Any]) -> list[jax.Array]:
     """Some results of a program, where `give` has the value of an input by its place."""
     part, takes = levels.restrict(closed, outputs)
     return evaluate(part, *(jnp.asarray(give(i), aval.dtype)
                             for i, aval in zip(takes, part.in_avals, strict=True)))
 
 
-def latent_of(trace: Mapping[str, Any]) -> dict[str, jax.Array]:
+def latent_values(trace: Mapping[str, Any]) -> dict[str, jax.Array]:
     """The latent sites of a trace, and their values."""
     return {name: jnp.asarray(site["value"]) for name, site in trace.items()
             if site["type"] == "sample" and not site["is_observed"]

@@ -30,17 +30,17 @@ from numpyro.contrib.control_flow.scan import PytreeTrace
 
 from probml.elimination.semiring import SUM, Semiring
 from probml.errors import ModelError
-from probml.interface.functions.marginal_weights import Leaning
+from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.program import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
 
-MOST = 2**12  # joint states of a cell
+MOST_JOINT_STATES = 2**12  # joint states of a cell
 
 
-class Summed:
+class SummedOut:
     """What a scan leaves behind that was summed out: nothing may look at it."""
 
     def __init__(self, name: str, how: str = "discrete, in a scan, and summed out there"):
@@ -60,7 +60,7 @@ class Summed:
 
 for _name in ("getitem iter len float bool array neg abs add radd sub rsub mul rmul truediv "
               "rtruediv pow rpow matmul rmatmul lt le gt ge").split():
-    setattr(Summed, f"__{_name}__", Summed._refuse)
+    setattr(SummedOut, f"__{_name}__", SummedOut._refuse)
 
 
 class Loop(NamedTuple):
@@ -112,7 +112,7 @@ class Loop(NamedTuple):
                       for i, name in enumerate(names)}
 
 
-def names_inside(msg: dict) -> set[str]:
+def sites_inside(msg: dict) -> set[str]:
     """The sites of a control-flow message's body; of cond those of its first."""
     if len(msg["args"]) == 5:
         body, init, xs = msg["args"][:3]
@@ -121,7 +121,7 @@ def names_inside(msg: dict) -> set[str]:
     return _of_body(set, body, operand)
 
 
-def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
+def sum_out_scan(msg: dict, leaning: StateWeights | None = None) -> None:
     """A control-flow message whose body has discrete sites that are unseen → one factor, named
     after the first of them; others stay as they are.
 
@@ -132,13 +132,13 @@ def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
         return
     body, init, xs, length, reverse = msg["args"]
     first = jax.tree.map(lambda leaf: leaf[0], xs)
-    loop = loop_of(body, init, first, conditioned(msg))
+    loop = loop_of(body, init, first, conditioned_values(msg))
     if not loop.hidden:
         return
     if length is None:
         length = len(jax.tree.leaves(xs)[0])
     init, xs = jax.tree.map(jnp.asarray, (init, xs))
-    values = _drawn(loop, msg) if loop.drawn else {}
+    values = _draw_continuous(loop, msg) if loop.drawn else {}
     lean = {} if leaning is None else {
         name: leaning.of(name, (length, *states.shape), states.low, states.count)
         for name, states in loop.hidden.items()
@@ -147,13 +147,13 @@ def summed_out(msg: dict, leaning: Leaning | None = None) -> None:
         xs, values, lean = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, lean))
     semiring = SUM if leaning is None else leaning.semiring(loop.hidden)
     numpyro.factor(loop.name, _evidence(loop, init, xs, values, length, lean, semiring))
-    left = Summed(loop.name)
+    left = SummedOut(loop.name)
     shapes = jax.eval_shape(lambda: loop.trace(init, first, 0, loop.blank())[1])
     carry = jax.tree.map(lambda _: left, shapes)
     msg["value"] = ((length, None, carry), (PytreeTrace({}), left))
 
 
-def conditioned(msg: dict) -> dict[str, Any]:
+def conditioned_values(msg: dict) -> dict[str, Any]:
     """What handlers around a scan say is seen of its sites, name → values of all steps."""
     return dict(item for kind, values in msg["kwargs"]["substitute_stack"]
                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
@@ -190,13 +190,13 @@ def loop_of(body: Callable, init: object, first: object, given: Mapping) -> Loop
 
     hidden, drawn = _of_body(latent, body, init, first)
     joint = math.prod(states.count for states in hidden.values())
-    if joint > MOST:
+    if joint > MOST_JOINT_STATES:
         raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states per step "
                          f"are too many to be summed out")
     return Loop(body, hidden, tuple(drawn), given, drawn)
 
 
-def _drawn(loop: Loop, msg: dict) -> dict[str, jax.Array]:
+def _draw_continuous(loop: Loop, msg: dict) -> dict[str, jax.Array]:
     """The continuous sites of all steps, by a scan in which the discrete ones are held still: they
     do not depend on these (_checked)."""
     _, init, xs, length, reverse = msg["args"]
@@ -225,7 +225,7 @@ class _StepTables(NamedTuple):
     tree: Any
     chain: tuple[str, ...]
     below: tuple[str, ...]
-    places: "_Places"
+    places: "_Cells"
     semiring: Semiring
 
     def weights(self, weights: Mapping[str, jax.Array], names: Sequence[str],
@@ -272,10 +272,10 @@ def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int
     """
     every = xs, dict(values), dict(lean)
     x, drawn, weights = jax.tree.map(lambda leaf: leaf[0], every)
-    moves, order, chain = _depends(loop, init, x, drawn)
+    moves, order, chain = _dependence(loop, init, x, drawn)
     start, tree = jax.tree.flatten(init)
     below = tuple(name for name in loop.hidden if name not in chain)
-    places = _places(loop, init, x, drawn, order, chain)
+    places = _cells_of_elements(loop, init, x, drawn, order, chain)
     steps = _StepTables(loop, tree, chain, below, places, semiring)
     joint = len(loop.joint(chain)[0])
     older = joint ** (order - 1)  # joint states of the steps before, the last one left out
@@ -313,8 +313,8 @@ def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int
     return semiring.logs(held[0], 0).sum() + held[1]
 
 
-def _depends(loop: Loop, init: object, x: object,
-             drawn: Mapping) -> tuple[list[bool], int, tuple[str, ...]]:
+def _dependence(loop: Loop, init: object, x: object,
+                drawn: Mapping) -> tuple[list[bool], int, tuple[str, ...]]:
     """Which leaves of what a step hands on move with its states, on the states of how many steps
     they depend, and on those of which sites.
 
@@ -342,12 +342,12 @@ def _depends(loop: Loop, init: object, x: object,
     while late := {leaf for leaf in range(len(flat)) if depends[leaf] & {first + i for i in late}}:
         moved |= late
         order += 1
-        if order > len(flat) or joint**order > MOST:
+        if order > len(flat) or joint**order > MOST_JOINT_STATES:
             raise ModelError(
                 f"site '{loop.name}' in a scan is summed out by the forward algorithm, over the "
-                f"joint states of the steps on which the carry of a step depends, up to {MOST:,}: "
-                f"here the carry depends on {'all steps before' if order > len(flat) else order}. "
-                f"Put only the newest states in the carry, or combine the older ones in one site "
+                f"joint states of the steps on which the carry of a step depends, up to "
+                f"{MOST_JOINT_STATES:,}: here the carry depends on "
+                f"{'all steps before' if order > len(flat) else order}. Put only the newest states in the carry, or combine the older ones in one site "
                 f"with more states"
             )
     bad = {first + leaf for leaf in moved}
@@ -360,7 +360,7 @@ def _depends(loop: Loop, init: object, x: object,
     return [leaf in moved for leaf in range(len(flat))], order, chain
 
 
-class _Places(NamedTuple):
+class _Cells(NamedTuple):
     """At which cells the elements of a step's logs look.
 
     Attributes:
@@ -392,8 +392,8 @@ class _Places(NamedTuple):
             np.where(where == NONE, self.count, where), self.count + 1)
 
 
-def _places(loop: Loop, init: object, x: object, drawn: Mapping, order: int,
-            chain: Sequence[str]) -> _Places:
+def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, order: int,
+                       chain: Sequence[str]) -> _Cells:
     """At which cells the elements of a step's logs look.
 
     Args:
@@ -439,4 +439,4 @@ def _places(loop: Loop, init: object, x: object, drawn: Mapping, order: int,
     np.maximum.at(most, below[met], above[met])
     if ((least != most) & (most != NONE)).any():
         raise refused(chain[0])
-    return _Places(above, below, most, sizes[0])
+    return _Cells(above, below, most, sizes[0])
