@@ -58,7 +58,7 @@ def test_states_of_a_loop_are_summed_out_and_answered_for_as_brute_force_does():
     found = fit.decode({"y": Y})
     np.testing.assert_array_equal([found[f"z_{t}"] for t in range(T)], PATHS[logs.argmax()])
     met = read_function(model, {"y": Y})
-    said = describe_summed_sites(read(met.model, met.data).structure, {"y": Y})
+    said = describe_summed_sites(read(met.model, met.data))
     assert "'z_0' … 'z_12' form identical steps" in said and "forward algorithm" in said
 
 

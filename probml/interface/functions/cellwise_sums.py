@@ -55,29 +55,29 @@ class _TracedFunction(NamedTuple):
 
 
 def sum_out_cells(call: Callable[[], Any], names: Iterable[str],
-                  given: Mapping[str, Any], leaning: StateWeights | None = None) -> Any:
+                  given: Mapping[str, Any], weights: StateWeights | None = None) -> Any:
     """Run a function, its discrete sites `names` summed out: those outside hear of the other
     parameters, of what does not look at the discrete ones, and of one factor.
 
     Args:
         given: values of sites that are data, name → value.
-        leaning: weighs the states of the discrete ones.
+        weights: weighs the states of the discrete ones.
 
     Raises:
         ModelError: an element looks at two cells of a site; no order takes the sites out one by
             one; a site has no finite list of values.
     """
-    seen = _trace_function(call, set(names), given, leaning)
+    seen = _trace_function(call, set(names), given, weights)
     gone = {name for name, looks in seen.looks.items() if looks and name not in seen.free}
     mixed = [name for name in seen.free if seen.looks[name]]
     still = {name: states.everywhere()[0] for name, states in seen.hidden.items()}
     out, values = run_in_part(call, gone, seen.free, still, given, mixed)
-    numpyro.factor(next(iter(seen.hidden)), _evidence(seen, values, leaning))
+    numpyro.factor(next(iter(seen.hidden)), _evidence(seen, values, weights))
     return out
 
 
 def _trace_function(call: Callable, names: set[str], given: Mapping,
-                    leaning: StateWeights | None) -> _TracedFunction:
+                    weights: StateWeights | None) -> _TracedFunction:
     trace = trace_isolated(call, given)
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
@@ -87,7 +87,7 @@ def _trace_function(call: Callable, names: set[str], given: Mapping,
     computed = tuple(name for name, site in trace.items() if site["type"] == "deterministic")
     blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
     program, owners = record_program(
-        lambda states, values: (trace_isolated(call, given, {**values, **states}, leaning), ()),
+        lambda states, values: (trace_isolated(call, given, {**values, **states}, weights), ()),
         _density_records, blank, free)
     owned = [name for name, _ in owners]
     order = sorted(blank)
@@ -104,7 +104,7 @@ def _density_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.
     return [("log", log.ravel()) for log in logs_of({name: site}).values()]
 
 
-def _evidence(seen: _TracedFunction, values: Mapping, leaning: StateWeights | None) -> jax.Array:
+def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | None) -> jax.Array:
     """log Σ over all states of the hidden sites of the sites that look at them."""
     at = [i for i, name in enumerate(seen.owners) if seen.looks[name]
           and name not in seen.computed]
@@ -114,7 +114,7 @@ def _evidence(seen: _TracedFunction, values: Mapping, leaning: StateWeights | No
     found = compute_tables(program, [seen.owners[i] for i in at],
                            {name: seen.hidden[name] for name in taken if name in seen.hidden},
                            {name: values[name] for name in taken if name in values})
-    best = set() if leaning is None else set(leaning.best)
+    best = set() if weights is None else set(weights.best)
     for name in (seen.owners[i] for i in at):
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
@@ -128,16 +128,16 @@ def _evidence(seen: _TracedFunction, values: Mapping, leaning: StateWeights | No
                               for sites in variables.joined.values()):
             continue
         parts, moves = out
-        parts += [] if leaning is None else _weight_factors(leaning, seen.hidden, variables)
+        parts += [] if weights is None else _weight_factors(weights, seen.hidden, variables)
         most = {variables.of[name][0] for name in best if name in variables.of}
         try:
             total = sum_out(parts, variables.sizes, MOST_TABLE_ENTRIES, moves, most)
         except Tangled as tangled:
             failure = tangled
             continue
-        if leaning is not None:
+        if weights is not None:
             turning = {move.name for move in moves}
-            leaning.together += [(tuple(sites), variable in turning) for variable, sites
+            weights.together += [(tuple(sites), variable in turning) for variable, sites
                                  in variables.joined.items()]
         return total
     raise ModelError(
@@ -147,15 +147,15 @@ def _evidence(seen: _TracedFunction, values: Mapping, leaning: StateWeights | No
     )
 
 
-def _weight_factors(leaning: StateWeights, hidden: Mapping[str, States],
+def _weight_factors(weights: StateWeights, hidden: Mapping[str, States],
                     variables: Variables) -> list[Part]:
     """What the states of the discrete sites weigh, a part a variable."""
     found: dict[str, list[tuple[int, jax.Array]]] = {}
-    for name, s in hidden.items():
-        weights = leaning.of(name, s.shape, s.low, s.count).reshape(s.cells, s.count)
-        if name in leaning.weights:
+    for name, states in hidden.items():
+        own = weights.of(states).reshape(states.cells, states.count)
+        if name in weights.weights:
             variable, first = variables.of[name]
-            found.setdefault(variable, []).append((first, weights))
-    return [Part(jnp.concatenate([weights for _, weights in own]).T, {variable: np.concatenate(
-        [first + np.arange(len(weights)) for first, weights in own])})
-        for variable, own in found.items()]
+            found.setdefault(variable, []).append((first, own))
+    return [Part(jnp.concatenate([own for _, own in parts]).T, {variable: np.concatenate(
+        [first + np.arange(len(own)) for first, own in parts])})
+        for variable, parts in found.items()]

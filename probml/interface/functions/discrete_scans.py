@@ -1,15 +1,15 @@
-"""numpyro's scan with discrete states that nobody sees → its evidence, by the forward algorithm.
+"""numpyro's scan with latent discrete states → its evidence, by the forward algorithm.
 
-Let c be what one step hands to the next, z the discrete sites of a step, in cells that do not look
-at each other (sequences, animals). Where c depends on the step's own z and not on the one before (a
-chain of first order), then for every cell
+Let c be the carry of a step and z its discrete sites, in cells that do not depend on each other
+(sequences, animals). Where c depends on the step's own z and not on the one before (a chain of
+first order), then for every cell
 
     α_1(z) = p(z, y_1 | c_0),  α_t(z') = Σ_z α_{t−1}(z) p(z', y_t | c_{t−1}(z)),  p(y) = Σ_z α_T(z)
 
-and where it depends on the z of the last h steps, in a chain of order h, their joint states stand
-in the place of z. Sites on which c does not depend are summed out within the step, in cells of
-their own, each below one cell of the chain. What is continuous and unseen in a step is drawn beside
-it, by a scan of its own that forgets z.
+and where it depends on the z of the last h steps (a chain of order h), z is replaced by their joint
+states. Sites on which c does not depend are summed out within the step, in cells of their own, each
+below one cell of the chain. Latent continuous sites of a step are drawn by a scan of their own,
+which does not depend on z.
 
 Cost: steps × K^(h+1) evaluations of the step's body, K joint states of a cell (Rabiner 1989).
 """
@@ -26,14 +26,14 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
-from numpyro.contrib.control_flow.scan import PytreeTrace
 
 from probml.elimination.semiring import SUM, Semiring
 from probml.errors import ModelError
 from probml.interface.functions.marginal_weights import StateWeights
+from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
 from probml.jaxpr import levels
-from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.program import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
 
@@ -41,7 +41,7 @@ MOST_JOINT_STATES = 2**12  # joint states of a cell
 
 
 class SummedOut:
-    """What a scan leaves behind that was summed out: nothing may look at it."""
+    """In the place of what a scan returns where it was summed out: any use of it raises."""
 
     def __init__(self, name: str, how: str = "discrete, in a scan, and summed out there"):
         self.name, self.how = name, how
@@ -64,44 +64,46 @@ for _name in ("getitem iter len float bool array neg abs add radd sub rsub mul r
 
 
 class Loop(NamedTuple):
-    """A scan of which sites are summed, or integrated, out.
+    """The body of a scan whose latent sites are summed or integrated out.
 
     Attributes:
-        hidden: its discrete sites; drawn: the continuous ones that are unseen; shapes: of these.
+        hidden: its latent discrete sites; shapes: of its latent continuous sites.
         given: sites that a handler around the scan conditions on, name → values of all steps.
     """
 
     body: Callable
     hidden: Mapping[str, States]
-    drawn: tuple[str, ...]
-    given: Mapping[str, Any]
     shapes: Mapping[str, tuple[int, ...]]
+    given: Mapping[str, Any]
 
     @property
     def name(self) -> str:
+        """The first of its discrete sites."""
         return next(iter(self.hidden))
 
     def trace(self, carry: object, x: object, step: object,
               values: Mapping) -> tuple[dict, Any, Any]:
-        """The messages of one step, what it hands on, and what it returns; what is in `values` has
-        them."""
-        seen = {name: value[step] for name, value in self.given.items()}
-        with (handlers.block(), handlers.trace() as trace, handlers.condition(data=seen),
+        """The messages of one step at some values of its sites, its carry and its output."""
+        observed = {name: value[step] for name, value in self.given.items()}
+        with (handlers.block(), handlers.trace() as trace, handlers.condition(data=observed),
               handlers.substitute(data=dict(values))):
-            after, said = self.body(carry, x)
-        return trace, *jax.tree.map(jnp.asarray, (after, said))
+            returned = self.body(carry, x)
+        return trace, *jax.tree.map(jnp.asarray, returned)
 
     def run(self, carry: object, x: object, step: object, states: Mapping,
             values: Mapping) -> tuple[list[jax.Array], Any]:
-        """The logs of all discrete and observed sites at these states, flat, and what the step
-        hands on."""
+        """The flat log densities of all discrete and observed sites at these states, and the
+        carry."""
         trace, after, _ = self.trace(carry, x, step, {**states, **values})
-        return [log.ravel() for log in logs_of(trace, self.drawn).values()], after
+        return [log.ravel() for log in logs_of(trace, self.shapes).values()], after
 
     def blank(self) -> dict[str, jax.Array]:
-        """Every latent site of a step at some value of its shape."""
-        found = {name: jnp.full(states.shape, states.low) for name, states in self.hidden.items()}
-        return found | {name: jnp.zeros(shape) for name, shape in self.shapes.items()}
+        """Some value of each latent site of a step."""
+        return self.lowest() | {name: jnp.zeros(shape) for name, shape in self.shapes.items()}
+
+    def lowest(self) -> dict[str, jax.Array]:
+        """Each discrete site of a step, all of its cells in the lowest state."""
+        return {name: jnp.full(states.shape, states.low) for name, states in self.hidden.items()}
 
     def joint(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, jax.Array]]:
         """The joint states of some sites, (joint states, sites), and each site with all of its
@@ -114,53 +116,46 @@ class Loop(NamedTuple):
 
 def sites_inside(msg: dict) -> set[str]:
     """The sites of a control-flow message's body; of cond those of its first."""
-    if len(msg["args"]) == 5:
-        body, init, xs = msg["args"][:3]
-        return _of_body(set, body, init, jax.tree.map(lambda leaf: leaf[0], xs))
+    if (call := ScanCall.of(msg)) is not None:
+        return _of_body(set, call.body, call.init, call.first_x)
     _, body, _, operand = msg["args"]
     return _of_body(set, body, operand)
 
 
-def sum_out_scan(msg: dict, leaning: StateWeights | None = None) -> None:
-    """A control-flow message whose body has discrete sites that are unseen → one factor, named
-    after the first of them; others stay as they are.
+def sum_out_scan(msg: dict, weights: StateWeights | None = None) -> None:
+    """Replace a scan whose body has latent discrete sites by one factor, named after the first of
+    them; other messages stay as they are.
 
     Args:
-        leaning: weighs the states of these, step by step.
+        weights: of the states of these sites, step by step.
     """
-    if len(msg["args"]) != 5 or msg["value"] is not None:  # cond, or integrated out already
+    call = ScanCall.of(msg)
+    if call is None or msg["value"] is not None:  # integrated out already
         return
-    body, init, xs, length, reverse = msg["args"]
-    first = jax.tree.map(lambda leaf: leaf[0], xs)
-    loop = loop_of(body, init, first, conditioned_values(msg))
+    loop = loop_of(call, conditioned_values(msg))
     if not loop.hidden:
         return
-    if length is None:
-        length = len(jax.tree.leaves(xs)[0])
-    init, xs = jax.tree.map(jnp.asarray, (init, xs))
-    values = _draw_continuous(loop, msg) if loop.drawn else {}
-    lean = {} if leaning is None else {
-        name: leaning.of(name, (length, *states.shape), states.low, states.count)
-        for name, states in loop.hidden.items()
-    }
-    if reverse:
-        xs, values, lean = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, lean))
-    semiring = SUM if leaning is None else leaning.semiring(loop.hidden)
-    numpyro.factor(loop.name, _evidence(loop, init, xs, values, length, lean, semiring))
+    init, xs = jax.tree.map(jnp.asarray, (call.init, call.xs))
+    values = _draw_continuous(loop, call) if loop.shapes else {}
+    own = {} if weights is None else {name: weights.of(states, call.length)
+                                      for name, states in loop.hidden.items()}
+    if call.reverse:
+        xs, values, own = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, own))
+    semiring = SUM if weights is None else weights.semiring(loop.hidden)
+    numpyro.factor(loop.name, _evidence(loop, init, xs, values, call.length, own, semiring))
     left = SummedOut(loop.name)
-    shapes = jax.eval_shape(lambda: loop.trace(init, first, 0, loop.blank())[1])
-    carry = jax.tree.map(lambda _: left, shapes)
-    msg["value"] = ((length, None, carry), (PytreeTrace({}), left))
+    shapes = jax.eval_shape(lambda: loop.trace(init, call.first_x, 0, loop.blank())[1])
+    msg["value"] = call.result(jax.tree.map(lambda _: left, shapes), left)
 
 
 def conditioned_values(msg: dict) -> dict[str, Any]:
-    """What handlers around a scan say is seen of its sites, name → values of all steps."""
+    """The sites of a scan that handlers around it condition on, name → values of all steps."""
     return dict(item for kind, values in msg["kwargs"]["substitute_stack"]
                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
 
 
 def _of_body(read: Callable[[dict], Any], body: Callable, *args: object) -> Any:
-    """What `read` makes of the sites of a loop's body, run by itself without computing anything."""
+    """`read` of the trace of a loop's body, run abstractly."""
     found = list[Any]()
 
     def run() -> int:
@@ -173,11 +168,11 @@ def _of_body(read: Callable[[dict], Any], body: Callable, *args: object) -> Any:
     return found[0]
 
 
-def loop_of(body: Callable, init: object, first: object, given: Mapping) -> Loop:
-    """What a scan's body holds; nothing is compiled.
+def loop_of(call: ScanCall, given: Mapping) -> Loop:
+    """The latent sites of a scan's body, found by an abstract run.
 
     Args:
-        first: inputs of the first step; given: see Loop.
+        given: see Loop.
     """
     def latent(trace: dict) -> tuple[dict, dict]:
         free = {name: site["fn"] for name, site in trace.items()
@@ -188,49 +183,47 @@ def loop_of(body: Callable, init: object, first: object, given: Mapping) -> Loop
                  if name in discrete},
                 {name: tuple(fn.shape()) for name, fn in free.items() if name not in discrete})
 
-    hidden, drawn = _of_body(latent, body, init, first)
+    hidden, shapes = _of_body(latent, call.body, call.init, call.first_x)
     joint = math.prod(states.count for states in hidden.values())
     if joint > MOST_JOINT_STATES:
         raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states per step "
                          f"are too many to be summed out")
-    return Loop(body, hidden, tuple(drawn), given, drawn)
+    return Loop(call.body, hidden, shapes, given)
 
 
-def _draw_continuous(loop: Loop, msg: dict) -> dict[str, jax.Array]:
-    """The continuous sites of all steps, by a scan in which the discrete ones are held still: they
-    do not depend on these (_checked)."""
-    _, init, xs, length, reverse = msg["args"]
-    still = {name: value for name, value in loop.blank().items() if name in loop.hidden}
+def _draw_continuous(loop: Loop, call: ScanCall) -> dict[str, jax.Array]:
+    """The continuous sites of all steps, by a scan whose discrete sites are fixed: the continuous
+    ones do not depend on them (_dependence)."""
+    fixed = loop.lowest()
 
     def step(carry: tuple, x: object):
-        with (handlers.block(hide_fn=lambda site: site["name"] not in loop.drawn
+        with (handlers.block(hide_fn=lambda site: site["name"] not in loop.shapes
                              and site["type"] != "plate"),
-              handlers.trace() as trace, handlers.substitute(data=still)):
+              handlers.trace() as trace, handlers.substitute(data=fixed)):
             after, _ = loop.body(carry, x)
-        return after, {name: trace[name]["value"] for name in loop.drawn}
+        return after, {name: trace[name]["value"] for name in loop.shapes}
 
-    _, values = scan(step, init, xs, length=length, reverse=reverse)
-    return values
+    return scan(step, call.init, call.xs, length=call.length, reverse=call.reverse)[1]
 
 
 class _StepTables(NamedTuple):
-    """The log densities of a step at its joint states, of which the forward algorithm is made.
+    """The log densities of a step at its joint states, for the forward algorithm.
 
     Attributes:
-        tree: of what a step hands on.
-        chain, below: the sites on which that depends, and the others.
+        tree: of the carry.
+        chain, below: the discrete sites on which the carry depends, and the others.
     """
 
     loop: Loop
     tree: Any
     chain: tuple[str, ...]
     below: tuple[str, ...]
-    places: "_Cells"
+    cells: "_Cells"
     semiring: Semiring
 
     def weights(self, weights: Mapping[str, jax.Array], names: Sequence[str],
                 count: int) -> jax.Array:
-        """What joint states of some sites of a step weigh, (joint states, cells)."""
+        """The log weights of the joint states of some sites of a step, (joint states, cells)."""
         grid = self.loop.joint(names)[0]
         total = jnp.zeros((len(grid), count))
         for i, name in enumerate(names):
@@ -242,8 +235,8 @@ class _StepTables(NamedTuple):
 
     def at_state(self, carry: list, x: Any, t: Any, states: Mapping, values: Mapping,
                  weights: Mapping) -> tuple[jax.Array, jax.Array, list]:
-        """The logs of each cell at a joint state of the chain, of what looks at no cell, and what
-        the step hands on."""
+        """The log density of each cell at a joint state of the chain, that of what depends on no
+        cell, and the carry."""
         inner, own = self.loop.joint(self.below)
 
         def run(now: Mapping) -> tuple[jax.Array, list]:
@@ -252,8 +245,8 @@ class _StepTables(NamedTuple):
             return jnp.concatenate(logs), jax.tree.leaves(after)
 
         logs, after = jax.vmap(run, axis_size=len(inner))(own)
-        each = self.weights(weights, self.below, self.places.cells) + self.places.of_cells(logs)
-        log = self.places.of_chain(logs[0], self.semiring.logs(each, 0))
+        each = self.weights(weights, self.below, self.cells.number) + self.cells.sum_below(logs)
+        log = self.cells.sum_chain(logs[0], self.semiring.logs(each, 0))
         return log[:-1], log[-1], [leaf[0] for leaf in after]
 
     def at_states(self, carry: list, x: Any, t: Any, values: Mapping, weights: Mapping) -> tuple:
@@ -264,72 +257,72 @@ class _StepTables(NamedTuple):
 
 
 def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int,
-              lean: Mapping[str, jax.Array], semiring: Semiring) -> jax.Array:
-    """log p of all that is seen in the scan, discrete sites summed out, or the best of them taken.
+              state_weights: Mapping[str, jax.Array], semiring: Semiring) -> jax.Array:
+    """log p of all that is observed in the scan, discrete sites summed out or maximised.
 
     Args:
-        lean: site → log weights of its states, (steps, *cells, states).
+        values: of the continuous sites, steps first.
+        state_weights: site → log weights of its states, (steps, *cells, states).
     """
-    every = xs, dict(values), dict(lean)
+    every = xs, dict(values), dict(state_weights)
     x, drawn, weights = jax.tree.map(lambda leaf: leaf[0], every)
-    moves, order, chain = _dependence(loop, init, x, drawn)
+    varies, order, chain = _dependence(loop, init, x, drawn)
     start, tree = jax.tree.flatten(init)
     below = tuple(name for name in loop.hidden if name not in chain)
-    places = _cells_of_elements(loop, init, x, drawn, order, chain)
-    steps = _StepTables(loop, tree, chain, below, places, semiring)
+    steps = _StepTables(loop, tree, chain, below,
+                        _cells_of_elements(loop, init, x, drawn, order, chain), semiring)
     joint = len(loop.joint(chain)[0])
-    older = joint ** (order - 1)  # joint states of the steps before, the last one left out
+    older = joint ** (order - 1)  # joint states of the earlier steps, without the last one
 
-    def weighed(log: jax.Array, weights: Mapping) -> jax.Array:
-        own = steps.weights(weights, chain, steps.places.count)
-        return log + jnp.tile(own, (older, 1)) if lean else log
+    def weighted(log: jax.Array, weights: Mapping) -> jax.Array:
+        own = steps.weights(weights, chain, steps.cells.chains)
+        return log + jnp.tile(own, (older, 1)) if state_weights else log
 
     log, rest, carry = steps.at_states(start, x, 0, drawn, weights)
-    # what was before the first step is in one state
+    # the steps before the first are in one state
     log = jnp.concatenate([log, jnp.full(((older - 1) * joint, log.shape[1]), -jnp.inf)])
     carry = [jnp.concatenate([leaf] * older) for leaf in carry]
-    # one that moves with the states has one value for each, another is the same in all
-    split = lambda flat: [leaf if moved else leaf[0]  # noqa: E731
-                          for leaf, moved in zip(flat, moves, strict=True)]
+    # a leaf that varies with the states has one value for each, another is the same in all
+    split = lambda flat: [leaf if own else leaf[0]  # noqa: E731
+                          for leaf, own in zip(flat, varies, strict=True)]
     kinds = [leaf.dtype for leaf in carry]
 
-    def onward(held: jax.Array, now: tuple):
-        log, total, carry, t = held
+    def forward(state: tuple, now: tuple):
+        log, total, carry, t = state
         x, values, weights = now
-        moved, rest, after = jax.vmap(
+        step, rest, after = jax.vmap(
             lambda *own: steps.at_states(list(own), x, t, values, weights),
-            [0 if moved else None for moved in moves], axis_size=len(log))(*carry)
-        # (the oldest step's states, those of the others and of the new one, ...)
+            [0 if own else None for own in varies], axis_size=len(log))(*carry)
+        # (states of the oldest step, of the others and of the new one, ...)
         split_off = lambda leaf: leaf.reshape(joint, -1, *leaf.shape[2:])  # noqa: E731
-        log = weighed(semiring.logs(split_off(log[:, None] + moved), 0), weights)
-        # from any state of the oldest step: it is the same
+        log = weighted(semiring.logs(split_off(log[:, None] + step), 0), weights)
+        # the carry is the same from any state of the oldest step
         after = [split_off(leaf)[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
         return (log, total + rest[0, 0], split(after), t + 1), None
 
-    held = weighed(log, weights), rest[0], split(carry), 1
+    state = weighted(log, weights), rest[0], split(carry), 1
     if length > 1:
         later = jax.tree.map(lambda leaf: leaf[1:], every)
-        held, _ = jax.lax.scan(onward, held, later, length=length - 1)
-    return semiring.logs(held[0], 0).sum() + held[1]
+        state, _ = jax.lax.scan(forward, state, later, length=length - 1)
+    return semiring.logs(state[0], 0).sum() + state[1]
 
 
 def _dependence(loop: Loop, init: object, x: object,
                 drawn: Mapping) -> tuple[list[bool], int, tuple[str, ...]]:
-    """Which leaves of what a step hands on move with its states, on the states of how many steps
-    they depend, and on those of which sites.
+    """Whether each leaf of the carry varies with the discrete states, the number of steps on whose
+    states it depends (the order of the chain), and the sites of these.
 
     Raises:
-        ModelError: on those of all steps before, or of so many that their joint states are too
-            many; a continuous site depends on a state.
+        ModelError: the order is all earlier steps, or so high that there are too many joint states;
+            a continuous site depends on a state.
     """
     flat, tree = jax.tree.flatten(init)
-    states = {name: jnp.full(s.shape, s.low) for name, s in loop.hidden.items()}
+    states = loop.lowest()
 
     def after(states: jax.Array, *leaves: jax.Array):
         trace, carry, _ = loop.trace(jax.tree.unflatten(tree, leaves), x, 0, {**states, **drawn})
-        drawns = [leaf for name in loop.drawn
-                  for leaf in leaves_of_distribution(trace[name]["fn"])[0]]
-        return jax.tree.leaves(carry), drawns
+        return jax.tree.leaves(carry), [leaf for name in loop.shapes for leaf in
+                                        leaves_of_distribution(trace[name]["fn"])[0]]
 
     closed = jaxpr_of(after)(states, *flat)
     depends = levels.dependencies(closed)
@@ -337,72 +330,73 @@ def _dependence(loop: Loop, init: object, x: object,
     chain = tuple(name for name in loop.hidden if any(inputs.index(name) in depends[leaf]
                                                       for leaf in range(len(flat))))
     joint = math.prod(loop.hidden[name].count for name in chain)
-    moved = {leaf for leaf in range(len(flat)) if any(i < first for i in depends[leaf])}
-    order, late = 1, set(moved)  # leaves that depend on the states of so many steps, or more
+    varying = {leaf for leaf in range(len(flat)) if any(i < first for i in depends[leaf])}
+    order, late = 1, set(varying)  # leaves that depend on the states of so many steps, or more
     while late := {leaf for leaf in range(len(flat)) if depends[leaf] & {first + i for i in late}}:
-        moved |= late
+        varying |= late
         order += 1
         if order > len(flat) or joint**order > MOST_JOINT_STATES:
             raise ModelError(
                 f"site '{loop.name}' in a scan is summed out by the forward algorithm, over the "
                 f"joint states of the steps on which the carry of a step depends, up to "
                 f"{MOST_JOINT_STATES:,}: here the carry depends on "
-                f"{'all steps before' if order > len(flat) else order}. Put only the newest states in the carry, or combine the older ones in one site "
-                f"with more states"
+                f"{'all steps before' if order > len(flat) else order}. Put only the newest states "
+                f"in the carry, or combine the older ones in one site with more states"
             )
-    bad = {first + leaf for leaf in moved}
-    bad |= set(range(first))
-    if any(uses & bad for uses in depends[len(flat) :]):
+    discrete = {*range(first), *(first + leaf for leaf in varying)}
+    if any(uses & discrete for uses in depends[len(flat) :]):
         raise ModelError(
-            f"site '{loop.drawn[0]}' is continuous and latent in a scan and depends on the "
-            f"discrete site '{loop.name}', which is summed out there: observe one of the two"
+            f"site '{next(iter(loop.shapes))}' is continuous and latent in a scan and depends on "
+            f"the discrete site '{loop.name}', which is summed out there: observe one of the two"
         )
-    return [leaf in moved for leaf in range(len(flat))], order, chain
+    return [leaf in varying for leaf in range(len(flat))], order, chain
 
 
 class _Cells(NamedTuple):
-    """At which cells the elements of a step's logs look.
+    """The cells on which the elements of a step's log densities depend.
 
     Attributes:
-        chain: the cell of the chain of every element, now and in the steps before.
-        below: the cell of every element of sites on which what is handed on does not depend.
-        above: of these cells, the cell of the chain. count: how many cells the chain has.
+        chain: the cell of the chain of each element, in this step and the earlier ones.
+        below: the cell of each element, of the sites on which the carry does not depend.
+        above: the cell of the chain of each of the latter cells.
+        chains: the number of cells of the chain.
     """
 
     chain: np.ndarray
     below: np.ndarray
     above: np.ndarray
-    count: int  # type: ignore[assignment] # not the tuple's method
+    chains: int
 
     @property
-    def cells(self) -> int:
+    def number(self) -> int:
+        """The number of cells below the chain."""
         return len(self.above)
 
-    def of_cells(self, logs: jax.Array) -> jax.Array:
-        """Logs of all elements, (states, elements) → of each cell below, (states, cells)."""
-        return jax.ops.segment_sum(logs.T, np.where(self.below == NONE, self.cells, self.below),
-                                   self.cells + 1)[:-1].T
+    def sum_below(self, logs: jax.Array) -> jax.Array:
+        """The log densities of elements, (states, elements) → of cells below, (states, cells)."""
+        return jax.ops.segment_sum(logs.T, np.where(self.below == NONE, self.number, self.below),
+                                   self.number + 1)[:-1].T
 
-    def of_chain(self, logs: jax.Array, cells: jax.Array) -> jax.Array:
-        """Logs of all elements, and of the cells below → those of each cell of the chain, and the
-        sum of what looks at none."""
+    def sum_chain(self, logs: jax.Array, cells: jax.Array) -> jax.Array:
+        """The log densities of elements, and of the cells below → those of each cell of the chain,
+        and, last, of what depends on none."""
         where = np.concatenate([self.chain, self.above])
         return jax.ops.segment_sum(
             jnp.concatenate([jnp.where(self.below == NONE, logs, 0.0), cells]),
-            np.where(where == NONE, self.count, where), self.count + 1)
+            np.where(where == NONE, self.chains, where), self.chains + 1)
 
 
 def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, order: int,
                        chain: Sequence[str]) -> _Cells:
-    """At which cells the elements of a step's logs look.
+    """The cells on which the elements of a step's log densities depend.
 
     Args:
-        order: on how many steps what is handed on depends. chain: on which sites.
+        order: the number of steps on which the carry depends. chain: the sites of these.
 
     Raises:
-        ModelError: an element looks at two cells.
+        ModelError: an element depends on two cells.
     """
-    names, states = list(loop.hidden), [jnp.full(s.shape, s.low) for s in loop.hidden.values()]
+    names, states = list(loop.hidden), list(loop.lowest().values())
 
     def last(every: Any, x: Any, drawn: Any):
         carry = init
@@ -422,21 +416,20 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
             f"chains in a plate whose members do not depend on each other")
 
     out: list[list[np.ndarray]] = [[], []]
-    for var, found in zip(closed.out_avals, cells(closed, tracked), strict=True):
-        both = [np.full(var.shape, NONE), np.full(var.shape, NONE)]
+    for aval, found in zip(closed.out_avals, cells(closed, tracked), strict=True):
+        sides = [np.full(aval.shape, NONE), np.full(aval.shape, NONE)]
         for at, own in found.items():
             name = names[int(at) % len(names)]
-            where = both[name not in chain]
-            if ((own == SEVERAL) | (own != NONE) & (where != NONE) & (own != where)).any():
+            where = sides[name not in chain]
+            if not merge_cells(where, own):
                 raise refused(name)
-            where[own != NONE] = own[own != NONE]
-        for side, where in zip(out, both, strict=True):
+        for side, where in zip(out, sides, strict=True):
             side.append(where)
     above, below = map(np.concatenate, out)
     least, most = np.full(sizes[1], sizes[0]), np.full(sizes[1], NONE)
-    met = (above != NONE) & (below != NONE)
-    np.minimum.at(least, below[met], above[met])
-    np.maximum.at(most, below[met], above[met])
+    both = (above != NONE) & (below != NONE)
+    np.minimum.at(least, below[both], above[both])
+    np.maximum.at(most, below[both], above[both])
     if ((least != most) & (most != NONE)).any():
         raise refused(chain[0])
     return _Cells(above, below, most, sizes[0])

@@ -91,7 +91,7 @@ def has_many_joint_states(shown: Survey, plate: str | None) -> bool:
 
 
 def read_as_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
-                 items: Mapping[str, Any], found: list) -> ReadModel | str:
+                 items: Mapping[str, Any], found: list[Candidate] | str) -> ReadModel | str:
     """The function with a plate of its own as rows; else why not."""
     if isinstance(found, str):
         return found

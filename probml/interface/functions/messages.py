@@ -67,7 +67,7 @@ class Fill(Messenger):
 
     Args:
         given: values of sites that are data; values: of other sites.
-        leaning: weighs the states of discrete sites of scans.
+        weights: of the states of discrete sites of scans.
         sums: whether these are summed out.
         blank: a distribution → the value of a site that has none otherwise.
     """
@@ -75,10 +75,10 @@ class Fill(Messenger):
     inside = True  # whether values reach the sites of scans
 
     def __init__(self, given: Mapping[str, Any], values: Mapping[str, Any] = {},
-                 leaning: StateWeights | None = None, sums: bool = True,
+                 weights: StateWeights | None = None, sums: bool = True,
                  blank: Callable[[dist.Distribution], Any] = zeros_of):
         super().__init__()
-        self.given, self.values, self.leaning = given, values, leaning
+        self.given, self.values, self.weights = given, values, weights
         self.sums, self.blank = sums, blank
 
     def process_message(self, msg: dict) -> None:
@@ -93,7 +93,7 @@ class Fill(Messenger):
             if msg["kwargs"]["rng_key"] is None:
                 msg["kwargs"]["rng_key"] = jax.random.key(0)
             if self.sums:
-                sum_out_scan(msg, self.leaning)
+                sum_out_scan(msg, self.weights)
         if msg["type"] != "sample" or msg["is_observed"]:
             return
         name = msg["name"]
@@ -106,14 +106,14 @@ class Fill(Messenger):
 
 
 def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any],
-                   values: Mapping[str, Any] = {}, leaning: StateWeights | None = None,
+                   values: Mapping[str, Any] = {}, weights: StateWeights | None = None,
                    **options: Any) -> dict:
     """The sites of a run that no handler outside records.
 
     Args:
         given: values of sites that are data; values: of others. options: of Fill.
     """
-    with handlers.block(), handlers.trace() as trace, Fill(given, values, leaning, **options):
+    with handlers.block(), handlers.trace() as trace, Fill(given, values, weights, **options):
         call()
     return trace
 

@@ -1,7 +1,7 @@
-"""Unseen cells (NaN) of what one density of everything observes: where a cell is a leaf, nothing
-else looking at it, its factor integrates to one, and is left out.
+"""Missing cells (NaN) of what one joint density observes: where nothing else depends on a cell, its
+factor integrates to one and is left out,
 
-    ∫ p(y_seen, y_unseen | z) dy_unseen = p(y_seen | z)
+    ∫ p(y_observed, y_missing | z) dy_missing = p(y_observed | z).
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
 from probml.interface.functions.messages import prepare, trace_isolated
+from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.states import single
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import jaxpr_of
@@ -23,25 +24,26 @@ from probml.structure.leaves import leaves_of_distribution
 
 
 def fill_missing(value: np.ndarray) -> np.ndarray:
-    """Unseen cells hold a seen one's value; their factors are left out."""
+    """Give missing cells the value of an observed one; their factors are left out."""
     gone = np.isnan(value)
     return np.where(gone, value[~gone][0] if not gone.all() else 0.0, value)
 
 
-def mask_missing(fn: dist.Distribution, seen: jax.Array) -> dist.Distribution:
-    """A distribution without the factors of the cells that are not `seen`."""
+def mask_missing(fn: dist.Distribution, observed: jax.Array) -> dist.Distribution:
+    """A distribution without the factors of the cells that are not observed."""
     base, copies = single(fn)
     if base.event_dim:
-        seen = seen.all(tuple(range(seen.ndim - base.event_dim, seen.ndim)))
-    base = base.mask(seen)
+        observed = observed.all(tuple(range(observed.ndim - base.event_dim, observed.ndim)))
+    base = base.mask(observed)
     return base.to_event(copies) if copies else base
 
 
 class MaskMissing(Messenger):
-    """Leaves unseen cells out of what is observed, also inside scans.
+    """Leaves missing cells out of what is observed, also inside scans.
 
     Args:
-        masks: sites that a handler around the function conditions on, name → which cells are seen.
+        masks: sites that a handler around the function conditions on, name → which cells are
+            observed.
     """
 
     def __init__(self, masks: Mapping[str, Any]):
@@ -49,14 +51,12 @@ class MaskMissing(Messenger):
         self.masks = masks
 
     def process_message(self, msg: dict) -> None:
-        if msg["type"] == "control_flow" and len(msg["args"]) == 5:
-            body, *rest = msg["args"]
-
+        if (scan := ScanCall.of(msg)) is not None:
             def masked_body(carry: object, x: object) -> Any:
                 with MaskMissing(self.masks):
-                    return body(carry, x)
+                    return scan.body(carry, x)
 
-            msg["args"] = (masked_body, *rest)
+            msg["args"] = scan._replace(body=masked_body)
         if msg["type"] != "sample" or isinstance(msg["fn"], dist.Unit):
             return
         prepare(msg)
@@ -64,26 +64,26 @@ class MaskMissing(Messenger):
         if msg["name"] in self.masks:
             msg["fn"] = mask_missing(fn, jnp.asarray(self.masks[msg["name"]]))
         elif msg["is_observed"] and jnp.issubdtype(jnp.result_type(msg["value"]), jnp.floating):
-            gone = jnp.isnan(msg["value"])
-            msg["fn"] = mask_missing(fn, ~gone)
+            missing = jnp.isnan(msg["value"])
+            msg["fn"] = mask_missing(fn, ~missing)
             if fn.support.is_discrete:  # codes are whole numbers
-                msg["value"] = jnp.where(gone, fn.support.feasible_like(msg["value"]),
+                msg["value"] = jnp.where(missing, fn.support.feasible_like(msg["value"]),
                                          msg["value"]).astype(int)
 
 
 def find_use_of_missing(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
                         name: str) -> str | None:
-    """Why unseen cells of an argument, or of a given site, cannot be left out, in words: something
-    looks at them beside their being observed; None: nothing does. A function that cannot be
-    followed is taken to look.
+    """Why missing cells of an argument, or of a given site, cannot be left out, in words: something
+    else depends on them; None: nothing does. A function that cannot be traced is taken to depend on
+    them.
 
     Cost: one abstract run, its program followed cell by cell; nothing is compiled.
     """
     array = (arguments if name in arguments else given)[name]
-    gone = np.isnan(array).ravel()
-    owners: list[tuple[str, int | None]] = []  # and how many axes a value has that is observed
+    missing = np.isnan(array).ravel()
+    owners: list[tuple[str, int | None]] = []  # site, and the event axes of an observed value
 
-    def every(values: jax.Array) -> list[jax.Array]:
+    def leaves_and_values(values: jax.Array) -> list[jax.Array]:
         own = {**arguments, name: values} if name in arguments else dict(arguments)
         seen = {**given, name: values} if name in given else dict(given)
         trace = trace_isolated(lambda: model.generative.run({**model.bound, **own}, {}), seen,
@@ -93,7 +93,7 @@ def find_use_of_missing(model: Bound, arguments: Mapping[str, Any], given: Mappi
         for site in trace.values():
             if site["type"] != "sample":
                 continue
-            # what is true or false, such as a mask by isnan, is so of unseen cells too
+            # a truth value, such as a mask by isnan, may depend on them
             leaves = [leaf for leaf in map(jnp.asarray, leaves_of_distribution(site["fn"])[0])
                       if leaf.dtype != bool]
             owners.extend([(site["name"], None)] * len(leaves))
@@ -104,18 +104,18 @@ def find_use_of_missing(model: Bound, arguments: Mapping[str, Any], given: Mappi
         return flat
 
     try:
-        closed = jaxpr_of(every)(jax.ShapeDtypeStruct(array.shape,
-                                                            jnp.result_type(array.dtype)))
+        closed = jaxpr_of(leaves_and_values)(
+            jax.ShapeDtypeStruct(array.shape, jnp.result_type(array.dtype)))
     except Exception as error:
         if name in arguments and _is_masked_by_function(model, arguments, given):
             return None
-        said = str(error).strip().splitlines()[0]
-        return f"the function needs its values ({type(error).__name__}: {said[:80]})"
+        first_line = str(error).strip().splitlines()[0]
+        return f"the function needs its values ({type(error).__name__}: {first_line[:80]})"
     for (owner, axes), found in zip(owners, cells(closed, {0: name}), strict=True):
         where = found.get(name)
         if where is None:
             continue
-        holes = (where >= 0) & gone[where]
+        holes = (where >= 0) & missing[where]
         if (where == SEVERAL).any() or axes is None and holes.any():
             return f"site '{owner}' depends on its missing cells"
         if axes:
@@ -128,8 +128,8 @@ def find_use_of_missing(model: Bound, arguments: Mapping[str, Any], given: Mappi
 
 def _is_masked_by_function(model: Bound, arguments: Mapping[str, Any],
                            given: Mapping[str, Any]) -> bool:
-    """Whether the function leaves unseen cells out itself, as by a mask of NumPy's: with the very
-    numbers, no distribution and nothing that is observed has one.
+    """Whether the function leaves missing cells out itself, as by a mask of NumPy's: run with these
+    numbers, no distribution and no observed value has a NaN.
 
     Cost: one run of the function, computed.
     """

@@ -121,7 +121,7 @@ class JointReading(Reading):
     summed: tuple[str, ...] = ()
     masks: Mapping[str, Any] | None = None
     loops: Mapping[str, tuple[str, ...]] | None = None
-    integrate_steps: bool = False
+    integrated: bool = False
     derived: tuple[str, ...] = ()
     every: Mapping[str, tuple] = field(default_factory=dict)
     whole: ClassVar[bool] = True
@@ -136,20 +136,20 @@ class JointReading(Reading):
         return LoopSites(self.loops or {})
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-            rows: int | None = None, leaning: StateWeights | None = None) -> Any:
-        """Run the function; `leaning` weighs the states of discrete sites that are summed out."""
+            rows: int | None = None, weights: StateWeights | None = None) -> Any:
+        """Run the function; `weights` weighs the states of discrete sites that are summed out."""
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
-        with _WeighObserved(seen, leaning=leaning):
+        with _WeighObserved(seen, weights=weights):
             if self.loops is not None and not self.steps.scans and not self.integrated:
                 return run_with_loop_sites(call, self.steps, seen)
             if self.integrated:
                 call = functools.partial(integrate_steps, call, self.steps, seen)
-            return sum_out_cells(call, self.summed, seen, leaning) if self.summed else call()
+            return sum_out_cells(call, self.summed, seen, weights) if self.summed else call()
 
     def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-                  values: Mapping[str, Any], leaning: StateWeights) -> jax.Array:
+                  values: Mapping[str, Any], weights: StateWeights) -> jax.Array:
         """log p(what is seen, values), what is discrete and unseen summed out, each of its states
-        weighed as `leaning` says; what does not look at it is left out.
+        weighed as `weights` says; what does not look at it is left out.
 
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
@@ -159,7 +159,7 @@ class JointReading(Reading):
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               handlers.substitute(data=dict(values))):
             self.run(settings, {name: jnp.asarray(value)[None] for name, value in inputs.items()},
-                     leaning=leaning)
+                     weights=weights)
         return sum((jnp.sum(site["fn"].log_factor) for site in trace.values()
                     if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
 
@@ -273,21 +273,21 @@ class _WeighObserved(Messenger):
     observed. Discrete sites of scans are summed out.
 
     Args:
-        given: values of sites that are data. leaning: weighs the states of discrete sites.
+        given: values of sites that are data. weights: weighs the states of discrete sites.
         weighs: whether it is turned; full: whether plates are whole.
     """
 
-    def __init__(self, given: Mapping[str, Any], leaning: StateWeights | None = None,
+    def __init__(self, given: Mapping[str, Any], weights: StateWeights | None = None,
                  weighs: bool = True, full: bool = True):
         super().__init__()
-        self.given, self.leaning, self.weighs, self.full = given, leaning, weighs, full
+        self.given, self.weights, self.weighs, self.full = given, weights, weighs, full
 
     def process_message(self, msg: dict) -> None:
         if self.full:
             prepare(msg)
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("condition", self.given))
-            sum_out_scan(msg, self.leaning)
+            sum_out_scan(msg, self.weights)
         if not self.weighs:
             return
         frames = [frame._replace(name="rows of its own") if frame.name == "rows" else frame

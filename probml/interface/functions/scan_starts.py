@@ -1,45 +1,72 @@
-"""numpyro's scan whose carry starts at None, NumPyro's idiom for a chain whose first step has a
-distribution of its own, or at one number for all members of a plate: the same scan from a carry of
-arrays that keep their shapes.
+"""A call of numpyro's scan, and scans whose carry starts at None (NumPyro's idiom for a chain whose
+first step has a distribution of its own) or at one number for all members of a plate: the same scan
+from a carry of arrays that keep their shapes.
 
-Where what a body hands on is not of the form that it took, as None → x, the steps before it settles
-are told apart by their number: each site's distribution is that of the body at the start in the
-first step, and that of the body at what was handed on in the others,
+Where the carry that a body returns has another form (tree and shapes) than the one it took, as
+None → x, the first steps are told apart by their number: the distribution of each site is that of
+the body at the start in the first step, and that of the body at its carry in the others,
 
     fn_t = fn(init) if t = 0 else fn(c_{t−1}).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.contrib.control_flow.scan import PytreeTrace
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
 from probml.interface.functions.states import zeros_of
 from probml.structure.recorder import peel
 
-MOST_CHANGES = 4  # steps after which the tree that a body hands on must be the same
+MOST_CHANGES = 4  # steps after which the form of the carry must be the same
 PLACEHOLDER = 0.5  # for a number that is not there yet: its logarithm and its root are finite
 
 
+class ScanCall(NamedTuple):
+    """The arguments of numpyro's scan."""
+
+    body: Callable
+    init: Any
+    xs: Any
+    length: int
+    reverse: bool
+
+    @classmethod
+    def of(cls, msg: dict) -> "ScanCall | None":
+        """The call of a message; None: it is no scan."""
+        if msg["type"] != "control_flow" or len(msg["args"]) != 5:  # cond has four
+            return None
+        body, init, xs, length, reverse = msg["args"]
+        return cls(body, init, xs, len(jax.tree.leaves(xs)[0]) if length is None else length,
+                   reverse)
+
+    @property
+    def first_x(self) -> Any:
+        """The inputs of the first step."""
+        return jax.tree.map(lambda leaf: leaf[0], self.xs)
+
+    def result(self, carry: object, outputs: object) -> tuple:
+        """The value of the message where the scan is not run."""
+        return (self.length, None, carry), (PytreeTrace({}), outputs)
+
+
 def settle_start(msg: dict) -> None:
-    """A control-flow message whose carry has another form at first, as None → one whose carry keeps
-    its form; any other is left as it is."""
-    if len(msg["args"]) != 5 or msg["value"] is not None:  # cond, or done already
+    """Make a scan whose carry changes its form in the first steps one whose carry keeps it; any
+    other message is left as it is."""
+    call = ScanCall.of(msg)
+    if call is None or msg["value"] is not None or all(map(np.ndim, _leaves(call.init))):
         return
-    body, init, xs, length, reverse = msg["args"]
-    if all(np.ndim(leaf) for leaf in _leaves(init)):
-        return
-    *starts, last = _forms_of_carry(body, init, jax.tree.map(lambda leaf: leaf[0], xs))
+    body, init = call.body, call.init
+    *starts, last = _forms_of_carry(body, init, call.first_x)
     if not starts:
         return
-    length = len(jax.tree.leaves(xs)[0]) if length is None else length
-    number = np.arange(length)[:: -1 if reverse else 1]
+    number = np.arange(call.length)[:: -1 if call.reverse else 1]
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         number, own = x
@@ -47,12 +74,13 @@ def settle_start(msg: dict) -> None:
                 for i, start in enumerate(starts)]
         chosen = _ChooseByStep(runs, number)
         with chosen:
-            handed = body(carry, own)
+            returned = body(carry, own)
         for i, run in enumerate(runs):
-            handed = _where_present(number == i, run.handed(chosen.values), handed)
-        return handed
+            returned = _where_present(number == i, run.returned(chosen.values), returned)
+        return returned
 
-    msg["args"] = (step, jax.tree.map(_placeholder, last), (number, xs), length, reverse)
+    msg["args"] = (step, jax.tree.map(_placeholder, last), (number, call.xs), call.length,
+                   call.reverse)
 
 
 def _is_none(leaf: object) -> bool:
@@ -69,26 +97,27 @@ def _placeholder(like: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def _restrict_to_form(form: object, carry: object) -> Any:
-    """What is handed on, as far as a form has it."""
+    """A carry as far as a form has it."""
     return jax.tree.map(lambda had, now: had if had is None else now, form, carry, is_leaf=_is_none)
 
 
 def _where_present(which: object, some: object, every: object) -> Any:
-    """A tree with `some`, as far as it is there, in the place of `every` where `which` holds."""
+    """A tree of `some`, as far as it is there, where `which` holds, else of `every`."""
     return jax.tree.map(lambda had, now: now if had is None else jnp.where(which, had, now),
                         some, every, is_leaf=_is_none)
 
 
 def _forms_of_carry(body: Callable, init: object, first: object) -> list[Any]:
-    """What each step takes, shapes, up to the first that takes what it hands on; that a number
-    becomes another kind of number is no other form.
+    """The shapes of the carry that each step takes, up to the first step that returns the form it
+    took; another dtype is no other form.
 
     Raises:
-        ModelError: that is never so.
+        ModelError: the form does not settle.
     """
     found = [jax.eval_shape(lambda: jax.tree.map(jnp.asarray, init))]
     while len(found) <= MOST_CHANGES:
-        after = jax.eval_shape(lambda *own: _HiddenRun(body, *own).handed({})[0], found[-1], first)
+        after = jax.eval_shape(lambda *own: _HiddenRun(body, *own).returned({})[0], found[-1],
+                               first)
         if _form(after) == _form(found[-1]):
             return found
         found.append(after)
@@ -103,13 +132,13 @@ def _form(tree: object) -> tuple:
 
 
 class _HiddenRun:
-    """A body at some start, of which nobody outside hears."""
+    """A body run at some carry, hidden from handlers outside."""
 
     def __init__(self, body: Callable, carry: object, x: object):
         self.body, self.carry, self.x = body, carry, x
 
     def _of(self, values: Mapping[str, Any]) -> tuple[Any, dict]:
-        """What it hands on and returns, and its sites: those without a value at zeros."""
+        """The carry and the output, and the sites: those without a value at zeros."""
         def value(site: dict) -> jax.Array | None:
             if site["type"] != "sample" or site["is_observed"]:
                 return None
@@ -119,15 +148,15 @@ class _HiddenRun:
               handlers.substitute(substitute_fn=value)):
             return self.body(self.carry, self.x), trace
 
-    def handed(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
-        """What it hands on and returns where its sites have these values."""
+    def returned(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The carry and the output where the sites have these values."""
         return self._of(values)[0]
 
     def distribution(self, name: str, values: Mapping[str, Any]) -> dist.Distribution:
-        """That of a site, given the values of those before it.
+        """The distribution of a site, given the values of the sites before it.
 
         Raises:
-            ModelError: it is in the later steps alone.
+            ModelError: the site is in the later steps alone.
         """
         trace = self._of(values)[1]
         if name in trace:
@@ -137,7 +166,7 @@ class _HiddenRun:
 
 
 class _ChooseByStep(Messenger):
-    """Gives each site the distribution that it has in a step of this number."""
+    """Gives each site its distribution in the step of this number."""
 
     def __init__(self, runs: list[_HiddenRun], number: Any):
         super().__init__()
@@ -169,7 +198,7 @@ def _choose_distribution(name: str, which: object, one: dist.Distribution,
     if {type(first), type(later)} <= {dist.CategoricalProbs, dist.CategoricalLogits}:
         first, later = (dist.CategoricalLogits(own.logits) if type(first) is not type(later)
                         else own for own in (first, later))
-    (leaves, kind), (others, own) = map(jax.tree.flatten, (first, later))
+    (leaves, _), (others, own) = map(jax.tree.flatten, (first, later))
     if type(first) is not type(later) or len(leaves) != len(others) or (
             one.event_shape != other.event_shape):
         raise ModelError(

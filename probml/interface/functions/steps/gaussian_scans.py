@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from numpyro.contrib.control_flow.scan import PytreeTrace
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
@@ -24,6 +23,7 @@ from probml.interface.functions.discrete_scans import (
     sites_inside,
 )
 from probml.interface.functions.messages import run_in_part, trace_isolated
+from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.steps.affine_sites import NotLinearGaussian
 from probml.interface.functions.steps.record import latent_values
 from probml.interface.functions.steps.scan_bodies import body_of, compute_steps
@@ -51,7 +51,7 @@ def integrate_scans(call: Callable[[], Any], names: Collection[str],
     rows, beside = outside.rows(values), outside.unaffected_log_density(values)
     found, taken = [], set[str]()
     for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
-        one = chain_of_scan(met[0], met[1], met[2], met[3], met[4], own)
+        one = chain_of_scan(*met, own)
         name = one.seen or outside.near[0]  # where nothing is observed inside
         name = f"{name} by {next(iter(one.sizes))}" if name in taken else name
         taken.add(name)
@@ -93,32 +93,27 @@ class _KeepScans(Messenger):
         super().__init__()
         self.names, self.given = set(names), given
         self.paths = list(paths)
-        self.met = list[tuple]()
+        self.met = list[tuple[Loop, ScanCall]]()
         self.returned = list[Returned]()
 
     def process_message(self, msg: dict) -> None:
-        if not self.names or msg["type"] != "control_flow" or len(msg["args"]) != 5:
+        call = ScanCall.of(msg)
+        if not self.names or call is None or self.names.isdisjoint(sites_inside(msg)):
             return
-        if self.names.isdisjoint(sites_inside(msg)):
-            return
-        body, init, xs, length, reverse = msg["args"]
-        first = jax.tree.map(lambda leaf: leaf[0], xs)
-        loop = loop_of(body, init, first, {**conditioned_values(msg), **self.given})
-        length = len(jax.tree.leaves(xs)[0]) if length is None else length
-        self.met.append((loop, init, xs, length, reverse))
-        left = SummedOut(next(iter(loop.drawn), ""),
-                         "continuous, latent, in a scan, and integrated out there")
-        carry, said = self._scan_results(loop, init, first, length, reverse, left)
-        msg["value"] = ((length, None, carry), (PytreeTrace({}), said))
+        loop = loop_of(call, {**conditioned_values(msg), **self.given})
+        self.met.append((loop, call))
+        msg["value"] = call.result(*self._scan_results(loop, call))
 
-    def _scan_results(self, loop: Loop, init: object, first: object, length: int, reverse: bool,
-                      left: SummedOut) -> tuple[Any, Any]:
+    def _scan_results(self, loop: Loop, call: ScanCall) -> tuple[Any, Any]:
         """The last carry of a scan, and its stacked outputs."""
-        init = jax.tree.map(jnp.asarray, init)
-        carry, said = jax.eval_shape(lambda: loop.trace(init, first, 0, loop.blank())[1:])
+        left = SummedOut(next(iter(loop.shapes), ""),
+                         "continuous, latent, in a scan, and integrated out there")
+        init, length = jax.tree.map(jnp.asarray, call.init), call.length
+        carry, outputs = jax.eval_shape(
+            lambda: loop.trace(init, call.first_x, 0, loop.blank())[1:])
         start = sum(len(returned.leaves) for returned in self.returned)
-        every, tree = jax.tree.flatten((carry, said))
-        last, steps = np.array([0 if reverse else length - 1]), np.arange(length)
+        every, tree = jax.tree.flatten((carry, outputs))
+        last, steps = np.array([0 if call.reverse else length - 1]), np.arange(length)
         at = tuple(last if i < len(jax.tree.leaves(carry)) else steps for i in range(len(every)))
         self.returned.append(Returned(tuple(range(start, start + len(every))), at, length))
         out = []
@@ -130,22 +125,22 @@ class _KeepScans(Messenger):
         return jax.tree.unflatten(tree, out)
 
 
-def chain_of_scan(loop: Loop, init: object, xs: object, length: int, reverse: bool,
-                  rows: Rows | None) -> Chain:
+def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
     """A scan, its sites integrated out.
 
     Args:
-        rows: what looks at it from outside.
+        rows: the observations outside the scan that depend on what it returns.
 
     Raises:
-        Bent: it is not linear and Gaussian in its sites.
-        ModelError: nothing that is observed looks at it; a state has many numbers.
+        NotLinearGaussian: it is not linear and Gaussian in its sites.
+        ModelError: no observation depends on it; a state has many elements.
     """
     if loop.hidden:
         raise NotLinearGaussian(f"site '{loop.name}' in a scan is discrete")
-    init, xs = jax.tree.map(jnp.asarray, (init, xs))
-    xs = jax.tree.map(lambda leaf: leaf[::-1], xs) if reverse else xs
-    at = np.arange(length)[::-1] if reverse else np.arange(length)
+    init, xs = jax.tree.map(jnp.asarray, (call.init, call.xs))
+    at = np.arange(call.length)
+    if call.reverse:
+        xs, at = jax.tree.map(lambda leaf: leaf[::-1], (xs, at))
     flat, tree = jax.tree.flatten(init)
     first = jax.tree.map(lambda leaf: leaf[0], xs)
     shaped = jax.eval_shape(lambda: jax.tree.leaves(loop.trace(init, first, 0, loop.blank())[1]))
@@ -158,4 +153,4 @@ def chain_of_scan(loop: Loop, init: object, xs: object, length: int, reverse: bo
     if rows is not None:
         step = step.with_rows(rows, at)
     return chain_of(step, body.carried(flat), body.mixing, body.sizes, seen[0] if seen else None,
-                    reverse)
+                    call.reverse)

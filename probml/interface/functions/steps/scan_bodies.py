@@ -89,7 +89,7 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
         trace, *handed = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
         return trace, jax.tree.leaves(handed)
 
-    order = tuple(sorted(loop.drawn))
+    order = tuple(sorted(loop.shapes))
     shapes = {name: loop.shapes[name] for name in order}
     blank = {name: jnp.zeros(shapes[name]) for name in order}
     closed, owners = record_program(run, gaussian_records, list(init), blank, first, 0)

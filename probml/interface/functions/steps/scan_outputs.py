@@ -24,7 +24,7 @@ from probml.interface.functions.steps.affine_sites import (
 )
 from probml.interface.functions.steps.record import Owner, evaluate_results, record_program
 from probml.jaxpr import levels
-from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.repeats.stored import by_elements
 
 
@@ -184,9 +184,8 @@ def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     for name, var, own in zip(near, part.out_avals, cells(part, tracked, numbers), strict=True):
         where = np.full(var.shape, NONE)
         for marks in own.values():
-            if ((marks == SEVERAL) | (marks != NONE) & (where != NONE) & (marks != where)).any():
+            if not merge_cells(where, marks):
                 raise ModelError(f"an element of '{name}' depends on several steps of a scan")
-            where = np.where(marks != NONE, marks, where)
         where = np.where(where == NONE, some, where).ravel()
         scan = np.searchsorted(first, where, side="right") - 1
         out.append((scan, where - first[scan]))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.interface.functions.marginal_weights import point_or_draws
+from probml.interface.functions.marginal_weights import inputs_of, point_or_draws
 from probml.interface.functions.readings import JointReading
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
@@ -103,7 +103,7 @@ def _inputs(fit: Fitted) -> dict[str, Any] | None:
     reading = fit.model.generative
     if fit.data is None or not (isinstance(reading, JointReading) and reading.integrated):
         return None
-    return {key: value[0] for key, value in fit.data.table.inputs.items()}
+    return inputs_of(fit.data)
 
 
 def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
