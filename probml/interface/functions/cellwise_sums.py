@@ -98,9 +98,7 @@ def _trace_function(call: Callable, names: set[str], given: Mapping,
 
 
 def _density_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
-    """The log density of a site, or what is computed."""
-    if site["type"] == "deterministic":
-        return [("computed", jnp.asarray(site["value"]))]
+    """The log density of a sample site."""
     return [("log", log.ravel()) for log in logs_of({name: site}).values()]
 
 

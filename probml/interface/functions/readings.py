@@ -131,6 +131,11 @@ class JointReading(Reading):
         return {**self.own, **self.given}
 
     @property
+    def observed_cells(self) -> dict[str, np.ndarray]:
+        """Of each given site with missing cells, which are observed."""
+        return {name: thaw(mask) for name, mask in (self.masks or {}).items()}
+
+    @property
     def steps(self) -> LoopSites:
         """The loops whose steps are one site."""
         return LoopSites(self.loops or {})
@@ -213,12 +218,11 @@ class JointReading(Reading):
             inputs: name of the input → value, without the one row.
         """
         call, seen = self._bound(settings, inputs, super().call)
-        masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
         out = {}
         for name, site in observed_sites(call, seen, {}).items():
             event, value = site["fn"].event_dim, np.asarray(site["value"])
-            if name in masks:
-                value = np.where(masks[name], value, np.nan)
+            if name in self.observed_cells:
+                value = np.where(self.observed_cells[name], value, np.nan)
             own = value.shape[value.ndim - event :]
             out[name] = np.broadcast_to(value, (*observed_batch(site["fn"], value), *own)), event
         return out
@@ -229,8 +233,8 @@ class JointReading(Reading):
         Args:
             params: as sites; else they stay params.
         """
-        masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
-        with contextlib.nullcontext() if self.masks is None else MaskMissing(masks):
+        with (contextlib.nullcontext() if self.masks is None
+              else MaskMissing(self.observed_cells)):
             return super().call(arguments) if params else self.generative.run(arguments, {})
 
     def forward(self, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:

@@ -208,7 +208,7 @@ def survey_run(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, A
         frames = [f for f in traceback.extract_tb(error.__traceback__)
                   if f.name == model.generative.__name__]
         where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
-        holes = [f"'{name}' is missing in {_first_missing(value)}"
+        holes = [f"'{name}' is missing in {describe_first(np.isnan(value))}"
                  for name, value in arguments.items() if has_missing_cells(value)]
         # an index of codes some of which are NaN, say
         told = (f"{', '.join(holes)}, a possible cause: missing values are inferred only for "
@@ -246,8 +246,9 @@ def _hint_at_text(model: str, name: str, value: object) -> str:
             f"their labels, def {model}({text[0]}, ...). " if text else "")
 
 
-def _first_missing(value: np.ndarray) -> str:
-    cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
+def describe_first(holds: np.ndarray) -> str:
+    """The first cell in which something holds, in words."""
+    cell = tuple(map(int, np.argwhere(holds)[0]))
     return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"
 
 

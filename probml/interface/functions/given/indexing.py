@@ -12,7 +12,7 @@ import numpy as np
 from probml.dataset.coding.indices import within
 from probml.errors import DataError, ModelError
 from probml.interface.functions.given.values import codes_of
-from probml.interface.functions.survey import Survey, survey_run
+from probml.interface.functions.survey import Survey, describe_first, survey_run
 from probml.language.language import Bound, RowsUnknown
 from probml.structure.indices import Index
 
@@ -109,18 +109,13 @@ def _why(name: str, item: object, value: object) -> str:
         return (f"{index}, and holds dates ({array.dtype}): pass text, {name}.astype(str), if they "
                 f"name groups, or step numbers starting at 0")
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        gone = np.argwhere(np.isnan(value))
-        if len(gone):
-            cell = tuple(map(int, gone[0]))
-            return (f"{index}, and is missing in {_cell(cell)}: a group index cannot be missing, "
-                    f"since it selects an entry. Drop these rows, give them a group of their own, "
-                    f"or make it a site")
-        cell = tuple(map(int, np.argwhere(value != np.floor(value))[0]))
-        return f"{index}, and has {value[cell]:g} in {_cell(cell)}: expected integers"
+        missing, fractional = np.isnan(value), value != np.floor(value)
+        if missing.any():
+            return (f"{index}, and is missing in {describe_first(missing)}: a group index "
+                    f"cannot be missing, since it selects an entry. Drop these rows, give them a "
+                    f"group of their own, or make it a site")
+        return (f"{index}, and has {value[fractional][0]:g} in {describe_first(fractional)}: "
+                f"expected integers")
     first = array.ravel()[0] if array.size else item
     return (f"{index}, and has values of type {type(first).__name__}: pass text, [str(v) for v in "
             f"{name}], or integers starting at 0")
-
-
-def _cell(cell: tuple[int, ...]) -> str:
-    return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"

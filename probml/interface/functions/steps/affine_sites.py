@@ -19,7 +19,7 @@ from probml.jaxpr.program import Literal, bodies, equations
 from probml.latents.gaussian import PLAIN
 
 POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})
-INDEPENDENT_OF_STEPS = ("root", "scale", "value", "mask", "beside")  # what may not look at steps
+INDEPENDENT_OF_STEPS = ("root", "scale", "value", "mask", "beside")  # what may not depend on steps
 
 
 class NotLinearGaussian(ModelError):
@@ -82,11 +82,7 @@ def _results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
 
 
 def gaussian_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
-    """The records that a site leaves in a run: (kind, value)."""
-    if site["type"] == "deterministic":
-        return [("computed", jnp.asarray(site["value"]))]
-    if site["type"] != "sample":
-        return []
+    """The records of a sample site as a linear Gaussian one: (kind, value)."""
     out = [("log", logs_of({name: site})[name].sum())]
     fn, mask = site["fn"], None
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):

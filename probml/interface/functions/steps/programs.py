@@ -160,7 +160,7 @@ class Program(NamedTuple):
 
     Attributes:
         own: (site, kind): "argument", an array of the distribution of a step; "log", the log
-            density of what is observed, or looks at steps; "value", what is computed from steps.
+            density of what is observed, or looks at steps; "computed", what is computed from steps.
         trees: of the steps' distributions, site → how their arrays make them.
         likes: name of all steps → the distribution of the first.
         mixed: the other latent sites that look at steps.
@@ -176,7 +176,7 @@ class Program(NamedTuple):
     def computed(self, values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """What the function computes from steps, by name."""
         return {self.own.owners[i][0]: one
-                for which, part in self.own.parts(self.own.of_kind("value"), values)
+                for which, part in self.own.parts(self.own.of_kind("computed"), values)
                 for i, one in zip(which, part, strict=True)}
 
 
@@ -202,7 +202,7 @@ def program_of(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, An
     mixed = {name for (name, kind), looks in zip(owners, near, strict=True)
              if looks and kind == "log" and name in others}
     kept = [i for i, ((name, kind), looks) in enumerate(zip(owners, near, strict=True))
-            if kind == "argument" or kind == "value" and looks
+            if kind == "argument" or kind == "computed" and looks
             or kind == "log" and (name not in others or name in mixed)]
     return Program(own.only(kept), trees,
                    {title: own.trace[names[0]]["fn"] for title, names in steps.groups.items()},
@@ -211,11 +211,7 @@ def program_of(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, An
 
 def _site_records(name: str, site: Mapping[str, Any], places: Mapping,
                   trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
-    """The records that a site leaves in a run: (kind, value)."""
-    if site["type"] == "deterministic":
-        return [("value", jnp.asarray(site["value"]))]
-    if site["type"] != "sample":
-        return []
+    """The records of a sample site: (kind, value)."""
     if name not in places:
         log = logs_of({name: site})[name].sum()
         bounds = domains.of(site["fn"].support).bounds if latent_values({name: site}) else {}
