@@ -32,8 +32,8 @@ MANY = 2**12  # labels from which counting them saves more than it costs
 
 
 class Classifier(ClassifierMixin, Estimator):
-    """An estimator whose target is seen, in part at least: rows whose y is None or NaN are learnt
-    from without their label."""
+    """An estimator whose target is observed, at least in part: rows whose y is None or NaN are used
+    without their label."""
 
     def fit(self, X: object, y: object, sample_weight: object = None):
         """Learn from rows X (n, d) and labels y (n,); missing cells and missing labels are NaN or
@@ -83,7 +83,7 @@ class Classifier(ClassifierMixin, Estimator):
         return self._infer(model, data, weights, start, complete)
 
     def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
-        """Hold on to what further rows go on from, in an estimator that takes them."""
+        """Keep what partial_fit continues from, in an estimator that has it."""
 
     def _batch(self, X: object, y: object, sample_weight: object, classes: object,
                reset: bool) -> tuple:
@@ -157,7 +157,7 @@ def _classes_by_counting(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | 
 
 
 def _with_missing(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-    """Codes of the labels that are there as those of all, NaN where one is hidden."""
+    """Codes of the observed labels → of all rows, NaN where a label is missing."""
     if not hidden.any():
         return codes
     out = np.full(len(hidden), np.nan)
@@ -197,7 +197,7 @@ class Joint:
 
 
 class Stepwise:
-    """A classifier that goes on learning from further rows."""
+    """A classifier with partial_fit."""
 
     fit_: Fit
     unlabelled_weight: float | str
@@ -265,12 +265,12 @@ class Stepwise:
         return data, own if weights is None else own * weights
 
     def _coded(self, fit: Fit) -> Fit:
-        """A fit that is told classes by their codes."""
+        """A fit whose classes are given as codes."""
         return dataclasses.replace(fit, names={name: labels for name, labels in fit.names.items()
                                                if name != self._target})
 
     def _made_incremental(self, fit: Fit) -> Fit:
-        """A fit of complete rows as one that goes on by steps of EM."""
+        """A fit of complete rows as one that continues by steps of EM."""
         if fit.kept is None or fit.kept.running:
             return fit
         engine = self._ladder(False)[-1]

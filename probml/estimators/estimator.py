@@ -102,13 +102,12 @@ class Estimator(Portable, BaseEstimator):
         return {}
 
     def _hyper(self, data: Mapping, weights: object, further: bool = False) -> dict[str, Any]:
-        """Values of the prior's own sites, measured on the rows; `further`: these come beside those
-        before."""
+        """Values of the prior's own sites, measured on the rows; `further`: on rows of a later
+        partial_fit."""
         return {}
 
     def _doubt(self, X: object) -> list[str]:
-        """What a user should know of these rows: notes for `status`; what is wrong more likely than
-        not is a warning as well."""
+        """Notes about these rows for `status`; a probable mistake is a warning as well."""
         return []
 
     def _together(self, others: object) -> dict[str, Any]:
@@ -368,7 +367,7 @@ def flat(X: np.ndarray) -> np.ndarray:
 
 
 def replace_given(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
-    """A fit whose prior's own sites have other values, to be solved again with further rows."""
+    """A fit with other values of the prior's own sites, to be updated with further rows."""
     if not values:
         return fit
     given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype)
@@ -380,9 +379,9 @@ def replace_given(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
 
 
 def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
-    """Hold on to few rows that were fitted, until further ones come, or the estimator is pickled or
-    saved: where what they show depends on the point, further rows go on from what these are
-    expected to show, which is asked for then."""
+    """Keep the fitted rows, if they are few, until partial_fit is called, or the estimator is
+    pickled or saved: partial_fit continues from their expected sufficient statistics, which are
+    computed then."""
     few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
               for values in data.values()) <= FEW  # sequences may be lists, of a length each
     steps = fit.kept is None and fit.by is not None and fit.by.capabilities.way is not None
@@ -390,7 +389,7 @@ def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None
 
 
 def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
-    """The fit of an estimator, from which further rows go on by steps.
+    """The fit of an estimator as one that further rows update by steps.
 
     Args:
         first: gives (fit, data, weights) of the rows that were fitted just now.

@@ -28,7 +28,7 @@ from probml.structure.trace import trace
 @in_its_own
 @dataclass(frozen=True, eq=False)
 class Answers(Parameters):
-    """What the verbs of Fit ask: the data are read, the sites named, labels put on."""
+    """The answers of the methods of Fit, from data that have been read, with labels."""
 
     def _probabilities(self, held: dataset.Data, site: str | Sequence[str] | None, plug_in: bool,
                        given: str) -> Any:
@@ -161,8 +161,8 @@ class Answers(Parameters):
         return intervals.median(self, held, name, plug_in, given)
 
     def _unlearnt(self, held: dataset.Data, name: str) -> dataset.Data:
-        """The rows without a site whose mean is asked for, where it is seen and nothing that it
-        depends on in the row is hidden: its own value would tell of the parameters once more."""
+        """The rows without a site whose mean is asked for, where it is observed and so are its
+        parents in the row: its own value would inform the parameters a second time."""
         parents = (p for p in self.structure.named[name].parents if self.structure.sites[p].rows)
         if held.pattern.get(name) != "seen" or any(held.pattern.get(p) != "seen" for p in parents):
             return held
@@ -281,14 +281,13 @@ class Answers(Parameters):
         return {name: out[name] if name in out else found["mean", name] for name in names}
 
     def _settled(self, held: dataset.Data, name: str) -> bool:
-        """Whether a site lies outside rows, is seen in every row, or has states that can be summed
-        out."""
+        """Whether a site lies outside rows, is observed in every row, or can be summed out."""
         site = self.structure.sites[name]
         return not site.rows or site.states is not None or held.pattern.get(name) == "seen"
 
     def _simulated(self, held: dataset.Data, key: jax.Array, seed: int,
                    plug_in: bool) -> dict[str, np.ndarray]:
-        """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the
+        """Whole rows given their observed cells. Each has a draw of the parameters of its own, the
         first again after asking.GROUPS."""
         values = weighted.resampled(self, held, seed, plug_in)
         values = self._drawn_rows(held, key, seed, plug_in) if values is None else values

@@ -1,5 +1,5 @@
-"""What the arguments of questions must be, by their names: checked before anything is read; what
-their answers must not be without a word; and what verbs of other libraries are called here."""
+"""Checks of the arguments of the methods of fits and models, by argument name; warnings about
+answers that are not finite; and hints at the names of methods of other libraries."""
 
 import functools
 import inspect
@@ -78,8 +78,8 @@ NUMBERS = {"draws": True, "simulate": True, "log_prob": False, "log_joint": Fals
 
 
 def checked_verbs(cls: type) -> type:
-    """Let the public verbs of a class refuse arguments that are not what RULES says, and say where
-    what they answer is no number."""
+    """Let the public methods of a class refuse arguments that break RULES, and warn where an answer
+    is not finite."""
     for name, found in list(vars(cls).items()):
         if isinstance(found, FunctionType) and not name.startswith("_"):
             setattr(cls, name, _with_finite_check(name, _checked(name, found)))
@@ -125,7 +125,7 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
 
 
 def _describe_nonfinite(found: object, drawn: bool) -> str:
-    """What of an answer is NaN, or infinite if it was drawn, in words; "": nothing."""
+    """The NaN entries of an answer, of drawn numbers also the infinite ones, in words; "": none."""
     parts = found if isinstance(found, Mapping) else {"": found}
     for name, part in parts.items():
         values = np.asarray(part) if isinstance(part, np.ndarray | float | jax.Array) else None

@@ -1,5 +1,5 @@
-"""Fits at given parameters: nothing is fitted, all is held against the structure; of a model with
-inputs each question's data tell it."""
+"""Fits at given parameters: nothing is fitted, the parameters are checked against the structure of
+the model; of a model with inputs the structure is known with the data of each question."""
 
 import functools
 import inspect
@@ -62,8 +62,8 @@ def _checked_fit(structure: Structure, fit: Fit) -> Fit:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Deferred(Fit):
-    """A Fit at known parameters of a model with inputs: the data of each question tell their
-    shapes, and so which Fit answers it.
+    """A Fit at known parameters of a model with inputs, whose shapes are those of the data of each
+    question.
 
     Attributes:
         acted: site → its value by an intervention that waits for these shapes.
@@ -110,7 +110,7 @@ class _Deferred(Fit):
 
 
 def _answer_with_data(verb: str):
-    """The verb of a Fit for one whose shapes the question's data tell."""
+    """The method of a Fit for a _Deferred one."""
     method = getattr(Fit, verb)
     signature = inspect.signature(method)
 

@@ -1,5 +1,4 @@
-"""Reading a fit that `Fit.save` wrote: every array is held to the model's shapes before it is
-believed."""
+"""Reading a fit that `Fit.save` wrote: every array is checked against the shapes of the model."""
 
 import io
 import json
@@ -28,7 +27,7 @@ from probml.posteriors.posterior import part
 from probml.posteriors.units import Unit, in_units
 from probml.structure.portrait import difference
 
-# what stands beside the arrays of a file: name → the types that it may have
+# the metadata of a file: name → its allowed types
 WORDS: dict[str, tuple[type, ...]] = {
     "format": (int,), "model": (str,), "identity": (str,), "engine": (str,), "outcome": (int,),
     "iterations": (int,), "log_evidence": (float, int, type(None)),
@@ -152,8 +151,7 @@ def restore(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 
 def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
            point: Mapping[str, np.ndarray]) -> dict[str, Unit]:
-    """How summaries tell parameters, held to what they tell of these; none in files of before there
-    were any.
+    """The units in which summaries show parameters, checked against these; none in older files.
 
     Raises:
         TypeError, ValueError: the file holds something else.
@@ -194,7 +192,7 @@ def _library_model(path: object, meta: Mapping[str, Any],
 def _check_words(meta: Mapping[str, Any]) -> None:
     """
     Raises:
-        TypeError: what stands beside the arrays is not of the kind that Fit.save writes.
+        TypeError: the metadata are not of the types that Fit.save writes.
     """
     for name, kinds in WORDS.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
@@ -216,7 +214,7 @@ def _findings(meta: Mapping[str, Any]) -> tuple[Finding, ...]:
 def _check_sites(fit: Fit, path: object) -> None:
     """
     Raises:
-        ModelError: what the file says of sites and parameters is not true of its model.
+        ModelError: the sites and parameters of the file are not those of its model.
     """
     sites = fit.structure.sites
     for name, word in fit.pattern:

@@ -1,4 +1,4 @@
-"""What was found, as data: the fields of a fit and what follows from them alone."""
+"""The fields of a fit, and the properties that follow from them alone."""
 
 import functools
 import pickle
@@ -117,7 +117,7 @@ class Record(Fitted):
 
     @property
     def certain(self) -> bool:
-        """Whether nothing is known but a point."""
+        """Whether the fit is a point, without a posterior."""
         return not self.belief.varies and self.belief.table is None
 
     @property

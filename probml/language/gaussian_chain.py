@@ -61,7 +61,7 @@ class GaussianChain(Chain):
                  covariance: object, steps: int | None = None, offset: object = None, *,
                  validate_args: bool | None = None):
         check_flag(validate_args, "GaussianChain(validate_args)", optional=True)
-        self._last(steps)
+        self._set_length(steps)
         mean, *matrices = (as_array(value, f"GaussianChain({name})") for name, value in {
             "initial_mean": initial_mean, "initial_covariance": initial_covariance,
             "transition": transition, "covariance": covariance}.items())

@@ -1,5 +1,5 @@
-"""What the modelling language is made of: a generative function bound to its settings, and
-`rows()`, the plate of rows."""
+"""The modelling language: a generative function bound to its settings, and `rows()`, the plate of
+exchangeable rows."""
 
 import contextlib
 import contextvars
@@ -102,10 +102,10 @@ def check_seed(seed: Any, where: str) -> int:
 
 
 def resolve_steps(own: int | None, kind: str) -> int:
-    """The number of steps of a chain that states `own`: that, or what its surroundings tell.
+    """The number of steps of a chain: `own`, else that of the enclosing chain_length_scope.
 
     Raises:
-        ModelError: nobody says.
+        ModelError: neither is known.
     """
     found, overrules = _STEPS.get()
     if found is not None and (own is None or overrules):
@@ -138,7 +138,7 @@ def unwrapped(function: Callable) -> Callable:
 
 
 def _names_around(function: Callable) -> dict[str, Any]:
-    """What a function reads by name from its module and its closure."""
+    """The values that a function reads by name from its module and its closure."""
     function = unwrapped(function)
     found = {name: function.__globals__[name] for name in function.__code__.co_names
              if name in function.__globals__}
@@ -150,7 +150,7 @@ def _names_around(function: Callable) -> dict[str, Any]:
 
 @memo(1024)
 def _written_names(code: types.CodeType) -> frozenset[str]:
-    """The names around a function that it writes to itself."""
+    """The global and closure variables that a function writes."""
     return frozenset(step.argval for step in dis.get_instructions(code)
                      if step.opname in ("STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL"))
 
@@ -196,7 +196,7 @@ class Bound:
 
     @property
     def identified_by(self) -> Callable | None:
-        """What data identify, where the model declares it; see Generative.identifies."""
+        """The identified quantities that the model declares; see Generative.identifies."""
         return getattr(self.generative, "identified_by", None)
 
     @property
@@ -358,8 +358,8 @@ class Bound:
 
 
 class _Intervene(Messenger):
-    """Sites of an intervention: constants instead of draws, so that nothing above them is learnt of
-    them."""
+    """Makes the sites of an intervention constants, so that nothing is learnt from them about their
+    parents."""
 
     def __init__(self, interventions: tuple):
         super().__init__()

@@ -52,7 +52,7 @@ class MarkovChain(Chain):
         self.initial = as_array(initial, "MarkovChain(initial)")
         self.transition = as_array(transition, "MarkovChain(transition)")
         self.inhomogeneous = inhomogeneous
-        self._last(steps)
+        self._set_length(steps)
         rank = 3 if inhomogeneous else 2
         if self.initial.ndim < 1 or self.transition.ndim < rank:
             raise ModelError(

@@ -1,8 +1,8 @@
 """A plate of a function's own as the rows.
 
-Rows are found by trying: the plate in which all that is observed stands (or the last axis along
-which it runs) is read as `rows()`, the arguments that are as long as inputs. The structure's own
-checks say whether its members are independent given the rest.
+Rows are found by trying: the plate that contains all observed sites (or their common last axis) is
+read as `rows()`, arguments of its length as inputs. The checks of the structure say whether its
+members are independent given the rest.
 """
 
 import contextlib
@@ -119,8 +119,7 @@ def read_as_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
 
 def _why_not_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
                   long: Mapping[str, Any], words: str, size: int) -> str:
-    """Why some members cannot be the rows, as is seen without a trace of rows; "" where nothing is
-    seen."""
+    """Why some members cannot be the rows, as far as it is known without a trace; "": not known."""
     if not long:
         return f"no argument has the length of {words}, {size}"
     for site in shown.seen:

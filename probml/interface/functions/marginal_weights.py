@@ -1,8 +1,8 @@
-"""Discrete sites that one density of everything sums out, answered for: log weights λ of every
-state of every cell, whose gradient at 0 is the marginal.
+"""The posterior of discrete sites that a joint density sums out: log weights λ of every state of
+every cell, with respect to which the gradient at 0 is the marginal.
 
-    p(z_c = k | what is seen) = ∂ log p(what is seen; λ) / ∂ λ_ck at λ = 0, where every λ_ck adds
-    λ_ck [z_c = k] to the log density
+    p(z_c = k | data) = ∂ log p(data; λ) / ∂ λ_ck at λ = 0, where every λ_ck adds λ_ck [z_c = k] to
+    the log density
 """
 
 import functools

@@ -1,5 +1,5 @@
-"""What handlers do to the messages of a function: record them, fill in values; and runs of a
-function that handlers outside hear nothing of, or only a part."""
+"""Handlers that record the messages of a function, or fill in values; and runs of a function that
+are hidden from handlers outside, in whole or in part."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -19,9 +19,9 @@ from probml.structure.recorder import log_weight_of
 
 
 def prepare(msg: dict) -> None:
-    """A message as all readings want it: a plate in full, its members' numbers concrete, since what
-    engines sum over is the density of all data; a factor under a mask as a factor; sample_shape= as
-    axes of the distribution; a scan from None as one from arrays."""
+    """Make a message uniform for all readings: a plate in full with concrete indices, since engines
+    take the density of all data; a factor under a mask a factor; sample_shape= axes of the
+    distribution; a scan that starts at None one that starts at arrays."""
     if msg["type"] == "control_flow":
         settle_start(msg)
     if msg["type"] == "plate":
@@ -38,10 +38,11 @@ def prepare(msg: dict) -> None:
 
 
 class Record(Messenger):
-    """Keeps the messages of a run by name, which hold what handlers outside have made of them.
+    """Keeps the messages of a run by name, as handlers outside have changed them.
 
     Args:
-        improper: sites that handlers outside hear of as numbers of their support alone.
+        improper: sites whose distribution is replaced, for handlers outside, by a flat one on its
+            support.
     """
 
     def __init__(self, improper: Collection[str] = ()):
@@ -121,8 +122,8 @@ def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any],
 def run_in_part(call: Callable[[], Any], gone: Collection[str], free: Iterable[str],
                 still: Mapping[str, Any], given: Mapping[str, Any],
                 improper: Collection[str] = ()) -> tuple[Any, dict[str, Any]]:
-    """Run a function so that handlers outside hear of none of the sites `gone`: what it returns,
-    and the values that they have given the sites `free`.
+    """Run a function, the sites `gone` hidden from handlers outside: what it returns, and the
+    values that these handlers have given the sites `free`.
 
     Args:
         still: values of sites that are gone; given: of sites that are data. improper: see Record.

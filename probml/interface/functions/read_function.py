@@ -1,6 +1,8 @@
-"""A function meets its data. One of several tables is read with these (relations.py). Of one that
-names no rows: what is an argument and what a site, what is given twice or not at all; then a plate
-of its own is tried as the rows (find_rows.py), or all is one density (joint_density.py)."""
+"""A model function together with its data → the model as it is read.
+
+A function of several tables is read with its tables (tables/relations.py). Of a function without
+rows() the data are divided into arguments and values of sites, and checked; then a plate of its own
+is tried as the rows (find_rows.py), else the model is one joint density (joint_density.py)."""
 
 import contextlib
 from collections.abc import Collection, Mapping
@@ -62,7 +64,7 @@ def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> ReadM
 
     Args:
         data: name of an argument (also one that has a default), or of a site → values.
-        named: parameters whose values are told: these are not integrated out.
+        named: parameters whose values are given: these are not integrated out.
 
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
@@ -185,7 +187,7 @@ def _by_columns(model: Bound, name: str, table: object) -> str:
 
 
 def _describe_subsampling(model: Bound, shown: Survey) -> str:
-    """What becomes of a plate with a subsample_size."""
+    """How a plate with a subsample_size is read."""
     name, size = next(iter(shown.partial.items()))
     read = f"The plate '{name}' is read in full, whatever its subsample_size"
     if model.batch:
@@ -233,9 +235,8 @@ def _columns_by_name(data: Any) -> dict[str, np.ndarray]:
 
 def _known_columns(data: object, items: dict[str, Any], known: Collection[str],
                    told: Collection[str]) -> dict[str, np.ndarray]:
-    """The columns of a table that a function knows: others are left alone, but one that may be
-    meant for one of those that a table tells, and this one lacks: it is refused later on. Of a
-    mapping all."""
+    """The columns of a table that a function knows. Others are ignored, except one whose name is
+    close to a column that is expected and missing: it is refused later on. Of a mapping all."""
     if not frames.is_table(data):
         return items
     absent = [name for name in told if name not in items]
@@ -244,7 +245,7 @@ def _known_columns(data: object, items: dict[str, Any], known: Collection[str],
 
 
 def _split_data(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What goes to arguments, and what to sites."""
+    """The data as values of arguments, and as values of sites."""
     own, defaults = model.generative.arguments, model.generative.defaults
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
@@ -262,7 +263,11 @@ def _split_data(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
                           given: Mapping) -> ReadModel:
-    """A function whose arguments are not all there: whoever reads the data says which."""
+    """The function as it is written, where it calls rows(): its data are checked when read.
+
+    Raises:
+        DataError: else, naming the missing input.
+    """
     name = next(name for name in model.inputs if name not in arguments)
     try:
         survey_run(model, arguments, given)
@@ -276,7 +281,7 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
-    """Refuse what is given twice, unknown, or does not suffice."""
+    """Refuse data that are given twice or unknown, and too few."""
     if not shown.sites:
         raise ModelError(f"model '{model.name}' has no sample sites")
     computed = next((name for name in given if name in shown.computed), None)
@@ -366,7 +371,11 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
 
 
 def _read_new_data(model: Bound, data: Any) -> ReadModel:
-    """Other data for a function that was read as one density: they must lead to the same."""
+    """New data for a function that was read as one joint density.
+
+    Raises:
+        DataError: an argument is missing, or the data lead to another density.
+    """
     reading = model.generative
     items = _columns_by_name(data)
     lacks = next((own for own in reading.own.values() if own not in items), None)

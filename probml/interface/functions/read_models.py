@@ -1,4 +1,4 @@
-"""What becomes of a function that has met its data, and what its readings are made with."""
+"""A function read together with its data, and how readings are made."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,8 +14,8 @@ from probml.structure.structure import Structure
 
 
 class ReadModel(NamedTuple):
-    """A model as everything below reads it, its data in its names, why it is read so, in words
-    (None: as it is written), and where its params begin."""
+    """A model as it is read, its data by the names of its inputs and sites, why it is read so, in
+    words (None: as it is written), and the initial values of its params."""
 
     model: Bound
     data: Any
@@ -24,13 +24,13 @@ class ReadModel(NamedTuple):
 
 
 def input_name(own: str, shown: Survey) -> str:
-    """The name of an argument as an input: no site's."""
+    """The name of an argument as an input, which differs from the names of sites."""
     return f"{own} (argument)" if own in shown.sites or own in shown.computed else own
 
 
 def bind(model: Bound, reading: Reading, values: Mapping[str, Any],
            without: Mapping[str, Any]) -> Bound:
-    """The model by a reading, some arguments bound."""
+    """The model with a reading of its function, some arguments bound."""
     settings = {name: value for name, value in model.settings if name not in without}
     settings |= {name: freeze(list(value) if isinstance(value, Ragged) else value, name)
                  for name, value in values.items()}

@@ -1,8 +1,8 @@
-"""Two readings of a function that names no rows: one density of everything, or a plate of its own
-as the rows.
+"""Readings of a function without rows(): one joint density, or a plate of its own as the rows
+(rows_reading.py).
 
-A reading stands in the place of the decorated function (`Bound.generative`), so that whatever reads
-models reads it like any other: no engine and no question knows of it.
+A reading takes the place of the decorated function (`Bound.generative`), so that engines and
+questions treat the model like any other.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from probml.language.settings import thaw
 
 @dataclass(eq=False)
 class Reading:
-    """What the readings share: the names and the identity of the function that is read.
+    """A function as it is read: its names and its identity.
 
     Args:
         generative: the decorated function.
@@ -83,15 +83,15 @@ class Reading:
 
     @property
     def key(self) -> tuple:
-        """What tells two readings of one function apart."""
+        """The class and all fields but the function: equal readings have equal keys."""
         parts = [getattr(self, own.name) for own in fields(self)[1:]]
         return type(self), *(tuple(part.items()) if isinstance(part, Mapping) else part
                              for part in parts)
 
 
 class ObservedSite(NamedTuple):
-    """What a site observes: the value, the log density of each element, how many trailing axes of
-    the value are one element's, and the plates of the others, (name, axis from the right)."""
+    """An observed site: its value, the log density of each element, the number of trailing axes of
+    the value that are one element's, and the plates of the others, (name, axis from the right)."""
 
     value: Any
     log: jax.Array
@@ -101,14 +101,14 @@ class ObservedSite(NamedTuple):
 
 @dataclass(eq=False)
 class JointReading(Reading):
-    """One density of everything: all that is seen is one row, the product of its densities a log
-    weight of that row; what is unseen lies outside rows, as it does in the function.
+    """One joint density: all observations are one row, whose log weight is the sum of their log
+    densities; latent sites lie outside rows, as they do in the function.
 
     Args:
         given: inputs that are values of sites, name of the input → site.
         summed: discrete sites that are summed out cell by cell (cellwise_sums.py).
-        masks: of the given sites of which cells are unseen, which are seen, frozen; None: no cell
-            is unseen of anything, arguments included (missing_cells.py).
+        masks: of the given sites with missing cells, which cells are observed, frozen; None: no
+            cell of any site or argument is missing (missing_cells.py).
         loops: steps of Python loops that are one site, name of all → sites (steps/), of numpyro's
             scans none; None: each site is itself.
         integrated: these are integrated out (steps/gaussian_loops.py,
@@ -142,7 +142,7 @@ class JointReading(Reading):
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
             rows: int | None = None, weights: StateWeights | None = None) -> Any:
-        """Run the function; `weights` weighs the states of discrete sites that are summed out."""
+        """Run the function, `weights` those of the states of discrete sites that are summed out."""
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
         with _WeighObserved(seen, weights=weights):
             if self.loops is not None and not self.steps.scans and not self.integrated:
@@ -153,8 +153,8 @@ class JointReading(Reading):
 
     def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                   values: Mapping[str, Any], weights: StateWeights) -> jax.Array:
-        """log p(what is seen, values), what is discrete and unseen summed out, each of its states
-        weighed as `weights` says; what does not look at it is left out.
+        """log p(observations, values), latent discrete sites summed out with log weights of their
+        states; terms that do not depend on these are left out.
 
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
@@ -261,7 +261,7 @@ def observed_sites(call: Callable[[], Any], given: Mapping[str, Any],
 
 def site_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Values of parameters by the sites of a model: steps of a loop that are one site are stacked;
-    those that are integrated out or computed are left out."""
+    steps that are integrated out, and computed values, are left out."""
     reading = model.generative
     if not isinstance(reading, JointReading):
         return dict(values)
@@ -273,12 +273,12 @@ def site_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _WeighObserved(Messenger):
-    """Turns what is observed into log weights of the one row; the function goes on with what was
-    observed. Discrete sites of scans are summed out.
+    """Turns observations into log weights of the one row; the function continues with the observed
+    values. Discrete sites of scans are summed out.
 
     Args:
-        given: values of sites that are data. weights: weighs the states of discrete sites.
-        weighs: whether it is turned; full: whether plates are whole.
+        given: values of sites that are data. weights: of the states of discrete sites.
+        weighs: whether observations are turned into weights; full: whether plates are whole.
     """
 
     def __init__(self, given: Mapping[str, Any], weights: StateWeights | None = None,

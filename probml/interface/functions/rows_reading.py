@@ -28,9 +28,9 @@ class RowsReading(Reading):
             the function is given zeros in their place.
         columns: arguments that are observed as they are, name → site.
         computed: observed sites whose values the function computes from arguments.
-        every: arguments of which the function asks which values there are, as for the greatest,
-            name → the values in order, as they were when the function met its data.
-        sized: settings that are the number of the rows.
+        every: arguments of whose values the function computes the set or the maximum, name → the
+            distinct values in order, as they were when the function was first read.
+        sized: settings that are the number of rows.
         sites: the names of all, and of what is computed.
     """
 
@@ -58,8 +58,8 @@ class RowsReading(Reading):
 
 
 class AsRows(Messenger):
-    """Makes one plate, or the last batch axis of some sites, the rows, and forgets what is
-    observed: data say it, or it is drawn."""
+    """Makes one plate, or the last batch axis of some sites, the rows, and drops observed values:
+    they come from the data, or are drawn."""
 
     def __init__(self, plate: str | None = None, along: tuple[str, ...] = (),
                  rows: int | None = None):

@@ -1,8 +1,8 @@
-"""A function run once with its data: its sites, what it observes, in which plates.
+"""A function run once with its data: its sites, their observed values, their plates.
 
 The run is abstract (nothing is compiled), but the arguments are the user's own arrays: `len(y)`,
-`int(np.max(groups))` and Python's `if` work, and an argument that is observed as it is comes out as
-the very array that went in.
+`int(np.max(groups))` and Python's `if` work, and an argument that is observed unchanged is the same
+object in the result.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ SUBSAMPLE_SIZE, GIVEN_TWICE, INITIAL_VALUE = "probml.partial", "probml.twice", "
 
 
 class SurveyedSite(NamedTuple):
-    """One sample statement, as it was met.
+    """One sample statement of the run.
 
     Attributes:
         plates: name → (axis, counted from the right of the batch axes; size), innermost first.
@@ -80,7 +80,7 @@ class SurveyedSite(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What a run of the function has shown.
+    """The sites of a run of the function, and what else it contains.
 
     Attributes:
         loops: numpyro's scan or cond was met; inside: the sites of these.
@@ -124,8 +124,8 @@ def observed_batch(fn: dist.Distribution, value: Any) -> tuple[int, ...]:
 
 
 class _FillAndMark(Fill):
-    """Gives what is latent zeros; marks what is observed twice, and codes some of which are
-    missing, since what reads them wants codes: rows sum them out."""
+    """Gives latent sites zeros, marks sites that are given twice, and fills missing codes, which
+    are summed out later, since the function may use them as an index."""
 
     inside = False
 

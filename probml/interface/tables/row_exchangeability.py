@@ -1,5 +1,5 @@
-"""Rows of a table that belong to another's look at no others: what must hold before they are put in
-places beside it."""
+"""Whether the rows of a table that belong to those of another are exchangeable: it must hold before
+they become cells of the rows of the other."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,5 +1,5 @@
-"""What a message of a run says of its site as a linear Gaussian one: its location, its spread, what
-is seen of it; and whether a location is affine in steps (jaxpr/levels.py proves it)."""
+"""The location, scale and observed value of a linear Gaussian site, and whether its location is
+affine in the steps of a loop or scan (jaxpr/levels.py proves it)."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ INDEPENDENT_OF_STEPS = ("root", "scale", "value", "mask", "beside")  # what may 
 
 
 class NotLinearGaussian(ModelError):
-    """Steps that are not linear and Gaussian, whatever of their arguments is known."""
+    """Steps are not linear and Gaussian, whichever arguments are bound."""
 
 
 class Uses(NamedTuple):

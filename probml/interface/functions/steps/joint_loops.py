@@ -1,5 +1,5 @@
-"""Continuous sites of a Python loop, x_0, x_1, …: one site of all steps, and one density of what
-they see.
+"""Continuous sites of a Python loop, x_0, x_1, …, as one site of all steps, with one density of the
+observations.
 
 The function is run once by itself for its program: the arguments of every step's distribution and
 the log density of all that is observed. Steps whose equations are the same, of other sites and

@@ -1,5 +1,5 @@
-"""Which loops are linear and Gaussian: every location affine in the sites of its own step and of
-some before (jaxpr/levels.py proves it), every spread without a look at steps."""
+"""Which loops are linear and Gaussian: every location is affine in the sites of its own step and of
+some earlier ones (jaxpr/levels.py proves it), every scale is independent of the steps."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,16 +21,16 @@ from probml.jaxpr.cells import NONE, cells
 
 
 class Linear(NamedTuple):
-    """What a run by itself tells of a loop that is linear.
+    """A linear Gaussian loop, as a run of the function shows it.
 
     Attributes:
         program: (site, kind): "loc", flat, of a step or of what looks at steps; "root" of the
             covariance of the former; "scale", "value" and "mask", flat, of the latter, and what
             stands "beside" its density; "log" of all else that is observed.
         times: what depends on steps → the last on which each of its numbers does.
-        back: how many steps are a state: so many that each looks at nothing before.
+        back: how many steps are a state: no step depends on earlier ones.
         sizes: name of all steps → numbers of one, and its shape.
-        gone: what nobody outside hears of.
+        gone: the sites that are hidden from handlers outside.
     """
 
     program: StepProgram

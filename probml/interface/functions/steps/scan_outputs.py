@@ -1,4 +1,4 @@
-"""What stands outside a scan and looks at what it returns: each of its numbers at one step.
+"""Observations outside a scan that depend on what it returns, each element on one step.
 
 The function is run once by itself, what scans return its inputs, for its program: jaxpr/levels.py
 proves that a location is affine in these, jaxpr/cells.py at which step each of its numbers looks.
@@ -29,8 +29,8 @@ from probml.jaxpr.repeats.stored import by_elements
 
 
 class Returned(NamedTuple):
-    """What one scan returns: the places of its leaves among all paths, of each leaf the steps that
-    its first axis runs along, and how many steps there are."""
+    """What one scan returns: the positions of its leaves among all paths, the steps along the first
+    axis of each leaf, and the number of steps."""
 
     leaves: tuple[int, ...]
     at: tuple[np.ndarray, ...]
@@ -38,7 +38,7 @@ class Returned(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The numbers that look at one scan.
+    """The observed elements that depend on one scan.
 
     Attributes:
         at: the step, as the scan returns them; looked: the leaves that they look at, by their
@@ -57,8 +57,8 @@ class Rows(NamedTuple):
 
 
 def slots_in_steps(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
-    """Of numbers that are seen at steps, the place of each among those of its step, and how many
-    the fullest step has."""
+    """Of elements observed at steps, the position of each among those of its step, and the largest
+    number of elements at one step."""
     order = np.argsort(when, kind="stable")
     starts = np.searchsorted(when[order], np.arange(count))
     slot = np.empty(len(when), int)
@@ -67,7 +67,7 @@ def slots_in_steps(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
 
 
 class Outside(NamedTuple):
-    """What looks at scans from outside.
+    """The sites outside scans that depend on what these return.
 
     Attributes:
         closed: the paths, then `others` by name → a result for each of `owners`.
@@ -141,7 +141,7 @@ class Outside(NamedTuple):
 def trace_outside(run: Callable[..., Mapping[str, Any]],
                   scans: Sequence[Returned], paths: Sequence[jax.Array],
                   others: Mapping[str, jax.Array]) -> Outside:
-    """What looks at scans from outside.
+    """The sites outside scans that depend on what these return.
 
     Args:
         run: (paths, values of other unseen sites) → the messages of the function.
@@ -168,7 +168,7 @@ def trace_outside(run: Callable[..., Mapping[str, Any]],
 
 
 def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """The scan and the step at which each number looks; some step for one that looks at none."""
+    """The scan and the step on which each element depends; some step where it depends on none."""
     paths, near = outside.paths, outside.near
     part, takes = levels.restrict(outside.closed,
                                   [outside.owners.index((name, "loc")) for name in near])

@@ -1,5 +1,5 @@
-"""Steps that are integrated out, given what is observed: their moments, draws of them, and what a
-function computes from them."""
+"""The posterior of steps that are integrated out: their moments, draws of them, and what a function
+computes from them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,5 +1,5 @@
-"""Loops and scans that one density of everything integrates out, answered for: their steps given
-what was seen, at the point or over the posterior of all else."""
+"""The posterior of the steps of loops and scans that a joint density integrates out, at the point
+or averaged over the posterior of all else."""
 
 import functools
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def steps_at(fit: Fitted, values: Mapping[str, Any], seed: int,
 
 
 def names_of_loops(fit: Fitted) -> tuple[str, ...]:
-    """The names of all steps of loops: what a table tells step by step."""
+    """The names of the joint sites of loops, whose steps tables show one by one."""
     reading = fit.model.generative
     return (tuple(title for title in reading.steps.groups if title not in reading.steps.scans)
             if isinstance(reading, JointReading) else ())
@@ -99,7 +99,7 @@ def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
 
 
 def _inputs(fit: Fitted) -> dict[str, Any] | None:
-    """What was seen, by the names of the reading's inputs; None where no loop is integrated out."""
+    """The data by the names of the reading's inputs; None where no loop is integrated out."""
     reading = fit.model.generative
     if fit.data is None or not (isinstance(reading, JointReading) and reading.integrated):
         return None
