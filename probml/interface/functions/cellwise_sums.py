@@ -88,18 +88,14 @@ def _trace_function(call: Callable, names: set[str], given: Mapping,
     blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
     program, owners = record_program(
         lambda states, values: (trace_isolated(call, given, {**values, **states}, weights), ()),
-        _density_records, blank, free)
+        lambda name, site: [("log", log.ravel()) for log in logs_of({name: site}).values()],
+        blank, free)
     owned = [name for name, _ in owners]
     order = sorted(blank)
     looks = {name: tuple(order[i] for i in sorted(used) if i < len(order)) for name, used
              in zip(owned, levels.dependencies(program), strict=True)}
     return _TracedFunction(hidden, {name: np.shape(value) for name, value in free.items()}, looks,
                            computed, tuple(owned), program)
-
-
-def _density_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
-    """The log density of a sample site."""
-    return [("log", log.ravel()) for log in logs_of({name: site}).values()]
 
 
 def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | None) -> jax.Array:

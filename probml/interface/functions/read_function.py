@@ -94,7 +94,7 @@ def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> ReadM
     chosen, writes = model.generative.chosen, mentions_rows(model.generative.function)
     if chosen is not None and writes:
         raise ModelError(f"model '{model.name}' has rows() already: omit rows='{chosen}'")
-    if writes or not _is_tabular(data):
+    if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
     items = _columns_by_name(data)
     given_before = _WITH_ROWS.setdefault(model, set())
@@ -219,10 +219,6 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
         return why
     refuse_out_of_bounds(model, shown, {**arguments, **given})
     return read_as_density(model, shown, arguments, given, why, named)
-
-
-def _is_tabular(data: object) -> bool:
-    return isinstance(data, Mapping) or hasattr(data, "columns")
 
 
 def _columns_by_name(data: Any) -> dict[str, np.ndarray]:

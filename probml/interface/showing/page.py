@@ -135,8 +135,8 @@ def _computed(subject: Subject) -> list[str]:
     said = [("model", repr(fit.model)), ("engine", fit.engine), ("status", fit.status),
             ("iterations", str(fit.iterations)),
             *([] if fit.seed is None else [("seed", str(fit.seed))]),
-            ("precision", "float64" if fit.double else PRECISION[show_versions(
-                show=False)["precision"] == "float64"])]
+            ("precision", "float64" if fit.double or show_versions(
+                show=False)["precision"] == "float64" else "float32")]
     if fit.log_evidence is not None:
         said.append(("log marginal likelihood", f"{fit.log_evidence:.6g}"))
     notes = [str(finding) for finding in fit.findings if not finding.warns]
@@ -153,9 +153,6 @@ def _computed(subject: Subject) -> list[str]:
             table(why.elimination, "elimination of latent variables"),
             table(why.updates, "updates of parameters"),
             table(why.penalties, "priors as penalties"), table(why.engines, "engines, in order")]
-
-
-PRECISION = {True: "float64", False: "float32"}
 
 
 def _tables(summary: Summary) -> list[str]:
