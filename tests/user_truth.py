@@ -24,7 +24,7 @@ from numpyro.infer import MCMC, NUTS
 from scipy import optimize
 
 import probml
-from probml.language.language import chains_of
+from probml.language.language import chain_length_scope
 
 # mode and posterior means, as `python tests/user_models.py NAME` computes them
 STORED = Path(__file__).with_name("user_truths.json")
@@ -92,7 +92,7 @@ class Case:
     @cached_property
     def prior(self) -> dict[str, Any]:
         """A trace of the function with nothing seen."""
-        with handlers.block(), chains_of(self.steps):
+        with handlers.block(), chain_length_scope(self.steps):
             model = handlers.seed(handlers.substitute(self.model, substitute_fn=_undrawable), 0)
             trace = handlers.trace(model).get_trace(self.rows, **self.inputs)
         return {name: site for name, site in trace.items() if site["type"] == "sample"
@@ -150,7 +150,7 @@ class Case:
             hidden = {**states_outside, **states_inside}
             values = {**params, **seen, **hidden}
             model = handlers.seed(handlers.substitute(self.model, data=values), 0)
-            with handlers.block(), chains_of(self.steps):
+            with handlers.block(), chain_length_scope(self.steps):
                 trace = handlers.trace(model).get_trace(self.rows, **self.inputs)
             common, each = 0.0, jnp.zeros(self.rows)
             for name, site in trace.items():

@@ -24,7 +24,7 @@ import networkx as nx
 import numpy as np
 
 import probml
-from probml.language.given import file_named
+from probml.language.given import as_path
 from probml.models.bayesian_networks.bayesian_network import bayesian_network, parents_of
 from probml.models.bayesian_networks.bif_reader import TOLERANCE, Network, parse
 
@@ -50,7 +50,7 @@ def read_bif(path: str | os.PathLike) -> probml.Fit:
 
     Cost: linear in the file, about a million numbers a second.
     """
-    network = parse(_text(file_named(path, "read_bif(path)")), str(path))
+    network = parse(_text(as_path(path, "read_bif(path)")), str(path))
     dag = nx.DiGraph(name=network.name)
     dag.add_nodes_from(network.states)
     # the order of the edges is the order of the table's axes
@@ -74,7 +74,7 @@ def write_bif(fit: probml.Fit, path: str | os.PathLike) -> None:
     Raises:
         ModelError: a node that is not discrete, or another model.
     """
-    path, data = file_named(path, "write_bif(path)"), render(network_of(fit)).encode()
+    path, data = as_path(path, "write_bif(path)"), render(network_of(fit)).encode()
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)  # no time inside: the same fit is the same file
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import EM, VB, DataError, Fit, ModelError, Refusal
-from probml.estimators.estimator import goes_on, n_parameters, remember
-from probml.estimators.information_criteria import criteria, lowest
+from probml.estimators.estimator import keep_few_rows, make_updatable, n_parameters
+from probml.estimators.information_criteria import choose_lowest, criteria
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -198,7 +198,7 @@ class HiddenMarkov(ByName, OfEmissions):
         if not isinstance(self.n_states, Integral):
             self._choose(fits, padded, sample_weight, len(steps.values))
         else:
-            remember(self, self.fit_, padded, sample_weight)
+            keep_few_rows(self, self.fit_, padded, sample_weight)
         name = getattr(X, "name", None)  # of a Series
         self._name_of_series = () if name is None else (str(name),)
         self.fit_ = replace(self.fit_, units=self._parameter_units(self.fit_))
@@ -242,10 +242,11 @@ class HiddenMarkov(ByName, OfEmissions):
         if not isinstance(self.n_states, Integral):
             raise ModelError(f"partial_fit needs one n_states, got n_states={self.n_states!r}")
         if not hasattr(self, "fit_"):
-            self.fit_ = goes_on(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),
-                                lambda: (self.fit_, self._further(X, y, lengths), sample_weight))
+            self.fit_ = make_updatable(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),
+                                       lambda: (self.fit_, self._further(X, y, lengths),
+                                                 sample_weight))
             return self
-        fit = goes_on(self).update(self._further(X, y, lengths), weights=sample_weight)
+        fit = make_updatable(self).update(self._further(X, y, lengths), weights=sample_weight)
         self.fit_, self.n_iter_, self.converged_ = fit, fit.iterations, fit.converged
         self.history_ = np.asarray(fit.history)
         return self
@@ -287,7 +288,7 @@ class HiddenMarkov(ByName, OfEmissions):
     def _choose(self, fits: Mapping[int, Fit], data: Mapping, weights, steps: int) -> None:
         """Keep the best number of states by `criterion`."""
         w = 1.0 if weights is None else np.asarray(weights, float)
-        self.table_, self.n_states_ = lowest([
+        self.table_, self.n_states_ = choose_lowest([
             {"n_states": k, **criteria(float((w * fit.log_prob(data)).sum()), n_parameters(fit),
                                        steps), "converged": fit.converged}
             for k, fit in fits.items()], self.criterion)

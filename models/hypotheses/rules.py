@@ -27,7 +27,7 @@ from scipy.stats import beta
 
 from probml import DataError
 from probml.estimators.rules import hold, number, optional, several, within
-from probml.language.language import whole_seed
+from probml.language.language import check_seed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ def association_rules(baskets: "pd.DataFrame", itemsets: Any, *, concentration: 
 
     hold("association_rules", concentration=(concentration, number(0.0, above=True)),
          level=(level, within(0.0, 1.0)), least_lift=(least_lift, optional(number(0.0))))
-    seed = whole_seed(seed, "association_rules")
+    seed = check_seed(seed, "association_rules")
     table, names = _basket_matrix(baskets)
     tail, random, records = (1 - level) / 2, np.random.default_rng(seed), []
     for members in _sets(itemsets, names):

@@ -24,7 +24,7 @@ from scipy.integrate import quad
 
 from probml import DataError
 from probml.estimators.rules import FLAG, hold, integer, number
-from probml.language.language import whole_seed
+from probml.language.language import check_seed
 from probml.models.hypotheses.tables import COLUMNS, MOST
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
 
     hold("two_samples", paired=(paired, FLAG), width=(width, number(0.0, above=True)),
          permutations=(permutations, integer(1, MOST)))
-    seed = whole_seed(seed, "two_samples")
+    seed = check_seed(seed, "two_samples")
     a, b = _numbers("x", x), _numbers("y", y)
     if paired and len(a) != len(b):
         raise DataError(f"two_samples(paired=True): x has {len(a)} numbers, y has {len(b)}: paired "

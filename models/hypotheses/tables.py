@@ -28,7 +28,7 @@ from scipy.stats import chi2, random_table
 
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, integer, numbers, one_of
-from probml.language.language import whole_seed
+from probml.language.language import check_seed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ def dependence(table, sampling: str = "joint", *, concentration=1.0, permutation
 
     y = _counts(table)
     hold("dependence", permutations=(permutations, integer(1, MOST)))
-    seed = whole_seed(seed, "dependence") % 2**32  # as of RandomState
+    seed = check_seed(seed, "dependence") % 2**32  # as of RandomState
     factor = log_bayes_factor(y, sampling, concentration)
     shown = y[y.sum(1) > 0][:, y.sum(0) > 0]
     rows, columns = shown.sum(1), shown.sum(0)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.estimators.estimator import Estimator, Projection, absent, flat
-from probml.estimators.information_criteria import InformationCriteria, criteria, lowest
+from probml.estimators.information_criteria import InformationCriteria, choose_lowest, criteria
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
@@ -130,7 +130,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         """Fit every number of components, and keep the best by the BIC."""
         found = {k: clone(self).set_params(n_components=k).fit(X, sample_weight=sample_weight)
                  for k in sorted({int(k) for k in self.n_components})}
-        table, best = lowest([
+        table, best = choose_lowest([
             {"n_components": k, **criteria(one.loglik_, one.n_parameters_, one.total_weight_),
              "converged": one.converged_} for k, one in found.items()], "bic")
         chosen = {name: value for name, value in vars(found[best]).items()

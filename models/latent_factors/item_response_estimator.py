@@ -9,7 +9,7 @@ from probml import MAP, DataError
 from probml.estimators.estimator import Estimator, Projection, absent
 from probml.estimators.rules import ENGINE, FLAG, SEED, check, one_of, parameter
 from probml.estimators.validation import check_is_fitted
-from probml.language.given import numbers
+from probml.language.given import as_numbers
 from probml.models.latent_factors.item_response import MODELS, item_response
 
 
@@ -123,7 +123,7 @@ class ItemResponse(Projection, Estimator):
         """Fisher's information of the whole test at abilities (m,), (m,): 1 / variance of an
         estimate of them."""
         check_is_fitted(self, "fit_")
-        ability = numbers(ability, "information(ability)")
+        ability = as_numbers(ability, "information(ability)")
         if np.isnan(ability).any():
             raise DataError("information(ability): expected numbers, got NaN")
         eta = ability[..., None] * self.discrimination_ + self.easiness_

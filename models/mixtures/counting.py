@@ -32,7 +32,7 @@ import numpy as np
 
 from probml import VB, DataError, ModelError, Refusal
 from probml.estimators.rules import FLAG, hold, integer
-from probml.language.language import whole_seed
+from probml.language.language import check_seed
 from probml.models.frames.covariances import canonical
 from probml.models.mixtures.gaussian_estimator import GaussianMixture
 
@@ -74,7 +74,7 @@ def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
     found = _sizes(sizes)
     X = _rows(X, found[-1])
     hold("how_many", references=(references, integer(2, 10_000)), scale=(scale, FLAG))
-    seed = whole_seed(seed, "how_many") % 2**32  # as scikit-learn's
+    seed = check_seed(seed, "how_many") % 2**32  # as scikit-learn's
     mixture = GaussianMixture(found, covariance_type=covariance_type, random_state=seed).fit(X)
     table = mixture.table_.set_index("n_components")
     table["mdl"] = [_description(table.loc[k], mixture.fits_[k].params["weights"], len(X),

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml import DataError, ModelError
 from probml.estimators.rules import hold, within
-from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summaries import summarize
 from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis
 from probml.models.pictures.canvas import COLOURS, axes_of, fit_of, listed
 
@@ -94,7 +94,7 @@ def _read(fitted: Any, level: float) -> tuple:
     the first table of its summary that has all of them."""
     if _is_fitted(fitted):
         fit = fit_of("forest", fitted)
-        summary = summarized(fit) if fit is fitted else fitted.summary()
+        summary = summarize(fit) if fit is fitted else fitted.summary()
         tables = [table.values for table in summary.tables]
     else:
         tables = [fitted]

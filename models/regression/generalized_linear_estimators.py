@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import EM, MAP, DataError, ModelError
-from probml.estimators.estimator import regiven
+from probml.estimators.estimator import replace_given
 from probml.estimators.rules import ENGINE, FLAG, SEED, integer, number, one_of, optional, parameter
 from probml.estimators.validation import (
     check_consistent_length,
@@ -262,7 +262,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
             self.standard_errors_ = np.sqrt(np.diag(self.covariance_))
             return
         if self._family == "normal" and 0 < self.dispersion_ < np.inf:
-            fit = regiven(fit, {"variance": self.dispersion_ / self._spread**2})
+            fit = replace_given(fit, {"variance": self.dispersion_ / self._spread**2})
         ways = {"beta": root[:, first:] / self._slope}
         ways |= {"intercept": root[:, 0] / self._slope} if first else {}
         ways = ways_in_units(fit.units, ways)

@@ -26,7 +26,7 @@ from probml.engines import NUTS, Exact
 from probml.engines.engine import Engine, Problem, checked, planned
 from probml.engines.ladder import refusal
 from probml.errors import ModelError, Refusal
-from probml.language.language import Bound, whole_steps
+from probml.language.language import Bound, check_steps
 from probml.plan.plan import Plan
 from probml.posteriors import diagnostics
 from probml.posteriors.relabelling import Exchange, exchanges
@@ -162,7 +162,7 @@ def check(
     if not isinstance(simulator, Bound | None):
         raise ModelError(f"check(simulator={simulator!r:.80}): expected another Model, got a "
                          f"{type(simulator).__name__}")
-    held, shown = template(model, data, rows, whole_steps(steps, "check"))
+    held, shown = template(model, data, rows, check_steps(steps, "check"))
     plan = held.plan()
     if engine is None:
         engine = Exact() if refusal(Exact(), held) is None else NUTS()

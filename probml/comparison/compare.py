@@ -15,8 +15,8 @@ from probml.comparison.predictive import predictions
 from probml.dataset.sources.parts import source_of
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
-from probml.language.given import mapping
-from probml.language.language import whole_seed
+from probml.language.given import as_mapping
+from probml.language.language import check_seed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,8 +96,8 @@ def compare(
     Cost: an evidence of the rows each; with a posterior one a draw; with folds as many fits. LOO
         needs probml[arviz].
     """
-    seed = whole_seed(seed, "compare")
-    engines = mapping(engines, "compare(engines)", "{'a': probml.EM()}")
+    seed = check_seed(seed, "compare")
+    engines = as_mapping(engines, "compare(engines)", "{'a': probml.EM()}")
     if target is not None:
         if not isinstance(target, str):
             raise ModelError(f"compare(target={target!r:.80}): expected the name of the column "

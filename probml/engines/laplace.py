@@ -108,7 +108,8 @@ class Laplace(Engine):
     def __post_init__(self):
         check_settings(self, positive=("draws",))
         if self.over is not None:
-            names = given.names(self.over, "Laplace(over)", "parameters", "('weights1', 'bias1')")
+            names = given.as_names(self.over, "Laplace(over)", "parameters",
+                                   "('weights1', 'bias1')")
             object.__setattr__(self, "over", names)
 
     def refuse(self, problem: Problem) -> None:

@@ -135,7 +135,7 @@ class NUTS(Engine):
         if not (isinstance(self.target_accept, int | float) and 0 < self.target_accept < 1):
             raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability "
                              f"between 0 and 1, such as 0.9")
-        given.word(self.chain_method, METHODS, "NUTS(chain_method)")
+        given.check_word(self.chain_method, METHODS, "NUTS(chain_method)")
         carrying.check_integrate("NUTS", self.integrate)
 
     @property

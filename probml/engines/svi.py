@@ -110,7 +110,7 @@ class SVI(Engine):
     def __post_init__(self):
         check_settings(self, positive=("steps", "batch_rows", "particles"))
         if not callable(self.guide):
-            given.word(self.guide, GUIDES, "SVI(guide)", ", or a NumPyro guide")
+            given.check_word(self.guide, GUIDES, "SVI(guide)", ", or a NumPyro guide")
         if self.optimizer is not None and not hasattr(self.optimizer, "update"):
             raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
                              f"as optax.adam(1e-2), or None")

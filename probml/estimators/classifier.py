@@ -7,7 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from probml.errors import DataError, ModelError
-from probml.estimators.estimator import Estimator, goes_on, missing, regiven, remember, rows
+from probml.estimators.estimator import (
+    Estimator,
+    keep_few_rows,
+    make_updatable,
+    missing,
+    replace_given,
+    rows,
+)
 from probml.estimators.rules import check
 from probml.estimators.validation import (
     ClassifierMixin,
@@ -25,8 +32,8 @@ MANY = 2**12  # labels from which counting them saves more than it costs
 
 
 class Classifier(ClassifierMixin, Estimator):
-    """An estimator whose target is seen, in part at least: rows whose y is None or NaN are learnt
-    from without their label."""
+    """An estimator whose target is observed, at least in part: rows whose y is None or NaN are used
+    without their label."""
 
     def fit(self, X: object, y: object, sample_weight: object = None):
         """Learn from rows X (n, d) and labels y (n,); missing cells and missing labels are NaN or
@@ -52,7 +59,7 @@ class Classifier(ClassifierMixin, Estimator):
         fit = dataclasses.replace(fit,
                                   names={**fit.names, self._target: tuple(self.classes_.tolist())})
         self._keep(fit, len(codes) if weights is None else weights.sum())
-        self.class_count_ = _counted(codes, weights, len(self.classes_))
+        self.class_count_ = _class_weights_of(codes, weights, len(self.classes_))
         return self
 
     def _class_weights(self) -> dict[str, np.ndarray]:
@@ -76,7 +83,7 @@ class Classifier(ClassifierMixin, Estimator):
         return self._infer(model, data, weights, start, complete)
 
     def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
-        """Hold on to what further rows go on from, in an estimator that takes them."""
+        """Keep what partial_fit continues from, in an estimator that has it."""
 
     def _batch(self, X: object, y: object, sample_weight: object, classes: object,
                reset: bool) -> tuple:
@@ -106,16 +113,16 @@ class Classifier(ClassifierMixin, Estimator):
                             "needs its label")
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")
-        if classes is None and (numbered := _numbered(known)) is not None:
+        if classes is None and (numbered := _classes_by_counting(known)) is not None:
             self.classes_, codes = numbered
-            return _among(codes, hidden)
+            return _with_missing(codes, hidden)
         check_classification_targets(known)
         self.classes_ = np.unique(known if classes is None else classes)
         codes = np.minimum(np.searchsorted(self.classes_, known), len(self.classes_) - 1)
         if classes is not None and (new := self.classes_[codes] != known).any():
             raise DataError(f"y has the class {known[new].tolist()[0]!r}, which is not one of the "
                             f"classes {self.classes_.tolist()}")
-        return _among(codes, hidden)
+        return _with_missing(codes, hidden)
 
     def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
         """Raise where the likelihood has no maximum."""
@@ -131,7 +138,7 @@ class Classifier(ClassifierMixin, Estimator):
             return np.log(self.predict_proba(X))
 
 
-def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _classes_by_counting(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """The classes of many labels that are whole numbers near each other, in order, and their codes,
     by counting; None: they are others.
 
@@ -149,8 +156,8 @@ def _numbered(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     return (np.flatnonzero(there) + low).astype(labels.dtype), (np.cumsum(there) - 1)[away]
 
 
-def _among(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-    """Codes of the labels that are there as those of all, NaN where one is hidden."""
+def _with_missing(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """Codes of the observed labels → of all rows, NaN where a label is missing."""
     if not hidden.any():
         return codes
     out = np.full(len(hidden), np.nan)
@@ -158,7 +165,7 @@ def _among(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
     return out
 
 
-def _counted(codes: np.ndarray, weights: object, classes: int) -> np.ndarray:
+def _class_weights_of(codes: np.ndarray, weights: object, classes: int) -> np.ndarray:
     """The weight of the rows of every class, (classes,); those without a label are of none."""
     seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
     own = None if weights is None else np.asarray(weights, float)[seen]
@@ -190,7 +197,7 @@ class Joint:
 
 
 class Stepwise:
-    """A classifier that goes on learning from further rows."""
+    """A classifier with partial_fit."""
 
     fit_: Fit
     unlabelled_weight: float | str
@@ -222,30 +229,30 @@ class Stepwise:
             self._learn(X, y, sample_weight, classes)
             if self.fit_.kept is None and self.fit_.by is not None and (
                     self.fit_.by.capabilities.way is not None):
-                self.fit_ = goes_on(self, lambda: (self._coded(self.fit_), *self._counted(
+                self.fit_ = make_updatable(self, lambda: (self._coded(self.fit_), *self._counted(
                     *self._batch(X, y, sample_weight, self.classes_, False))))
             return self
         if self.fit_.kept is None:
-            self.fit_ = goes_on(self)
+            self.fit_ = make_updatable(self)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes "
                             f"{self.classes_.tolist()}")
         data, weights = self._counted(*self._batch(X, y, sample_weight, self.classes_, False))
         if weights is not None and not weights.any():
             return self  # of rows without a label that count nothing
-        before = regiven(self.fit_, values := self._hyper(data, weights, further=True))
+        before = replace_given(self.fit_, values := self._hyper(data, weights, further=True))
         if data[self._target].dtype.kind == "f":
             before = self._made_incremental(before)
         found = self._coded(before).update(data | values, weights=weights)
         fit = dataclasses.replace(found, names=self.fit_.names)
         own = len(data[self._target]) if weights is None else weights.sum()
         self._keep(fit, self.total_weight_ + own)
-        self.class_count_ = self.class_count_ + _counted(data[self._target], weights,
-                                                         len(self.classes_))
+        self.class_count_ = self.class_count_ + _class_weights_of(data[self._target], weights,
+                                                                  len(self.classes_))
         return self
 
     def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
-        remember(self, fit, *self._counted(X, codes, weights))
+        keep_few_rows(self, fit, *self._counted(X, codes, weights))
 
     def _counted(self, X: object, codes: Any, weights: Any) -> tuple[dict, np.ndarray | None]:
         """A batch as data, and its weights, in which rows without a label count as the setting
@@ -258,12 +265,12 @@ class Stepwise:
         return data, own if weights is None else own * weights
 
     def _coded(self, fit: Fit) -> Fit:
-        """A fit that is told classes by their codes."""
+        """A fit whose classes are given as codes."""
         return dataclasses.replace(fit, names={name: labels for name, labels in fit.names.items()
                                                if name != self._target})
 
     def _made_incremental(self, fit: Fit) -> Fit:
-        """A fit of complete rows as one that goes on by steps of EM."""
+        """A fit of complete rows as one that continues by steps of EM."""
         if fit.kept is None or fit.kept.running:
             return fit
         engine = self._ladder(False)[-1]
@@ -289,7 +296,7 @@ class Additive(Stepwise):
                 raise DataError(f"merge: expected {self.fit_.model!r} with the classes "
                                 f"{self.classes_.tolist()}, got {other.fit_.model!r}")
             values = self._together([other])
-            self._keep(regiven(self.fit_, values).merge(regiven(other.fit_, values)),
+            self._keep(replace_given(self.fit_, values).merge(replace_given(other.fit_, values)),
                        self.total_weight_ + other.total_weight_)
             self.class_count_ = self.class_count_ + other.class_count_
         return self

@@ -21,9 +21,9 @@ from probml.engines import EM, Exact
 from probml.engines.engine import short_name
 from probml.errors import DataError, Refusal
 from probml.estimators.information_criteria import criteria
-from probml.estimators.keeping import ROWS, Portable
+from probml.estimators.portable import ROWS, Portable
 from probml.estimators.rules import FLAG, hold
-from probml.estimators.taking import take_tables
+from probml.estimators.table_inputs import take_tables
 from probml.estimators.validation import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -35,9 +35,9 @@ from probml.estimators.validation import (
 )
 from probml.interface.fit import Fit
 from probml.interface.model import Model
-from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary, Table
-from probml.language.language import whole_seed
+from probml.language.language import check_seed
 from probml.posteriors.units import Unit
 
 # attributes of an estimator that are numbers about the fit as a whole → what they are
@@ -102,13 +102,12 @@ class Estimator(Portable, BaseEstimator):
         return {}
 
     def _hyper(self, data: Mapping, weights: object, further: bool = False) -> dict[str, Any]:
-        """Values of the prior's own sites, measured on the rows; `further`: these come beside those
-        before."""
+        """Values of the prior's own sites, measured on the rows; `further`: on rows of a later
+        partial_fit."""
         return {}
 
     def _doubt(self, X: object) -> list[str]:
-        """What a user should know of these rows: notes for `status`; what is wrong more likely than
-        not is a warning as well."""
+        """Notes about these rows for `status`; a probable mistake is a warning as well."""
         return []
 
     def _together(self, others: object) -> dict[str, Any]:
@@ -123,7 +122,7 @@ class Estimator(Portable, BaseEstimator):
         given = self.random_state if random_state is None else random_state
         if given is None or isinstance(given, Integral) and not verb:
             return int(given or 0)
-        return whole_seed(given, verb or type(self).__name__)
+        return check_seed(given, verb or type(self).__name__)
 
     def _numbers(self, X: object, reset: bool) -> np.ndarray:
         """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
@@ -254,8 +253,8 @@ class Estimator(Portable, BaseEstimator):
         hold(f"{type(self).__name__}.summary", errors=(errors, FLAG))
         if not hasattr(self, "fit_"):  # not fitted by an engine of ours
             return Summary(repr(self), tuple(self._attributes()), self._figures())
-        found = summarized(self.fit_, repr(self), self._figures(), errors, self._categories(),
-                           self._tables, getattr(self, "notes_", ()))
+        found = summarize(self.fit_, repr(self), self._figures(), errors, self._categories(),
+                          self._tables, getattr(self, "notes_", ()))
         tried = getattr(self, "table_", None)  # of several numbers of components or states
         if tried is None:
             return found
@@ -367,8 +366,8 @@ def flat(X: np.ndarray) -> np.ndarray:
     return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
 
 
-def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
-    """A fit whose prior's own sites have other values, to be solved again with further rows."""
+def replace_given(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
+    """A fit with other values of the prior's own sites, to be updated with further rows."""
     if not values:
         return fit
     given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype)
@@ -379,18 +378,18 @@ def regiven(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
-def remember(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
-    """Hold on to few rows that were fitted, until further ones come, or the estimator is pickled or
-    saved: where what they show depends on the point, further rows go on from what these are
-    expected to show, which is asked for then."""
+def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
+    """Keep the fitted rows, if they are few, until partial_fit is called, or the estimator is
+    pickled or saved: partial_fit continues from their expected sufficient statistics, which are
+    computed then."""
     few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
               for values in data.values()) <= FEW  # sequences may be lists, of a length each
     steps = fit.kept is None and fit.by is not None and fit.by.capabilities.way is not None
     estimator._first = (fit, data, weights) if few and steps else None
 
 
-def goes_on(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
-    """The fit of an estimator, from which further rows go on by steps.
+def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
+    """The fit of an estimator as one that further rows update by steps.
 
     Args:
         first: gives (fit, data, weights) of the rows that were fitted just now.

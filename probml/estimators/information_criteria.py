@@ -17,7 +17,7 @@ def criteria(loglik: float, parameters: int, rows: float = np.nan) -> dict[str, 
             "bic": -2 * loglik + parameters * np.log(rows)}
 
 
-def lowest(records: list[dict[str, Any]], criterion: str) -> tuple[Any, int]:
+def choose_lowest(records: list[dict[str, Any]], criterion: str) -> tuple[Any, int]:
     """A table of models of several sizes, and the best size.
 
     Args:

@@ -14,17 +14,17 @@ from probml.errors import DataError, ModelError, Refusal
 from probml.estimators.estimator import (
     DISTINCT,
     Estimator,
-    goes_on,
+    keep_few_rows,
+    make_updatable,
     n_parameters,
-    remember,
     rows,
 )
-from probml.estimators.information_criteria import InformationCriteria, criteria, lowest
+from probml.estimators.information_criteria import InformationCriteria, choose_lowest, criteria
 from probml.estimators.rules import check, check_count
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
 from probml.interface.sizes import grid
-from probml.language.language import whole_seed
+from probml.language.language import check_seed
 
 
 class Mixture(InformationCriteria, DensityMixin, Estimator):
@@ -53,7 +53,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         if isinstance(self.n_components, Integral):
             fit = self._infer(self._model(components[0]), data, weights, self._start(X, None),
                               False)
-            remember(self, fit, told, weights)
+            keep_few_rows(self, fit, told, weights)
             self._keep(fit, total)
         else:
             self._start(X, None)  # refuses a given start
@@ -79,10 +79,10 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
             raise ModelError(f"partial_fit needs one n_components, got "
                              f"n_components={self.n_components!r}")
         if not hasattr(self, "fit_"):
-            self.fit_ = goes_on(self.fit(X, sample_weight=sample_weight),
-                                lambda: (self.fit_, *self._further(X, sample_weight)[:2]))
+            self.fit_ = make_updatable(self.fit(X, sample_weight=sample_weight),
+                                       lambda: (self.fit_, *self._further(X, sample_weight)[:2]))
             return self
-        fit = goes_on(self)
+        fit = make_updatable(self)
         data, weights, own = self._further(X, sample_weight)
         self._keep(fit.update(data, weights=weights), self.total_weight_ + own)
         return self
@@ -110,7 +110,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
                              f"{short_name(next(iter(fits.values())).engine)} has no lower bound "
                              f"of the evidence: use engine=probml.VB(), or criterion='bic'")
-        self.table_, self.n_components_ = lowest(records, self.criterion)
+        self.table_, self.n_components_ = choose_lowest(records, self.criterion)
         self.fits_ = fits
         self._keep(fits[self.n_components_], total)
         if (len(components) > 1 and self.n_components_ in (components[0], components[-1])
@@ -188,7 +188,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         import pandas as pd
 
         check_count("occupied", "draws", draws)
-        random = np.random.default_rng(whole_seed(seed, "occupied"))
+        random = np.random.default_rng(check_seed(seed, "occupied"))
         cumulated = np.cumsum(self.predict_proba(X), 1)
         found = [len(np.unique((random.random((len(cumulated), 1)) * cumulated[:, -1:]
                                 > cumulated).sum(1))) for _ in range(draws)]

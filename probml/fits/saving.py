@@ -14,7 +14,7 @@ from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits.encoding import packed, unpacked
 from probml.fits.standard_errors import Widths
-from probml.language.given import file_named
+from probml.language.given import as_path
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
 from probml.numerics.outside.atomic import replacing
@@ -128,7 +128,7 @@ def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _place(path: object) -> Path:
     """Where a file is to stand, refused before anything is made."""
-    path = file_named(path, "save(path)")
+    path = as_path(path, "save(path)")
     if not path.name or path.is_dir():
         raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
     if not path.parent.is_dir():

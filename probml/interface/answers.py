@@ -28,7 +28,7 @@ from probml.structure.trace import trace
 @in_its_own
 @dataclass(frozen=True, eq=False)
 class Answers(Parameters):
-    """What the verbs of Fit ask: the data are read, the sites named, labels put on."""
+    """The answers of the methods of Fit, from data that have been read, with labels."""
 
     def _probabilities(self, held: dataset.Data, site: str | Sequence[str] | None, plug_in: bool,
                        given: str) -> Any:
@@ -64,7 +64,6 @@ class Answers(Parameters):
 
     def _summed(self, held: dataset.Data, site: str | Sequence[str] | None) -> Any:
         """The probabilities of a discrete site that one density of everything sums out."""
-        inputs = {name: value[0] for name, value in held.table.inputs.items()}
         if site is not None and not isinstance(site, str):
             return {name: self._summed(held, name) for name in site}
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
@@ -73,7 +72,7 @@ class Answers(Parameters):
             raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), and its "
                           f"values are summed out jointly: use posterior('{name}') for the fitted "
                           f"data, or decode(data)")
-        met = marginal_weights.find_summed_sites(held.structure, inputs).met
+        met = marginal_weights.find_summed_sites(held).met
         names = list(met)
         name = site or (names[0] if len(names) == 1 else "")
         if name not in met:
@@ -81,7 +80,7 @@ class Answers(Parameters):
                           f"density without rows; the sites that are summed out cell by cell are "
                           f"{names or 'none'}: ask for one of these, or use posterior(site); "
                           f"questions about rows need `with probml.rows():` instead of a plate")
-        return marginal_weights.probabilities(self, inputs, met, name)
+        return marginal_weights.compute_probabilities(self, held, met, name)
 
     def _whole_decoded(self, held: dataset.Data,
                        sites: Sequence[str] | None) -> dict[str, np.ndarray]:
@@ -90,15 +89,14 @@ class Answers(Parameters):
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint:
             return decoding.outside(self, held, joint if sites is None else list(sites))
-        inputs = {name: value[0] for name, value in held.table.inputs.items()}
-        summed = marginal_weights.find_summed_sites(held.structure, inputs).met
+        summed = marginal_weights.find_summed_sites(held).met
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:
             raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one joint "
                           f"density without rows; the sites that are summed out are "
                           f"{list(summed) or joint or 'none'}: ask for some of these")
-        return marginal_weights.decoded(self, inputs, summed, wanted)
+        return marginal_weights.decode_summed_sites(self, held, summed, wanted)
 
     def _view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
@@ -163,8 +161,8 @@ class Answers(Parameters):
         return intervals.median(self, held, name, plug_in, given)
 
     def _unlearnt(self, held: dataset.Data, name: str) -> dataset.Data:
-        """The rows without a site whose mean is asked for, where it is seen and nothing that it
-        depends on in the row is hidden: its own value would tell of the parameters once more."""
+        """The rows without a site whose mean is asked for, where it is observed and so are its
+        parents in the row: its own value would inform the parameters a second time."""
         parents = (p for p in self.structure.named[name].parents if self.structure.sites[p].rows)
         if held.pattern.get(name) != "seen" or any(held.pattern.get(p) != "seen" for p in parents):
             return held
@@ -283,14 +281,13 @@ class Answers(Parameters):
         return {name: out[name] if name in out else found["mean", name] for name in names}
 
     def _settled(self, held: dataset.Data, name: str) -> bool:
-        """Whether a site lies outside rows, is seen in every row, or has states that can be summed
-        out."""
+        """Whether a site lies outside rows, is observed in every row, or can be summed out."""
         site = self.structure.sites[name]
         return not site.rows or site.states is not None or held.pattern.get(name) == "seen"
 
     def _simulated(self, held: dataset.Data, key: jax.Array, seed: int,
                    plug_in: bool) -> dict[str, np.ndarray]:
-        """Whole rows from what is seen of them. Each has a draw of the parameters of its own, the
+        """Whole rows given their observed cells. Each has a draw of the parameters of its own, the
         first again after asking.GROUPS."""
         values = weighted.resampled(self, held, seed, plug_in)
         values = self._drawn_rows(held, key, seed, plug_in) if values is None else values

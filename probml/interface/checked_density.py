@@ -24,7 +24,7 @@ from probml.dataset.read import read
 from probml.engines.engine import checked
 from probml.engines.ladder import advised, choose, refusal
 from probml.errors import DataError
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
 
 

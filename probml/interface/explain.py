@@ -20,7 +20,7 @@ from probml.engines.ladder import LADDER, ON_REQUEST, advised, choose, refusal
 from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
 from probml.plan import hierarchy, integrals
 from probml.plan.blocks import Block, blocks
@@ -84,8 +84,7 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     held = open_data(model, data) if source_of(data) is not None else with_measures(read.read(
         model, data, rows=1 if nothing else None, steps=1 if nothing else None))
     if model.whole and model.generative.summed:
-        reading = (reading or "") + describe_summed_sites(held.structure,
-                                         {n: v[0] for n, v in held.table.inputs.items()})
+        reading = (reading or "") + describe_summed_sites(held)
     try:
         plan = planned(held, lenient=True)
     except Refusal as why:

@@ -26,17 +26,17 @@ from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import further, saving, standard_errors
 from probml.fits.standard_errors import Again, Widths
-from probml.interface.answering import answered
-from probml.interface.functions.meeting import read_function
-from probml.interface.functions.steps import answers
-from probml.interface.kinds_of_words import OF_FITS, lacking, worded
+from probml.interface.answer_table import answer_questions
+from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
+from probml.interface.functions.read_function import read_function
+from probml.interface.functions.steps import step_posteriors
 from probml.interface.questions import Questions
 from probml.interface.record import Shell
 from probml.interface.showing import page
-from probml.interface.showing.looks import fit_html, fit_text
 from probml.interface.showing.subject import Subject, of_fit
-from probml.interface.tables.in_tables import in_tables
-from probml.language.given import mapping
+from probml.interface.showing.text_and_html import fit_html, fit_text
+from probml.interface.tables.table_answers import answers_in_tables
+from probml.language.given import as_mapping
 from probml.language.renamed import rows_by_old_names
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
@@ -47,7 +47,7 @@ from probml.plan.plan import Plan
 
 
 @in_its_own
-@worded
+@checked_verbs
 @dataclass(frozen=True, eq=False)
 class Fit(Questions):
     """A model and what was inferred; immutable, a pytree.
@@ -101,7 +101,7 @@ class Fit(Questions):
     """
 
     def __getattr__(self, name: str) -> Any:
-        raise lacking(self, name, OF_FITS)
+        raise missing_attribute(self, name, OF_FITS)
 
     def summary(self, data: object = None, *, weights: object = None):
         """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
@@ -138,8 +138,8 @@ class Fit(Questions):
 
     def _table(self, widths: Widths | None):
         """The summary with such standard errors; None: with none, which costs nothing."""
-        table = reports.summary(self, functools.partial(answers.chains, self),
-                                answers.loops(self), widths)
+        table = reports.summary(self, functools.partial(step_posteriors.draw_steps_by_chain, self),
+                                step_posteriors.names_of_loops(self), widths)
         return rows_by_old_names(table, self.model.renamed)
 
     def _covariance(self, names: Sequence[str], data: object = None, weights: object = None):
@@ -167,7 +167,7 @@ class Fit(Questions):
         """The standard errors of a point, by the rows that it holds."""
         return self._errors(self.again)
 
-    @in_tables()
+    @answers_in_tables()
     def _widths_of(self, data: object, weights: object) -> Widths | None:
         with jax.enable_x64(True):
             held = self._read(data)
@@ -230,9 +230,10 @@ class Fit(Questions):
         Cost: an evidence and a simulation of all rows a draw; memory of chains × draws × rows
             numbers.
         """
-        return reports.to_arviz(self, data, prior, functools.partial(answers.chains, self))
+        return reports.to_arviz(self, data, prior,
+                                functools.partial(step_posteriors.draw_steps_by_chain, self))
 
-    @in_tables()
+    @answers_in_tables()
     def log_joint(self, data: object) -> float:
         """log p(data, params) = log p(params) + Σ log p(row | params), discrete latent variables
         summed out, those outside rows over all rows together. One number.
@@ -269,7 +270,7 @@ class Fit(Questions):
                 have.
         """
         codes = {}
-        for name, value in mapping(values, "do(values)", "{'smoke': 1}").items():
+        for name, value in as_mapping(values, "do(values)", "{'smoke': 1}").items():
             labels = self.names.get(name)
             if labels is not None and not any(value is x or np.ndim(value) == 0 and value == x
                                               for x in labels):
@@ -331,7 +332,8 @@ class Fit(Questions):
             ModelError: an unknown question, a file of another kind, no such folder.
             DataError: bad rows, named by part and row.
         """
-        return answered(self, data, ask, site, lambda rows: self._unseen(self._read(rows)), to)
+        return answer_questions(self, data, ask, site,
+                                lambda rows: self._unseen(self._read(rows)), to)
 
     # Keeping
 

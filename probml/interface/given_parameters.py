@@ -1,5 +1,5 @@
-"""Fits at given parameters: nothing is fitted, all is held against the structure; of a model with
-inputs each question's data tell it."""
+"""Fits at given parameters: nothing is fitted, the parameters are checked against the structure of
+the model; of a model with inputs the structure is known with the data of each question."""
 
 import functools
 import inspect
@@ -15,11 +15,11 @@ from probml.dataset.coding.indices import REFUSE, bounds
 from probml.errors import ModelError
 from probml.fits import saving
 from probml.interface.fit import Fit, as_tree
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.interface.functions.readings import site_values
-from probml.interface.functions.replay import without_rows
-from probml.interface.record import enough
-from probml.language.given import mapping, numbers
+from probml.interface.functions.replay import lacks_rows
+from probml.interface.record import refuse_precision_loss
+from probml.language.given import as_mapping, as_numbers
 from probml.language.language import Bound
 from probml.language.renamed import by_old_names
 from probml.numerics.precision import in_its_own
@@ -41,8 +41,8 @@ def fit_at(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple])
         if twice is not None:
             raise ModelError(f"at(labels): '{name}' has the label {twice!r} twice in "
                              f"{list(given)}; labels must differ between states or entries")
-    point = {name: numbers(value, f"at(params): '{name}'") for name, value in params.items()}
-    if model.inputs or without_rows(model):
+    point = {name: as_numbers(value, f"at(params): '{name}'") for name, value in params.items()}
+    if model.inputs or lacks_rows(model):
         return _Deferred(model, point, {}, names=names)
     return _checked_fit(trace(model, {}), Fit(model, point, {}, names=names))
 
@@ -62,8 +62,8 @@ def _checked_fit(structure: Structure, fit: Fit) -> Fit:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Deferred(Fit):
-    """A Fit at known parameters of a model with inputs: the data of each question tell their
-    shapes, and so which Fit answers it.
+    """A Fit at known parameters of a model with inputs, whose shapes are those of the data of each
+    question.
 
     Attributes:
         acted: site → its value by an intervention that waits for these shapes.
@@ -83,7 +83,8 @@ class _Deferred(Fit):
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
         model, data, *_ = read_function(self.model, data, self.point)
-        return enough(read.read(model, data, self.names, rows, None, steps, unknown), self.point)
+        held = read.read(model, data, self.names, rows, None, steps, unknown)
+        return refuse_precision_loss(held, self.point)
 
     def _of(self, held: dataset.Data) -> Fit:
         found = _checked_fit(held.structure, replace(self, model=held.model, shapes=held.shapes))
@@ -92,13 +93,13 @@ class _Deferred(Fit):
     def do(self, values: Mapping[str, Any]) -> Fit:
         """See Fit.do."""
         try:
-            known = not without_rows(self.model) and bool(trace(self.model).sites)
+            known = not lacks_rows(self.model) and bool(trace(self.model).sites)
         except ModelError:
             known = False
         if known:
             return super().do(values)
         # it is checked with the data of each question
-        values = mapping(values, "do(values)", "{'smoke': 1}")
+        values = as_mapping(values, "do(values)", "{'smoke': 1}")
         return replace(self, acted={**self.acted, **values})
 
     def save(self, path: str | os.PathLike) -> None:
@@ -108,8 +109,8 @@ class _Deferred(Fit):
         super().save(path)
 
 
-def _resolved(verb: str):
-    """The verb of a Fit for one whose shapes the question's data tell."""
+def _answer_with_data(verb: str):
+    """The method of a Fit for a _Deferred one."""
     method = getattr(Fit, verb)
     signature = inspect.signature(method)
 
@@ -131,7 +132,7 @@ def _resolved(verb: str):
 OF_ROWS = ("log_prob", "predict_proba", "pairs", "forecast", "joint", "predict", "decide",
            "calibration", "decode", "impute", "conditional")
 for _verb in (*OF_ROWS, "log_joint", "simulate"):
-    setattr(_Deferred, _verb, _resolved(_verb))
+    setattr(_Deferred, _verb, _answer_with_data(_verb))
 in_its_own(_Deferred)
 as_tree(_Deferred)
 

@@ -1,5 +1,4 @@
-"""Reading a fit that `Fit.save` wrote: every array is held to the model's shapes before it is
-believed."""
+"""Reading a fit that `Fit.save` wrote: every array is checked against the shapes of the model."""
 
 import io
 import json
@@ -21,14 +20,14 @@ from probml.interface.fit import Fit
 from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
 from probml.interface.tables.relational_function import RelationalFunction
-from probml.language.given import file_named
+from probml.language.given import as_path
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
 from probml.posteriors.posterior import part
 from probml.posteriors.units import Unit, in_units
 from probml.structure.portrait import difference
 
-# what stands beside the arrays of a file: name → the types that it may have
+# the metadata of a file: name → its allowed types
 WORDS: dict[str, tuple[type, ...]] = {
     "format": (int,), "model": (str,), "identity": (str,), "engine": (str,), "outcome": (int,),
     "iterations": (int,), "log_evidence": (float, int, type(None)),
@@ -53,12 +52,12 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
     if model is not None and not isinstance(model, Bound):
         raise ModelError(f"load(path, model): expected the model that was fitted, with its "
                          f"settings, {getattr(model, '__name__', 'mixture')}(...), got {model!r}")
-    file_named(path, "load(path)")
+    as_path(path, "load(path)")
     try:
         with open(path, "rb") as raw:
             meta, arrays = read_file(raw, path)
         if "face" not in meta:
-            return restored(path, meta, arrays, model)
+            return restore(path, meta, arrays, model)
         if model is not None:
             raise ModelError(f"'{path}' contains a fitted {meta['face'][1]}, which includes its "
                              f"model: use load(path)")
@@ -100,8 +99,8 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
     return meta, arrays
 
 
-def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
-             model: Bound | None = None) -> Fit:
+def restore(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+            model: Bound | None = None) -> Fit:
     """The fit of a file that is open.
 
     Raises:
@@ -142,8 +141,8 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
         raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
                          f"Pass the model it was fitted with, or fit this one")
     _check_sites(fit, path)
-    found = _drawable(replace(fit, belief=saving.restore_posterior(meta, arrays, fit._plan, path)),
-                      path)
+    belief = saving.restore_posterior(meta, arrays, fit._plan, path)
+    found = _check_draws(replace(fit, belief=belief), path)
     errors = saving.errors_of(meta, arrays, found.point)
     if errors is not None:
         vars(found)["_widths"] = errors  # in the place of what its rows would tell
@@ -152,8 +151,7 @@ def restored(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray
 
 def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
            point: Mapping[str, np.ndarray]) -> dict[str, Unit]:
-    """How summaries tell parameters, held to what they tell of these; none in files of before there
-    were any.
+    """The units in which summaries show parameters, checked against these; none in older files.
 
     Raises:
         TypeError, ValueError: the file holds something else.
@@ -194,7 +192,7 @@ def _library_model(path: object, meta: Mapping[str, Any],
 def _check_words(meta: Mapping[str, Any]) -> None:
     """
     Raises:
-        TypeError: what stands beside the arrays is not of the kind that Fit.save writes.
+        TypeError: the metadata are not of the types that Fit.save writes.
     """
     for name, kinds in WORDS.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
@@ -216,7 +214,7 @@ def _findings(meta: Mapping[str, Any]) -> tuple[Finding, ...]:
 def _check_sites(fit: Fit, path: object) -> None:
     """
     Raises:
-        ModelError: what the file says of sites and parameters is not true of its model.
+        ModelError: the sites and parameters of the file are not those of its model.
     """
     sites = fit.structure.sites
     for name, word in fit.pattern:
@@ -243,7 +241,7 @@ def _check_sites(fit: Fit, path: object) -> None:
                          f"{got}, the model has {wanted}")
 
 
-def _drawable(fit: Fit, path: object) -> Fit:
+def _check_draws(fit: Fit, path: object) -> Fit:
     """A fit of whose form draws have the shapes of the parameters: nothing is computed."""
     if not fit.belief.varies or fit.belief.chains is not None:
         return fit

@@ -22,16 +22,16 @@ from probml.dataset.sources.parts import weighed
 from probml.engines.engine import Engine
 from probml.errors import ModelError
 from probml.fits import fitting
+from probml.interface.argument_checks import OF_MODELS, checked_verbs, missing_attribute
 from probml.interface.checked_density import checked_density
 from probml.interface.fit import Fit
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.interface.functions.readings import site_values
-from probml.interface.functions.replay import of_tables, replayed, without_rows
+from probml.interface.functions.replay import lacks_rows, run_forward, run_tables_forward
 from probml.interface.given_parameters import fit_at
-from probml.interface.kinds_of_words import OF_MODELS, lacking, worded
-from probml.interface.showing.looks import model_html, pictured
-from probml.language.given import mapping
-from probml.language.language import Bound, inner, whole_seed
+from probml.interface.showing.text_and_html import graph_scene, model_html
+from probml.language.given import as_mapping
+from probml.language.language import Bound, check_seed, unwrapped
 from probml.language.renamed import by_new_names, by_old_names
 from probml.language.settings import freeze
 from probml.numerics.outside.checkpoint import Checkpoint
@@ -87,7 +87,7 @@ class Generative:
         if not callable(function) or isinstance(function, type):
             raise ModelError(f"probml.model({function!r:.60}): expected a generative function, one "
                              f"that samples its sites with numpyro.sample")
-        own = inner(function)
+        own = unwrapped(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
                 setattr(function, name, getattr(own, name, None))
@@ -175,7 +175,7 @@ class Generative:
         return f"<probml.model {self.__name__}{self.signature}>"
 
 
-@worded
+@checked_verbs
 class Model(Bound):
     """A generative function with its settings bound: immutable, hashable, picklable, callable in
     NumPyro's handlers.
@@ -201,7 +201,7 @@ class Model(Bound):
     """
 
     def __getattr__(self, name: str) -> Any:
-        raise lacking(self, name, OF_MODELS)
+        raise missing_attribute(self, name, OF_MODELS)
 
     def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: Any = 0,
             start: Mapping[str, Any] | None = None,
@@ -251,8 +251,8 @@ class Model(Bound):
         data, weights = weighed(data, weights)
         columns = columns_of(data)
         read, data, _, begin = read_function(self, data)
-        seed = whole_seed(seed, "fit")
-        start = by_new_names(mapping(start, "fit(start)", "another fit's params"), self.renamed)
+        seed = check_seed(seed, "fit")
+        start = by_new_names(as_mapping(start, "fit(start)", "another fit's params"), self.renamed)
         start = {**begin, **site_values(read, start)}
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where, seconds)
         return Fit.of(read, found, columns, seed)
@@ -284,9 +284,9 @@ class Model(Bound):
                 support, by name.
         """
         self.check_context()
-        params = mapping(params, "at(params)", "{'mean': 0.0}")
+        params = as_mapping(params, "at(params)", "{'mean': 0.0}")
         return fit_at(self, by_new_names(params, self.renamed),
-                      mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
+                      as_mapping(labels, "at(labels)", "{'z': ('no', 'yes')}"))
 
     def simulate(self, rows: int | Mapping[str, int] | None = None, steps: int | None = None,
                  seed: object = 0, parameters: bool = False,
@@ -310,11 +310,11 @@ class Model(Bound):
         Cost: one program.
         """
         self.check_context()
-        seed = whole_seed(seed, "simulate")
+        seed = check_seed(seed, "simulate")
         if isinstance(rows, Mapping):
-            return of_tables(self, rows, inputs, seed)
-        if without_rows(self):
-            return replayed(self, {}, inputs, seed)
+            return run_tables_forward(self, rows, inputs, seed)
+        if lacks_rows(self):
+            return run_forward(self, {}, inputs, seed)
         return by_old_names(simulate_prior(self, rows, steps, seed, inputs, parameters),
                             self.renamed)
 
@@ -331,8 +331,8 @@ class Model(Bound):
                 outside the site's support.
         """
         self.check_context()
-        values = mapping(values, "do(values)", "{'smoke': 1}")
-        if without_rows(self):
+        values = as_mapping(values, "do(values)", "{'smoke': 1}")
+        if lacks_rows(self):
             name = next(iter(values), "smoke")
             raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' names no rows(), so they "
                              f"are known only with data: write fit(data).do({{'{name}': ...}}), or "
@@ -355,7 +355,7 @@ class Model(Bound):
         DensityCheck, with `ok`. What is hidden is summed, or integrated, by brute force (Refusal:
         there is too much of it). Raises: as `fit`. Cost: a few seconds."""
         self.check_context()
-        return checked_density(self, data, engine, whole_seed(seed, "check_density"))
+        return checked_density(self, data, engine, check_seed(seed, "check_density"))
 
     def check(
         self,
@@ -407,7 +407,7 @@ class Model(Bound):
         self.check_context()
         with jax.enable_x64(True):
             read, data, *_ = read_function(self, data)
-            return certificate.check(read, data, engine, simulations, whole_seed(seed, "check"),
+            return certificate.check(read, data, engine, simulations, check_seed(seed, "check"),
                                      rows=rows, steps=steps, simulator=simulator, progress=progress)
 
     def explain(self, data: object = None, engines: Sequence[Engine] = ()):
@@ -446,7 +446,7 @@ class Model(Bound):
                 take.
         """
         self.check_context()
-        return drawn(pictured(self, data), ax)
+        return drawn(graph_scene(self, data), ax)
 
     def _repr_html_(self) -> str:
         return model_html(self)

@@ -12,11 +12,11 @@ import numpyro.distributions as dist
 from probml.engines.engine import short_name
 from probml.errors import ModelError, Refusal
 from probml.families.finite import Shifted
+from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import marginal_weights
-from probml.interface.functions.steps import answers
-from probml.interface.kinds_of_words import worded
+from probml.interface.functions.steps import step_posteriors
 from probml.interface.record import Record
-from probml.language.language import LONGEST, whole_seed
+from probml.language.language import LONGEST, check_seed
 from probml.language.renamed import by_old_names
 from probml.numerics.precision import in_its_own
 from probml.queries import outside, row_draws
@@ -25,7 +25,7 @@ from probml.structure import deterministics
 
 
 @in_its_own
-@worded
+@checked_verbs
 @dataclass(frozen=True, eq=False)
 class Parameters(Record):
     """The answers about what lies outside rows."""
@@ -43,7 +43,8 @@ class Parameters(Record):
         """
         known = self.structure.sites.get(site)  # what is summed out is named after a site of it
         if self.model.whole and (known is None or known.factor):
-            summed = answers.posterior(self, site) or marginal_weights.posterior(self, site)
+            summed = (step_posteriors.posterior_of_step(self, site)
+                      or marginal_weights.posterior_of_summed_site(self, site))
             if summed is not None:
                 return summed
         found = self._site(site)
@@ -91,12 +92,12 @@ class Parameters(Record):
                           f"fit.params", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
             raise ModelError(f"draws(n={n!r:.60}): expected an integer from 1 to {LONGEST:,}")
-        draws, sites = self._draws(int(n), whole_seed(seed, "draws")), self.structure.sites
+        draws, sites = self._draws(int(n), check_seed(seed, "draws")), self.structure.sites
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)
                   for name, value in outside.drawn(self, draws).items()}
         inside = row_draws.within(self, draws, self.belief.rows(n, seed), seed)
-        found |= answers.drawn(self, draws, n, seed)
+        found |= step_posteriors.draw_steps(self, draws, n, seed)
         return by_old_names(found | self._drawn_in_rows(draws, n) | inside, self.model.renamed)
 
     def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:

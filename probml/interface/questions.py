@@ -13,11 +13,11 @@ from probml.dataset import tables
 from probml.dataset.coding.indices import REFUSE
 from probml.dataset.sources.parts import as_given, by_parts
 from probml.errors import ModelError
+from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import replay
-from probml.interface.kinds_of_words import worded
 from probml.interface.serving import Serving
-from probml.interface.tables.in_tables import gathered, in_tables, spread_out
-from probml.language.language import whole_seed, whole_steps
+from probml.interface.tables.table_answers import answers_in_tables, flatten_for, gather_by_table
+from probml.language.language import check_seed, check_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
 from probml.queries import asking, decoding, members, queries
@@ -27,13 +27,13 @@ from probml.queries.weighting import weighted
 
 
 @in_its_own
-@worded
+@checked_verbs
 @dataclass(frozen=True, eq=False)
 class Questions(Serving):
     """The verbs of Fit that take rows."""
 
     @by_parts
-    @in_tables()
+    @answers_in_tables()
     def log_prob(self, data: object, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
         """log p(row | what was fitted), each row on its own, missing cells summed out; shape (n,)
         .
@@ -69,7 +69,7 @@ class Questions(Serving):
         return float(self.log_prob(data, plug_in, unknown).mean())
 
     @by_parts
-    @in_tables(of_site=True)
+    @answers_in_tables(of_site=True)
     def predict_proba(
         self,
         data: object,
@@ -105,7 +105,7 @@ class Questions(Serving):
                               lambda fit, held: fit._probabilities(held, site, plug_in, given))
 
     @by_parts
-    @in_tables()
+    @answers_in_tables()
     def joint(self, data: object, sites: Sequence[str], plug_in: bool = False) -> np.ndarray:
         """p(sites = states | row) of a few discrete scalar sites together: (n, *states of the
         sites, in their order).
@@ -130,7 +130,7 @@ class Questions(Serving):
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     @by_parts
-    @in_tables(of_site=True)
+    @answers_in_tables(of_site=True)
     def predict(
         self,
         data: object,
@@ -170,7 +170,7 @@ class Questions(Serving):
             held, name, plug_in, given, interval
         ))
 
-    @in_tables(of_site=True)
+    @answers_in_tables(of_site=True)
     def decide(self, data: object, site: str | None = None, loss: object = None,
                reject: float | None = None, plug_in: bool = False) -> np.ndarray:
         """The action of least expected loss for every row, (n, *cells): see probml.decide. Where
@@ -197,7 +197,7 @@ class Questions(Serving):
         return compute_calibration(self, data, site, plug_in, bins, strategy)
 
     @by_parts
-    @in_tables()
+    @answers_in_tables()
     def decode(self, data: object, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all missing discrete cells, or of `sites` with all
@@ -269,7 +269,7 @@ class Questions(Serving):
 
     @as_given
     @by_parts
-    @in_tables()
+    @answers_in_tables()
     def impute(self, data: object, plug_in: bool = False,
                unknown: str = REFUSE) -> dict[str, np.ndarray]:
         """Every site inside rows(), observed cells as they are, missing ones filled: discrete by
@@ -289,7 +289,7 @@ class Questions(Serving):
         self.structure.need_rows("impute")
         return members.answer(self, held, plug_in, lambda fit, held: fit._imputed(held, plug_in))
 
-    @in_tables()
+    @answers_in_tables()
     def conditional(self, data: object, site: str, plug_in: bool = False) -> Any:
         """What a row says of a continuous site that is missing in it: a NumPyro distribution of
         batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
@@ -341,17 +341,17 @@ class Questions(Serving):
 
         Cost: one program; with `given` a pass that draws backwards through what was summed out.
         """
-        seed = whole_seed(seed, "simulate")
+        seed = check_seed(seed, "simulate")
         if self.model.whole:
             if rows is not None or given is not None or steps is not None:
                 self.structure.need_rows("simulate(rows=, given=, steps=)")
-            return replay.again(self, inputs, seed, plug_in)
-        tables = spread_out(self, given)
+            return replay.simulate_joint(self, inputs, seed, plug_in)
+        tables = flatten_for(self, given)
         if tables is not None:
             fit, flat, places = tables
-            return gathered(fit, fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs),
-                            places)
-        steps = whole_steps(steps, "simulate")
+            answers = fit.simulate(rows, seed, flat, plug_in, steps, unknown, **inputs)
+            return gather_by_table(fit, answers, places)
+        steps = check_steps(steps, "simulate")
         if given is None:
             _, rows = input_rows(self.model, inputs, rows)
             held = self._read(dict(inputs), rows, steps, unknown)

@@ -1,4 +1,4 @@
-"""What was found, as data: the fields of a fit and what follows from them alone."""
+"""The fields of a fit, and the properties that follow from them alone."""
 
 import functools
 import pickle
@@ -19,8 +19,8 @@ from probml.engines.ladder import written
 from probml.errors import ConvergenceWarning, ModelError, Refusal, present
 from probml.factors.digits import narrow
 from probml.fits import fitting
-from probml.interface.functions.meeting import read_function
-from probml.interface.functions.steps import answers
+from probml.interface.functions.read_function import read_function
+from probml.interface.functions.steps import step_posteriors
 from probml.language.language import Bound
 from probml.language.renamed import by_old_names, warn
 from probml.language.settings import freeze
@@ -111,12 +111,13 @@ class Record(Fitted):
     @functools.cached_property
     def params(self) -> dict[str, Any]:
         """Parameters and what the model computes outside rows, name → array: see Fit."""
-        return by_old_names({**self.point, **answers.means(self), **outside.point(self)},
+        return by_old_names({**self.point, **step_posteriors.compute_step_means(self),
+                             **outside.point(self)},
                             self.model.renamed)
 
     @property
     def certain(self) -> bool:
-        """Whether nothing is known but a point."""
+        """Whether the fit is a point, without a posterior."""
         return not self.belief.varies and self.belief.table is None
 
     @property
@@ -237,10 +238,11 @@ class Record(Fitted):
         held = read.read(self.model, read_function(self.model, data).data, self.names, rows,
                          self.shapes,
                          steps, unknown)
-        return enough(held, self.point if self.outcome is Status.KNOWN else {})
+        return refuse_precision_loss(held, self.point if self.outcome is Status.KNOWN else {})
 
 
-def enough(held: dataset.Data, given: Mapping[str, Any] = MappingProxyType({})) -> dataset.Data:
+def refuse_precision_loss(held: dataset.Data,
+                          given: Mapping[str, Any] = MappingProxyType({})) -> dataset.Data:
     """The same data.
 
     Args:

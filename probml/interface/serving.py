@@ -12,15 +12,15 @@ from probml.dataset import ragged
 from probml.dataset.sources.parts import by_parts
 from probml.errors import ModelError, present
 from probml.interface.answers import Answers
-from probml.interface.kinds_of_words import worded
-from probml.language.language import whole_steps
+from probml.interface.argument_checks import checked_verbs
+from probml.language.language import check_steps
 from probml.numerics.precision import in_its_own
 from probml.queries import asking
 from probml.queries.serving import Compiled, Filter
 
 
 @in_its_own
-@worded
+@checked_verbs
 @dataclass(frozen=True, eq=False)
 class Serving(Answers):
     """A question compiled once, a chain filtered step after step, steps to come."""
@@ -104,7 +104,7 @@ class Serving(Answers):
         Cost: as impute of sequences that are longer by `steps`; with an interval where nothing is
         normal some thousand draws.
         """
-        if whole_steps(steps, "forecast") is None:
+        if check_steps(steps, "forecast") is None:
             raise ModelError("forecast(steps=None): expected an integer of at least 1")
         held = self._read(data)
         structure = held.structure

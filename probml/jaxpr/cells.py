@@ -60,6 +60,15 @@ def cells(closed: ClosedJaxpr, tracked: Mapping[int, str],
                                    strict=True)]
 
 
+def merge_cells(where: np.ndarray, own: np.ndarray) -> bool:
+    """Write the cells of elements that depend on one into `where`, the cells found so far; False:
+    an element depends on several."""
+    if ((own == SEVERAL) | (own != NONE) & (where != NONE) & (own != where)).any():
+        return False
+    where[own != NONE] = own[own != NONE]
+    return True
+
+
 def _cell(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.where(high == NONE, NONE, np.where(low == high, low, SEVERAL))
 

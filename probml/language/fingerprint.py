@@ -22,7 +22,7 @@ from numpyro.distributions import Distribution
 from probml.jaxpr.memo import memo
 from probml.numerics.identity import LIBRARIES
 
-# what looks where no reader of code can follow
+# functions that may read anything
 DYNAMIC = frozenset({"__import__", "compile", "eval", "exec", "getattr", "globals", "input",
                      "locals", "open", "vars"})
 MOST = 256  # functions and modules that one fingerprint walks through
@@ -34,7 +34,7 @@ class _Opaque(Exception):
 
 def fingerprint(function: Callable) -> Hashable:
     """The code of a function and all it reads, as one hashable value; the function itself where
-    that cannot be told.
+    something it reads has no value.
 
     Cost: about 0.1 ms for a function of a few lines, and a copy of the arrays that it reads.
     """
@@ -58,7 +58,7 @@ def _items(value: Any, seen: dict) -> tuple:
     return tuple(_value(item, seen) for item in value)
 
 
-# type → what values of it have in common that are equal
+# type → a key that is the same for equal values
 READERS: dict[type, Callable[[Any, dict], Hashable]] = {
     **dict.fromkeys((type(None), type(Ellipsis), bool, int, str, bytes, range),
                     lambda value, seen: value),
@@ -119,7 +119,7 @@ def _function(function: types.FunctionType, seen: dict) -> Hashable:
         raise _Opaque
     seen[id(function)] = len(seen)
     code, read = function.__code__, []
-    for names in _reads(code):
+    for names in _names_in(code):
         read += [(name, _global(function, name, names, seen)) for name in sorted(names.globals)]
     try:
         cells = tuple(_value(cell.cell_contents, seen) for cell in function.__closure__ or ())
@@ -185,7 +185,7 @@ class _Names:
 
 
 @memo(1024)
-def _reads(code: types.CodeType) -> tuple[_Names, ...]:
+def _names_in(code: types.CodeType) -> tuple[_Names, ...]:
     return tuple(_Names(part) for part in _parts(code))
 
 

@@ -11,7 +11,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.chain import Chain
-from probml.language.given import flag, traceable
+from probml.language.given import as_array, check_flag
 from probml.numerics.semidefinite import log_det, rank, root, standardised
 
 ROUNDING = 1e-5  # relative to the largest eigenvalue, by which one may be below 0
@@ -60,16 +60,16 @@ class GaussianChain(Chain):
     def __init__(self, initial_mean: object, initial_covariance: object, transition: object,
                  covariance: object, steps: int | None = None, offset: object = None, *,
                  validate_args: bool | None = None):
-        flag(validate_args, "GaussianChain(validate_args)", optional=True)
-        self._last(steps)
-        mean, *matrices = (traceable(value, f"GaussianChain({name})") for name, value in {
+        check_flag(validate_args, "GaussianChain(validate_args)", optional=True)
+        self._set_length(steps)
+        mean, *matrices = (as_array(value, f"GaussianChain({name})") for name, value in {
             "initial_mean": initial_mean, "initial_covariance": initial_covariance,
             "transition": transition, "covariance": covariance}.items())
         if mean.ndim < 1:
             raise ModelError(f"GaussianChain: initial_mean must be a vector (..., d), got shape "
                              f"{mean.shape}: for one element use jnp.zeros(1)")
         d, batch = mean.shape[-1], [mean.shape[:-1]]
-        offset = jnp.zeros(d, mean.dtype) if offset is None else traceable(
+        offset = jnp.zeros(d, mean.dtype) if offset is None else as_array(
             offset, "GaussianChain(offset)")
         for name, array, tail in zip(
             ("initial_covariance", "transition", "covariance", "offset"), (*matrices, offset),
@@ -88,7 +88,7 @@ class GaussianChain(Chain):
                         f"{', '.join(map(str, tail))})")
             batch.append(tuple(lead))
         for name, matrix in zip(("initial_covariance", "covariance"), matrices[::2], strict=True):
-            semidefinite(f"GaussianChain: {name}", matrix)
+            check_semidefinite(f"GaussianChain: {name}", matrix)
         self.initial_mean, self.offset = mean, offset
         self.initial_covariance, self.transition, self.covariance = matrices
         super().__init__(lax.broadcast_shapes(*batch), (self.steps, d),
@@ -187,8 +187,8 @@ def _log_normal(x: jax.Array, covariance: jax.Array) -> jax.Array:
     return jnp.where(beside.any(-1), -jnp.inf, log)
 
 
-def semidefinite(what: str, matrix: object,
-                 place: Callable[[tuple[int, ...]], str] | None = None) -> None:
+def check_semidefinite(what: str, matrix: object,
+                       place: Callable[[tuple[int, ...]], str] | None = None) -> None:
     """Refuse a covariance of known numbers that is not symmetric, or has a negative eigenvalue.
 
     Args:
@@ -217,7 +217,7 @@ def semidefinite(what: str, matrix: object,
                          f"without negative eigenvalues, such as A @ A.T")
 
 
-def bounded(what: str, transition: object, steps: int) -> None:
+def check_stable(what: str, transition: object, steps: int) -> None:
     """Refuse a transition of known numbers that lets states grow without bounds within so many
     steps."""
     matrix = np.asarray(transition, float)

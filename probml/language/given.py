@@ -14,7 +14,7 @@ import numpy as np
 from probml.errors import ModelError
 
 
-def mapping(value: object, where: str, example: str) -> dict[str, Any]:
+def as_mapping(value: object, where: str, example: str) -> dict[str, Any]:
     """A mapping of names; None is an empty one.
 
     Raises:
@@ -32,7 +32,7 @@ def mapping(value: object, where: str, example: str) -> dict[str, Any]:
     return dict(value)
 
 
-def numbers(value: object, where: str) -> np.ndarray:
+def as_numbers(value: object, where: str) -> np.ndarray:
     """Numbers as an array of floats.
 
     Raises:
@@ -48,7 +48,7 @@ def numbers(value: object, where: str) -> np.ndarray:
                      f"got a {type(value).__name__}, {reprlib.repr(value)}")
 
 
-def flag(value: bool | None, where: str, optional: bool = False) -> None:
+def check_flag(value: bool | None, where: str, optional: bool = False) -> None:
     """
     Raises:
         ModelError: it is neither True nor False, nor None where it is optional.
@@ -72,7 +72,7 @@ def labels(value: Any, where: str) -> list:
     return found
 
 
-def file_named(value: object, where: str) -> Path:
+def as_path(value: object, where: str) -> Path:
     """The name of a file. A number is none: to Python it is a file that the process has open, such
     as its output, which would be closed.
 
@@ -85,7 +85,7 @@ def file_named(value: object, where: str) -> Path:
     return Path(value)
 
 
-def traceable(value: jax.Array, what: str) -> jax.Array:
+def as_array(value: jax.Array, what: str) -> jax.Array:
     """The array of numbers that an argument is, which may be traced.
 
     Raises:
@@ -100,7 +100,7 @@ def traceable(value: jax.Array, what: str) -> jax.Array:
     return found
 
 
-def word(value: object, words: Iterable[str | None], where: str, more: str = "") -> None:
+def check_word(value: object, words: Iterable[str | None], where: str, more: str = "") -> None:
     """Refuse what is none of some words, or None where that is one of them.
 
     Raises:
@@ -110,7 +110,7 @@ def word(value: object, words: Iterable[str | None], where: str, more: str = "")
         raise ModelError(f"{where}: expected one of {list(words)}{more}, got {reprlib.repr(value)}")
 
 
-def names(value: Any, where: str, what: str, example: str) -> tuple[str, ...]:
+def as_names(value: Any, where: str, what: str, example: str) -> tuple[str, ...]:
     """One or more names.
 
     Raises:

@@ -1,5 +1,5 @@
-"""What the modelling language is made of: a generative function bound to its settings, and
-`rows()`, the plate of rows."""
+"""The modelling language: a generative function bound to its settings, and `rows()`, the plate of
+exchangeable rows."""
 
 import contextlib
 import contextvars
@@ -72,7 +72,7 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
     return RowPlate("rows", size)
 
 
-def whole_steps(steps: object, where: str) -> int | None:
+def check_steps(steps: object, where: str) -> int | None:
     """A number of steps, checked; None stays None."""
     if steps is None or (isinstance(steps, int | np.integer) and not isinstance(steps, bool)
                          and 1 <= steps <= LONGEST):
@@ -81,7 +81,7 @@ def whole_steps(steps: object, where: str) -> int | None:
                      f"{LONGEST:,}")
 
 
-def whole_seed(seed: Any, where: str) -> int:
+def check_seed(seed: Any, where: str) -> int:
     """A seed, checked: the same bits come of a whole number of at least 0; a NumPy generator gives
     its next number; jax.random.key(seed) is the seed."""
     if isinstance(seed, np.random.Generator):
@@ -101,11 +101,11 @@ def whole_seed(seed: Any, where: str) -> int:
                      f"NumPy generator")
 
 
-def chain_steps(own: int | None, kind: str) -> int:
-    """The number of steps of a chain that states `own`: that, or what its surroundings tell.
+def resolve_steps(own: int | None, kind: str) -> int:
+    """The number of steps of a chain: `own`, else that of the enclosing chain_length_scope.
 
     Raises:
-        ModelError: nobody says.
+        ModelError: neither is known.
     """
     found, overrules = _STEPS.get()
     if found is not None and (own is None or overrules):
@@ -117,7 +117,7 @@ def chain_steps(own: int | None, kind: str) -> int:
 
 
 @contextlib.contextmanager
-def chains_of(steps: int | None, overrule: bool = False):
+def chain_length_scope(steps: int | None, overrule: bool = False):
     """Within it, chains that state no length have `steps`; with `overrule`, all chains."""
     token = _STEPS.set((steps, overrule))
     try:
@@ -126,7 +126,7 @@ def chains_of(steps: int | None, overrule: bool = False):
         _STEPS.reset(token)
 
 
-def inner(function: Callable) -> Callable:
+def unwrapped(function: Callable) -> Callable:
     """The function as it was written, under handlers such as reparam and functools.partial."""
     while not inspect.isfunction(function):
         under = (getattr(function, name, None) for name in ("__wrapped__", "fn", "func"))
@@ -137,9 +137,9 @@ def inner(function: Callable) -> Callable:
     return function
 
 
-def _around(function: Callable) -> dict[str, Any]:
-    """What a function reads by name from its module and its closure."""
-    function = inner(function)
+def _names_around(function: Callable) -> dict[str, Any]:
+    """The values that a function reads by name from its module and its closure."""
+    function = unwrapped(function)
     found = {name: function.__globals__[name] for name in function.__code__.co_names
              if name in function.__globals__}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -149,8 +149,8 @@ def _around(function: Callable) -> dict[str, Any]:
 
 
 @memo(1024)
-def _written(code: types.CodeType) -> frozenset[str]:
-    """The names around a function that it writes to itself."""
+def _written_names(code: types.CodeType) -> frozenset[str]:
+    """The global and closure variables that a function writes."""
     return frozenset(step.argval for step in dis.get_instructions(code)
                      if step.opname in ("STORE_GLOBAL", "STORE_DEREF", "DELETE_GLOBAL"))
 
@@ -161,14 +161,16 @@ PLAIN = int | float | str | bool | np.ndarray | np.generic | jax.Array
 def _context(function: Callable) -> tuple:
     """The plain values (numbers, strings, arrays) that a function reads from its module or its
     closure: part of a model's identity."""
-    return tuple((name, freeze(value, name)) for name, value in sorted(_around(function).items())
+    return tuple((name, freeze(value, name))
+                 for name, value in sorted(_names_around(function).items())
                  if isinstance(value, PLAIN))
 
 
 def _helpers(function: Callable) -> dict[str, Any]:
     """The code of the functions that a function reads by name, wherever it stands in its file."""
     return {name: value.__code__.replace(co_firstlineno=1)
-            for name, value in _around(function).items() if isinstance(value, types.FunctionType)}
+            for name, value in _names_around(function).items()
+            if isinstance(value, types.FunctionType)}
 
 
 class Bound:
@@ -194,7 +196,7 @@ class Bound:
 
     @property
     def identified_by(self) -> Callable | None:
-        """What data identify, where the model declares it; see Generative.identifies."""
+        """The identified quantities that the model declares; see Generative.identifies."""
         return getattr(self.generative, "identified_by", None)
 
     @property
@@ -317,7 +319,7 @@ class Bound:
         """
         function = self.generative.function
         then, now = dict(self.context), dict(_context(function))
-        own = _written(inner(function).__code__)  # a count of its own runs, say
+        own = _written_names(unwrapped(function).__code__)  # a count of its own runs, say
         same = {name: name in now and ((now[name],) == (value,) or repr(now[name]) == repr(value))
                 for name, value in then.items()}  # NaN is itself
         for name in (name for name in then if name not in own and not same[name]):
@@ -356,8 +358,8 @@ class Bound:
 
 
 class _Intervene(Messenger):
-    """Sites of an intervention: constants instead of draws, so that nothing above them is learnt of
-    them."""
+    """Makes the sites of an intervention constants, so that nothing is learnt from them about their
+    parents."""
 
     def __init__(self, interventions: tuple):
         super().__init__()

@@ -10,7 +10,7 @@ from numpyro.util import is_prng_key
 
 from probml.errors import ModelError
 from probml.language.chain import Chain
-from probml.language.given import flag, traceable
+from probml.language.given import as_array, check_flag
 from probml.numerics.logs import log_of
 
 SLACK = 1e-4  # by how much the probabilities of a row may miss 1
@@ -47,12 +47,12 @@ class MarkovChain(Chain):
 
     def __init__(self, initial: jax.Array, transition: jax.Array, steps: int | None = None, *,
                  inhomogeneous: bool = False, validate_args: bool | None = None):
-        flag(inhomogeneous, "MarkovChain(inhomogeneous)")
-        flag(validate_args, "MarkovChain(validate_args)", optional=True)
-        self.initial = traceable(initial, "MarkovChain(initial)")
-        self.transition = traceable(transition, "MarkovChain(transition)")
+        check_flag(inhomogeneous, "MarkovChain(inhomogeneous)")
+        check_flag(validate_args, "MarkovChain(validate_args)", optional=True)
+        self.initial = as_array(initial, "MarkovChain(initial)")
+        self.transition = as_array(transition, "MarkovChain(transition)")
         self.inhomogeneous = inhomogeneous
-        self._last(steps)
+        self._set_length(steps)
         rank = 3 if inhomogeneous else 2
         if self.initial.ndim < 1 or self.transition.ndim < rank:
             raise ModelError(
@@ -75,8 +75,8 @@ class MarkovChain(Chain):
                 f"from another chain"
             )
         batch = lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
-        distributions("MarkovChain: initial", initial)
-        distributions("MarkovChain: transition", transition)
+        check_distributions("MarkovChain: initial", initial)
+        check_distributions("MarkovChain: transition", transition)
         super().__init__(batch, (self.steps,), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
@@ -144,7 +144,7 @@ class MarkovChain(Chain):
         return log + log_of(moved).sum(-1)
 
 
-def distributions(what: str, table: jax.Array) -> None:
+def check_distributions(what: str, table: jax.Array) -> None:
     """Refuse a table of known numbers with a row that is no distribution."""
     if isinstance(table, jax.core.Tracer):
         return
@@ -175,7 +175,7 @@ def stationary(transition: jax.Array):
 
     Cost: O(k³). Source: Zucchini & MacDonald 2009, exercise 1.8.
     """
-    transition = traceable(transition, "stationary(transition)")
+    transition = as_array(transition, "stationary(transition)")
     if transition.ndim < 2 or transition.shape[-2] != transition.shape[-1] or not transition.size:
         raise ModelError(f"stationary(transition): expected a square table, (..., states, states), "
                          f"got the shape {transition.shape}")

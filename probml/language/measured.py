@@ -34,7 +34,7 @@ class Measure(NamedTuple):
 
 
 class Measured(dist.ImproperUniform):
-    """A number that nothing is learnt of; its draw is what is stated."""
+    """A number without a prior that is not estimated; a draw of it is the stated value."""
 
     pytree_aux_fields = ("stated",)
 

@@ -21,7 +21,7 @@ ROWS = "probml.rows"
 OBSERVED = "probml.observed"
 
 
-class Unnamed(ModelError):
+class UnnamedTable(ModelError):
     """rows() without a name was called where there are several tables."""
 
 
@@ -58,7 +58,7 @@ class Tables:
             Unnamed: no name. ModelError: the same table is said to belong to two.
         """
         if name is None:
-            raise Unnamed("rows() has no name, and there are several tables: rows(\"visits\")")
+            raise UnnamedTable("rows() has no name, and there are several tables: rows(\"visits\")")
         said = Relation(of, by)
         if self.declared.setdefault(name, said) != said:
             raise ModelError(f"rows('{name}') is declared as {self.declared[name]} and as {said}: "

@@ -19,7 +19,7 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.errors import ModelError, Refusal
 from probml.families import registry
-from probml.language.language import LONGEST, Bound, chains_of, whole_steps
+from probml.language.language import LONGEST, Bound, chain_length_scope, check_steps
 from probml.language.measured import as_sites
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
@@ -96,7 +96,7 @@ def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
                 for k, (v, m) in columns.items()}
         fill = _Fill(held, seen, key, structure.sites)
-        with validation_enabled(False), fill, chains_of(steps), as_sites():
+        with validation_enabled(False), fill, chain_length_scope(steps), as_sites():
             structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
         values = fill.values | {k: v for k, v in fill.computed.items()
                                 if k in structure.deterministics}
@@ -153,7 +153,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
             f"known"
         )
     if structure.chains:
-        steps = whole_steps(steps, "simulate")
+        steps = check_steps(steps, "simulate")
         steps = ragged.along_time(structure, arrays, steps)[1]
     elif steps is not None:
         raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain, so steps= "
@@ -177,7 +177,7 @@ def _run_function(structure: Structure, held: Mapping[str, jax.Array],
     """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's
     layout."""
     fill = _Fill(held, {}, key, structure.sites)
-    with validation_enabled(False), fill, chains_of(steps), as_sites():
+    with validation_enabled(False), fill, chain_length_scope(steps), as_sites():
         structure.model(rows=n, **inputs)
     return fill.values | {name: value for name, value in fill.computed.items()
                           if name in structure.deterministics}

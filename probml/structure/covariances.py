@@ -9,7 +9,7 @@ import numpy as np
 
 from probml.jaxpr import levels
 from probml.jaxpr.program import evaluate
-from probml.language.gaussian_chain import semidefinite
+from probml.language.gaussian_chain import check_semidefinite
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.structure import Structure
 
@@ -51,6 +51,6 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
             def place(at: tuple, count: int = count) -> str:
                 return f" in row {at[0] // count}" + f", at step {at[0] % count}," * (count > 1)
 
-            semidefinite(
+            check_semidefinite(
                 f"model '{structure.model.name}', site '{name}' ({site.kind}): {arguments[i]}",
                 np.asarray(found), place)

@@ -15,7 +15,7 @@ from numpyro.primitives import Messenger
 from probml.errors import ModelError
 from probml.families import domains
 from probml.families.densities.accurate import accurate
-from probml.language.language import Bound, chains_of
+from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS
 from probml.language.sequences import as_chain
@@ -285,7 +285,8 @@ def run_of(
     """
     recorder = _Recorder(model, values, index, lows)
     # NumPyro's validation runs eagerly: dozens of small compilations
-    with accurate(), validation_enabled(False), recorder, chains_of(steps, True), as_sites():
+    with (accurate(), validation_enabled(False), recorder, chain_length_scope(steps, True),
+          as_sites()):
         model(rows=rows, **inputs)
     return recorder.messages, recorder.computed
 

@@ -15,7 +15,7 @@ from probml.assessment.pages import charts
 from probml.assessment.pages.html import table
 from probml.assessment.pages.scene import Node, curve, scene
 from probml.assessment.pages.svg import svg
-from probml.interface.showing.looks import pictured
+from probml.interface.showing.text_and_html import graph_scene
 
 
 @probml.model
@@ -35,7 +35,7 @@ DATA = {"x": np.zeros(6), "ward": np.arange(6) % 2, "score": np.zeros((6, 3))}
 
 @pytest.fixture(scope="module")
 def seen():
-    return pictured(wards(wards=2), DATA)
+    return graph_scene(wards(wards=2), DATA)
 
 
 def _apart(a, b):
@@ -72,7 +72,7 @@ def test_roles_are_those_of_the_data(seen):
     assert roles == {"mean": "parameter", "spread": "parameter", "level": roles["level"],
                      "gap": "computed", "ill": "summed", "score": "seen", "x": "input",
                      "ward": "input"}
-    alone = {box.node.name: box.node.role for box in pictured(probml.model(_coin)()).boxes}
+    alone = {box.node.name: box.node.role for box in graph_scene(probml.model(_coin)()).boxes}
     assert alone == {"bias": "parameter", "toss": "unseen"}
 
 

@@ -16,7 +16,7 @@ from numpyro import handlers, plate, sample
 import probml
 from plain_numpyro import met
 from probml.dataset.read import read as read_data
-from probml.language.language import chains_of
+from probml.language.language import chain_length_scope
 from probml.structure.recorder import peel
 
 nan = np.nan
@@ -199,7 +199,7 @@ def weights(model, steps, hidden, discrete):
                   in zip(hidden, jnp.split(states, ends), strict=True)}
         values |= {n: v.astype(int) if n in discrete else v for n, v in data.items()}
         with handlers.seed(rng_seed=0), handlers.substitute(data={**given, **values}):
-            with chains_of(steps), handlers.trace() as trace:
+            with chain_length_scope(steps), handlers.trace() as trace:
                 model(rows=1, **inputs)
         total = 0.0
         for name in values:
@@ -224,7 +224,7 @@ class Enumerated:
                 if name not in model.inputs}
 
         def run():
-            with chains_of(steps):
+            with chain_length_scope(steps):
                 model(rows=1, **inputs)
 
         sites = met(handlers.substitute(run, data=given), ask=kind, draw=False)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import atheris
 
-FOLLOWED = ["probml.interface", "probml.fits", "probml.estimators.keeping", "probml.posteriors", "probml.language",
+FOLLOWED = ["probml.interface", "probml.fits", "probml.estimators.portable", "probml.posteriors", "probml.language",
             "probml.dataset", "probml.numerics.outside", "probml.numerics.kept", "probml.structure.possible",
             "probml.models.bayesian_networks", "probml.models.commandline", "zipfile", "numpy.lib"]
 with atheris.instrument_imports(include=FOLLOWED):

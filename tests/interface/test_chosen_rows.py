@@ -9,7 +9,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 
 RNG = np.random.default_rng(0)
 Y = RNG.normal(size=(6, 3))

@@ -12,7 +12,7 @@ from numpyro.contrib.control_flow import scan
 import probml
 from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(7)

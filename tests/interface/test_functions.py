@@ -23,7 +23,7 @@ from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
 from probml.device.load import load
 from probml.evidence import density
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 
 RNG = np.random.default_rng(0)
 N = 12

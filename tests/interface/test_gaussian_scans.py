@@ -13,7 +13,7 @@ from stan_guide import stochastic_volatility_of_stan
 import probml
 from plain_numpyro import log_density
 from probml.dataset.read import read
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from probml import models
-from probml.interface.functions import meeting
+from probml.interface.functions import read_function as reading
 from probml.numerics import transfer
 
 
@@ -16,7 +16,7 @@ def test_a_function_that_calls_rows_in_a_helper_is_traced_once(monkeypatch):
     def survey(*args):
         raise AssertionError("the function was traced again")
 
-    monkeypatch.setattr(meeting, "survey", survey)
+    monkeypatch.setattr(reading, "survey_run", survey)
     np.testing.assert_allclose(estimator.transform(x[:1]), expected)
 
 

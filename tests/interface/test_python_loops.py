@@ -15,8 +15,8 @@ from scipy.special import logsumexp
 import probml
 from probml.dataset.read import read
 from probml.errors import Refusal
-from probml.interface.functions.marginal_weights import Leaning, describe_summed_sites
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.marginal_weights import StateWeights, describe_summed_sites
+from probml.interface.functions.read_function import read_function
 from probml.jaxpr import levels
 from probml.jaxpr.program import equations
 
@@ -58,7 +58,7 @@ def test_states_of_a_loop_are_summed_out_and_answered_for_as_brute_force_does():
     found = fit.decode({"y": Y})
     np.testing.assert_array_equal([found[f"z_{t}"] for t in range(T)], PATHS[logs.argmax()])
     met = read_function(model, {"y": Y})
-    said = describe_summed_sites(read(met.model, met.data).structure, {"y": Y})
+    said = describe_summed_sites(read(met.model, met.data))
     assert "'z_0' … 'z_12' form identical steps" in said and "forward algorithm" in said
 
 
@@ -77,7 +77,7 @@ def test_the_program_of_a_loop_does_not_grow_with_its_steps():
         met = read_function(probml.model(states)(), {"y": RNG.normal(size=steps)})
         inputs = {name: value[0] for name, value in met.data.items()}
         closed = jax.make_jaxpr(lambda inputs, p: met.model.generative.log_joint(
-            met.model.bound, inputs, p, Leaning({})))(inputs, jax.tree.map(jnp.asarray, P))
+            met.model.bound, inputs, p, StateWeights({})))(inputs, jax.tree.map(jnp.asarray, P))
         return sum(1 for _ in equations(levels.restrict(closed, [0])[0]))
 
     assert size(16) == size(32)

@@ -11,7 +11,7 @@ from numpyro import plate, sample
 import probml
 from plain_numpyro import drawn, log_density
 from probml.dataset.read import read
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(5)

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 import probml
 from probml.dataset.read import read
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 from probml.jaxpr.program import equations
 
 RNG = np.random.default_rng(6)

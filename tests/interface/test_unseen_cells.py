@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 import probml
 from probml.errors import DataError
-from probml.interface.functions.meeting import read_function
+from probml.interface.functions.read_function import read_function
 
 RNG = np.random.default_rng(5)
 SIGMA = np.ones(6)

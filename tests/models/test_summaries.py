@@ -14,7 +14,7 @@ import pytest
 import probml
 from probml import models
 from probml.interface.showing.estimates import Estimates
-from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summaries import summarize
 
 TESTING = Path(__file__).parent.parent / "testing"
 if str(TESTING) not in sys.path:
@@ -147,7 +147,7 @@ def test_a_posterior_has_means_sds_and_quantiles():
     fit = models.logistic_regression().fit(
         {"x": x, "y": (x[:, 0] > 0).astype(int) ^ (random.random(60) < 0.2)},
         probml.NUTS(chains=2, warmup=200, draws=200))
-    found = summarized(fit)["Coefficients"]
+    found = summarize(fit)["Coefficients"]
     own = fit.summary()
     np.testing.assert_allclose(found["mean"], own["mean"].loc[["intercept", "beta[0]", "beta[1]"]],
                                rtol=1e-6)

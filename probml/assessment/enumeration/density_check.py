@@ -25,7 +25,7 @@ from probml.evidence import density, row_coordinates
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
 from probml.fits.fitting import reduced
-from probml.language.language import chains_of
+from probml.language.language import chain_length_scope
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
@@ -125,7 +125,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
             if plain is not None:
                 expected.append(plain(params))
             else:
-                with chains_of(held.steps, overrule=True):
+                with chain_length_scope(held.steps, overrule=True):
                     expected.append(own(params, inside))
     except Unknown as why:
         raise incomparable(held.model.name, why) from None

@@ -85,7 +85,7 @@ class EmpiricalBayes(Engine):
         check_settings(self, ("restarts", "max_iterations"), ("looks",))
         if isinstance(self.choose, str):
             object.__setattr__(self, "choose", (self.choose,))
-        names = given.names(self.choose, "EmpiricalBayes(choose)", "settings", "('scale',)")
+        names = given.as_names(self.choose, "EmpiricalBayes(choose)", "settings", "('scale',)")
         if not isinstance(self.choose, Mapping):
             object.__setattr__(self, "choose", names)
 

@@ -34,7 +34,7 @@ MAX_VALUES = 2**28  # of latent variables in all draws
 
 def check_integrate(engine: str, integrate: object) -> None:
     """Raises ModelError for another word than those of INTEGRATE."""
-    given.word(integrate, INTEGRATE, f"{engine}(integrate)")
+    given.check_word(integrate, INTEGRATE, f"{engine}(integrate)")
 
 
 def taken(data: Data, integrate: str) -> Data:

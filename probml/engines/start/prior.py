@@ -15,7 +15,7 @@ from probml.evidence.density import to_free
 from probml.factors.prior import log_prior
 from probml.families import domains
 from probml.jaxpr.levels import Level
-from probml.language.given import numbers
+from probml.language.given import as_numbers
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
@@ -36,7 +36,7 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
         if name not in plan.free:
             raise ModelError(f"start names '{name}', which is not a parameter; the parameters are "
                              f"{list(plan.free)}")
-        value = numbers(value, f"start of '{name}'")
+        value = as_numbers(value, f"start of '{name}'")
         if value.shape != sites[name].shape:
             raise ModelError(f"start of '{name}' has shape {value.shape}, expected "
                              f"{sites[name].shape}")

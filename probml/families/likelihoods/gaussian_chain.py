@@ -9,7 +9,7 @@ from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
 from probml.families.likelihood import Arguments, Likelihood
-from probml.language.gaussian_chain import GaussianChain, bounded, semidefinite
+from probml.language.gaussian_chain import GaussianChain, check_semidefinite, check_stable
 from probml.language.sequences import GaussianWalk
 
 
@@ -43,9 +43,9 @@ class LinearGaussian(Likelihood):
     def check(self, where: str, arguments: dict[str, jax.Array], steps: int | None) -> None:
         for name in ("initial_covariance", "covariance"):
             if name in arguments:
-                semidefinite(f"{where}: {name}", np.asarray(arguments[name]))
+                check_semidefinite(f"{where}: {name}", np.asarray(arguments[name]))
         if "transition" in arguments and steps is not None:
-            bounded(f"{where}: transition", arguments["transition"], steps)
+            check_stable(f"{where}: transition", arguments["transition"], steps)
 
 
 class Walk(LinearGaussian):

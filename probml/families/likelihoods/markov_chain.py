@@ -9,7 +9,7 @@ from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
 from probml.families.likelihood import Arguments, Likelihood
 from probml.families.log_linear import rising
-from probml.language.markov_chain import MarkovChain, distributions
+from probml.language.markov_chain import MarkovChain, check_distributions
 from probml.numerics.logs import log_of, weighted_log
 
 
@@ -42,7 +42,7 @@ class Chain(Likelihood):
 
     def check(self, where: str, arguments: dict[str, jax.Array], steps: int | None):
         for name, table in arguments.items():
-            distributions(f"{where}: {name}", table)
+            check_distributions(f"{where}: {name}", table)
 
     def probabilities(self, arguments: Arguments):
         """Of the first state."""

@@ -17,7 +17,7 @@ from probml.families.likelihood import Arguments, Likelihood
 from probml.families.likelihoods.student_t import ManyDegreesOfVectors
 from probml.families.location_scale import vector
 from probml.families.marginal_normal import Unseen
-from probml.language.gaussian_chain import semidefinite
+from probml.language.gaussian_chain import check_semidefinite
 from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.small import diagonal
 
@@ -98,7 +98,8 @@ class MultivariateNormal(Likelihood):
 
     def check(self, where: str, arguments: dict[str, jax.Array], steps: int | None) -> None:
         if "covariance_matrix" in arguments:
-            semidefinite(f"{where}: covariance_matrix", np.asarray(arguments["covariance_matrix"]))
+            check_semidefinite(f"{where}: covariance_matrix",
+                               np.asarray(arguments["covariance_matrix"]))
 
     def density(self, arguments: Arguments, value: jax.Array):
         """By the precision itself, where that is given: no covariance is made of it, nor solved

@@ -1,10 +1,10 @@
-"""The log densities of a run as tables over the states of its discrete sites, and which cells their
-elements look at: what elimination/cellwise/by_cells.py sums.
+"""The log densities of a run as tables over the states of its discrete sites, with the cells on
+which their elements depend, for elimination/cellwise/by_cells.py.
 
 Steps of a Python loop are alike: the same equations, of other sites and other numbers
 (jaxpr/repeats). Their tables are made by one program for all, and sites that stand in the same
 place of alike steps, z_0, z_1, …, are cells of one variable, so that they are summed out together:
-those that look at each other in turn by the forward algorithm.
+those that depend on each other in turn by the forward algorithm.
 """
 
 import functools
@@ -31,7 +31,7 @@ class Table(NamedTuple):
     Attributes:
         log: (*states, members, elements of one).
         looks: for each member the sites whose states these are, in their order.
-        where: for each member and site the cell at which each element looks.
+        where: for each member and site the cell on which each element depends.
     """
 
     log: jax.Array
@@ -59,17 +59,17 @@ class Variables(NamedTuple):
         return {variable: sites for variable, sites in out.items() if len(sites) > 1}
 
 
-def tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, States],
-           values: Mapping[str, Any]) -> list[Table]:
-    """The log densities of the sites `owners`, over the states of the hidden ones at which they
-    look; those that are alike in one table.
+def compute_tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, States],
+                   values: Mapping[str, Any]) -> list[Table]:
+    """The log densities of the sites `owners`, over the states of the discrete sites on which they
+    depend; those that are alike in one table.
 
     Args:
         closed: the program of these logs, each flat; its inputs are the hidden sites and then
             `values`, each by name in order.
 
     Raises:
-        ModelError: an element looks at several cells of a site.
+        ModelError: an element depends on several cells of a site.
     """
     names = [*sorted(hidden), *sorted(values)]
     found = cells(closed, dict(enumerate(sorted(hidden))))
@@ -78,7 +78,7 @@ def tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, States],
     out = []
     for alike in equivalent_results(closed, range(len(hidden))):
         looks = tuple(tuple(names[i] for i in own) for own in alike.tracked)
-        where = tuple(_places(found[i], own, owners[i], hidden, closed.out_avals[i].size)
+        where = tuple(_cells_of_elements(found[i], own, owners[i], hidden, closed.out_avals[i].size)
                       for i, own in zip(alike.outputs, looks, strict=True))
         logs = _mapped(functools.partial(_at_states, alike, inputs), len(looks[0]))
         out.append(Table(logs(*(hidden[name].everywhere() for name in looks[0])), looks, where))
@@ -96,9 +96,9 @@ def _mapped(logs: object, count: int) -> Any:
     return logs
 
 
-def _places(found: Mapping[str, np.ndarray], looks: Sequence[str], owner: str,
-            hidden: Mapping[str, States], size: int) -> tuple[np.ndarray, ...]:
-    """The cell of each of some sites at which each element of a log density looks."""
+def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], owner: str,
+                       hidden: Mapping[str, States], size: int) -> tuple[np.ndarray, ...]:
+    """For some sites the cell on which each element of a log density depends."""
     several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
     if several is not None:
         raise ModelError(
@@ -116,7 +116,7 @@ def separate_variables(hidden: Mapping[str, States]) -> Variables:
                      {name: (states.cells, states.count) for name, states in hidden.items()})
 
 
-def joined(found: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
+def join_alike_variables(found: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
     """Sites that stand in the same place of alike log densities, have as many states, and names
     that are the same but for numbers, as cells of one variable."""
     leader = {name: name for name in hidden}
@@ -143,9 +143,10 @@ def joined(found: Sequence[Table], hidden: Mapping[str, States]) -> Variables:
     return Variables(places, sizes)
 
 
-def laid_out(found: Sequence[Table], variables: Variables) -> tuple[list[Part], list[Move]] | None:
-    """Tables as factors over variables; None where one looks at three cells of a variable, or at
-    two and something else."""
+def as_factors(found: Sequence[Table], variables: Variables) -> tuple[list[Part],
+               list[Move]] | None:
+    """Tables as factors over variables; None where one depends on three cells of a variable, or on
+    two and another variable."""
     parts, moves = [], []
     for table in found:
         members: dict[tuple[str, ...], list[int]] = {}
@@ -168,7 +169,7 @@ def laid_out(found: Sequence[Table], variables: Variables) -> tuple[list[Part], 
             if both.any():
                 moves.append(Move(own[0], log[..., np.flatnonzero(both)], where[0][both],
                                   where[1][both]))
-            if not both.all():  # of elements that look at one of the two, or at none
+            if not both.all():  # of elements that depend on one of the two, or on none
                 lone = np.flatnonzero(~both)
                 first = where[0][lone] != NONE
                 for side, pick in ((0, np.flatnonzero(first)), (1, np.flatnonzero(~first))):

@@ -1,51 +1,47 @@
-"""Discrete sites that one density of everything sums out, answered for: log weights λ of every
-state of every cell, whose gradient at 0 is the marginal.
+"""The posterior of discrete sites that a joint density sums out: log weights λ of every state of
+every cell, with respect to which the gradient at 0 is the marginal.
 
-    p(z_c = k | what is seen) = ∂ log p(what is seen; λ) / ∂ λ_ck at λ = 0, where every λ_ck adds
-    λ_ck [z_c = k] to the log density
+    p(z_c = k | data) = ∂ log p(data; λ) / ∂ λ_ck at λ = 0, where every λ_ck adds λ_ck [z_c = k] to
+    the log density
 """
 
 import functools
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from probml.dataset.dataset import Data
 from probml.elimination.semiring import MAX, SUM, Semiring
 from probml.errors import Refusal, quoted
 from probml.families.finite import Shifted
+from probml.interface.functions.states import States
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.queries.fitted import Fitted
-from probml.structure.structure import Structure
 
 DRAWS = 256  # of the parameters, over which the answer is averaged
 
 
-class Leaned(NamedTuple):
-    """A site that is summed out: the shape of its cells (of a scan behind its steps), the least of
-    its values, and how many there are."""
-
-    shape: tuple[int, ...]
-    low: int
-    count: int  # type: ignore[assignment] # not the tuple's method
-
-
-class Leaning:
-    """The weights that a run of the function is given, the sites that have asked for some, and
-    those that were summed out as cells of one variable, and whether along a chain.
+class StateWeights:
+    """Log weights of the states of discrete sites in a run of a function.
 
     Args:
-        weights: site → (*cells, states); one that is not there weighs nothing.
+        weights: site → (*cells, states); 0 for a site that is not there.
         best: sites that are maximised, all others summed out before.
+
+    Attributes:
+        met: the sites that the run has summed out, by name.
+        together: the sites that were summed out as cells of one variable, and whether along a
+            chain.
     """
 
     def __init__(self, weights: Mapping[str, jax.Array], best: Collection[str] = ()):
-        self.weights, self.best, self.met = weights, tuple(best), dict[str, Leaned]()
+        self.weights, self.best, self.met = weights, tuple(best), dict[str, States]()
         self.together: list[tuple[tuple[str, ...], bool]] = []
 
     def semiring(self, names: Collection[str]) -> Semiring:
@@ -61,25 +57,32 @@ class Leaning:
                           f"for each")
         return SUM if others else MAX
 
-    def of(self, name: str, shape: tuple[int, ...], low: int, count: int) -> jax.Array:
-        self.met[name] = Leaned(shape, low, count)
-        return self.weights.get(name, jnp.zeros((*shape, count)))
+    def of(self, states: States, *steps: int) -> jax.Array:
+        """The log weights of the states of a site, of a scan along its steps."""
+        states = states._replace(shape=(*steps, *states.shape))
+        self.met[states.name] = states
+        return self.weights.get(states.name, jnp.zeros((*states.shape, states.count)))
 
 
-def find_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> Leaning:
+def inputs_of(held: Data) -> dict[str, Any]:
+    """The inputs of a joint reading, name → value, without the axis of the one row."""
+    return {name: value[0] for name, value in held.table.inputs.items()}
+
+
+def find_summed_sites(held: Data) -> StateWeights:
     """The sites that a run of the function sums out; nothing is compiled."""
     values = {site.name: jnp.zeros(site.shape, int if site.discrete else float)
-              for site in structure.sites.values() if not site.factor}
-    leaning = Leaning({})
-    jax.eval_shape(lambda inputs, values: _log(structure.model, inputs, values, leaning), inputs,
-                   values)
-    return leaning
+              for site in held.structure.sites.values() if not site.factor}
+    weights = StateWeights({})
+    jax.eval_shape(lambda inputs, values: _log_joint(held.structure.model, inputs, values, weights),
+                   inputs_of(held), values)
+    return weights
 
 
-def describe_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> str:
+def describe_summed_sites(held: Data) -> str:
     """One sentence for each set of sites that are identical steps and are summed out together."""
     out = []
-    for sites, along in find_summed_sites(structure, inputs).together:
+    for sites, along in find_summed_sites(held).together:
         names = quoted(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
         how = "along their chain, by the forward algorithm" if along else "cell by cell"
         out.append(f". The {len(sites)} sites {names} form identical steps and are summed out "
@@ -87,13 +90,13 @@ def describe_summed_sites(structure: Structure, inputs: Mapping[str, Any]) -> st
     return "".join(out)
 
 
-def probabilities(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
-                  name: str) -> np.ndarray:
-    """p(site = state | what is seen), (*cells, states), of a scan behind its steps, averaged over
-    the posterior of all else.
+def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],
+                          name: str) -> np.ndarray:
+    """p(site = state | data), (*cells, states), of a scan along its steps, averaged over the
+    posterior of all else.
 
     Args:
-        inputs: of the reading, name → value. met: the sites that the function sums out.
+        summed: the sites that the function sums out.
 
     Cost: for every draw one evidence and its gradient, in one program for all sites.
     """
@@ -102,36 +105,37 @@ def probabilities(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Lean
     if other is not None:
         raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent, and other "
                       f"sites are already summed out cell by cell: give '{other}' in the data")
-    zeros = {site: jnp.zeros((*found.shape, found.count)) for site, found in met.items()}
-    every = _marginals(fit.model, placed_all(dict(inputs)), placed_all(point_or_draws(fit)), zeros)
+    every = _marginals(fit.model, placed_all(inputs_of(held)), placed_all(point_or_draws(fit)),
+                       _zero_weights(summed))
     return np.asarray(every[name])
 
 
-def decoded(fit: Fitted, inputs: Mapping[str, Any], met: Mapping[str, Leaned],
-            sites: Collection[str]) -> dict[str, np.ndarray]:
+def _zero_weights(summed: Mapping[str, States]) -> dict[str, jax.Array]:
+    return {site: jnp.zeros((*states.shape, states.count)) for site, states in summed.items()}
+
+
+def decode_summed_sites(fit: Fitted, held: Data, summed: Mapping[str, States],
+                        sites: Collection[str]) -> dict[str, np.ndarray]:
     """The jointly most probable values of `sites` at the point, all others summed out: site →
-    (*cells), of a scan behind its steps; of equally probable ones the lowest.
+    (*cells), of a scan along its steps; of equally probable ones the lowest.
 
     The gradient of a maximum with respect to λ is 1 at the values where it is attained.
 
     Cost: one evidence and its gradient.
     """
-    zeros = {site: jnp.zeros((*found.shape, found.count)) for site, found in met.items()}
     at = {name: jnp.asarray(value) for name, value in fit.point.items()}
-    hot = _best(fit.model, tuple(sites), placed_all(dict(inputs)), placed_all(at), zeros)
-    return {site: np.asarray(hot[site]).argmax(-1) + met[site].low for site in sites}
+    one_hot = _most_probable(fit.model, tuple(sites), placed_all(inputs_of(held)), placed_all(at),
+                             _zero_weights(summed))
+    return {site: np.asarray(one_hot[site]).argmax(-1) + summed[site].low for site in sites}
 
 
-def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
-    """The same given the data that were fitted, as a distribution of the site's values."""
-    if fit.data is None:
+def posterior_of_summed_site(fit: Fitted, name: str) -> dist.Distribution | None:
+    """The distribution of a site that is summed out, given the data that were fitted; None: it is
+    no such site."""
+    if fit.data is None or name not in (summed := find_summed_sites(fit.data).met):
         return None
-    inputs = {key: value[0] for key, value in fit.data.table.inputs.items()}
-    met = find_summed_sites(fit.structure, inputs).met
-    if name not in met:
-        return None
-    probs = jnp.asarray(probabilities(fit, inputs, met, name))
-    return Shifted(probs, met[name].low) if met[name].low else dist.Categorical(probs=probs)
+    probs = jnp.asarray(compute_probabilities(fit, fit.data, summed, name))
+    return Shifted(probs, summed[name].low) if summed[name].low else dist.Categorical(probs=probs)
 
 
 def point_or_draws(fit: Fitted) -> dict[str, Any]:
@@ -142,14 +146,15 @@ def point_or_draws(fit: Fitted) -> dict[str, Any]:
     return {name: jnp.asarray(value)[None] for name, value in fit.point.items()}
 
 
-def _log(model: Bound, inputs: Mapping, values: Mapping, leaning: Leaning) -> jax.Array:
-    return model.generative.log_joint(model.bound, inputs, values, leaning)
+def _log_joint(model: Bound, inputs: Mapping, values: Mapping, weights: StateWeights) -> jax.Array:
+    return model.generative.log_joint(model.bound, inputs, values, weights)
 
 
 @functools.partial(jit, static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
     def marginals_at(values: Any):
-        return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean)))(dict(zeros))
+        return jax.grad(lambda lean: _log_joint(model, inputs, values,
+                                                StateWeights(lean)))(dict(zeros))
 
     if not values:
         return marginals_at({})
@@ -157,6 +162,7 @@ def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _best(model: Bound, sites: tuple[str, ...], inputs: Mapping, values: Mapping,
-          zeros: Mapping) -> Mapping:
-    return jax.grad(lambda lean: _log(model, inputs, values, Leaning(lean, sites)))(dict(zeros))
+def _most_probable(model: Bound, sites: tuple[str, ...], inputs: Mapping, values: Mapping,
+                   zeros: Mapping) -> Mapping:
+    return jax.grad(lambda lean: _log_joint(model, inputs, values,
+                                            StateWeights(lean, sites)))(dict(zeros))

@@ -1,5 +1,5 @@
-"""What handlers do to the messages of a function: record them, fill in values; and runs of a
-function that handlers outside hear nothing of, or only a part."""
+"""Handlers that record the messages of a function, or fill in values; and runs of a function that
+are hidden from handlers outside, in whole or in part."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -10,20 +10,20 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
-from probml.interface.functions.loops import summed_out
-from probml.interface.functions.marginal_weights import Leaning
-from probml.interface.functions.starts import started
+from probml.interface.functions.discrete_scans import sum_out_scan
+from probml.interface.functions.marginal_weights import StateWeights
+from probml.interface.functions.scan_starts import settle_start
 from probml.interface.functions.states import zeros_of
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.recorder import log_weight_of
 
 
-def prepared(msg: dict) -> None:
-    """A message as all readings want it: a plate in full, its members' numbers concrete, since what
-    engines sum over is the density of all data; a factor under a mask as a factor; sample_shape= as
-    axes of the distribution; a scan from None as one from arrays."""
+def prepare(msg: dict) -> None:
+    """Make a message uniform for all readings: a plate in full with concrete indices, since engines
+    take the density of all data; a factor under a mask a factor; sample_shape= axes of the
+    distribution; a scan that starts at None one that starts at arrays."""
     if msg["type"] == "control_flow":
-        started(msg)
+        settle_start(msg)
     if msg["type"] == "plate":
         size = msg["args"][0]
         msg["args"] = (size, None)
@@ -38,10 +38,11 @@ def prepared(msg: dict) -> None:
 
 
 class Record(Messenger):
-    """Keeps the messages of a run by name, which hold what handlers outside have made of them.
+    """Keeps the messages of a run by name, as handlers outside have changed them.
 
     Args:
-        improper: sites that handlers outside hear of as numbers of their support alone.
+        improper: sites whose distribution is replaced, for handlers outside, by a flat one on its
+            support.
     """
 
     def __init__(self, improper: Collection[str] = ()):
@@ -67,7 +68,7 @@ class Fill(Messenger):
 
     Args:
         given: values of sites that are data; values: of other sites.
-        leaning: weighs the states of discrete sites of scans.
+        weights: of the states of discrete sites of scans.
         sums: whether these are summed out.
         blank: a distribution → the value of a site that has none otherwise.
     """
@@ -75,14 +76,14 @@ class Fill(Messenger):
     inside = True  # whether values reach the sites of scans
 
     def __init__(self, given: Mapping[str, Any], values: Mapping[str, Any] = {},
-                 leaning: Leaning | None = None, sums: bool = True,
+                 weights: StateWeights | None = None, sums: bool = True,
                  blank: Callable[[dist.Distribution], Any] = zeros_of):
         super().__init__()
-        self.given, self.values, self.leaning = given, values, leaning
+        self.given, self.values, self.weights = given, values, weights
         self.sums, self.blank = sums, blank
 
     def process_message(self, msg: dict) -> None:
-        prepared(msg)
+        prepare(msg)
         if msg["type"] == "prng_key":
             msg["value"] = jax.random.key(0)
         if msg["type"] == "control_flow":
@@ -93,7 +94,7 @@ class Fill(Messenger):
             if msg["kwargs"]["rng_key"] is None:
                 msg["kwargs"]["rng_key"] = jax.random.key(0)
             if self.sums:
-                summed_out(msg, self.leaning)
+                sum_out_scan(msg, self.weights)
         if msg["type"] != "sample" or msg["is_observed"]:
             return
         name = msg["name"]
@@ -106,14 +107,14 @@ class Fill(Messenger):
 
 
 def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any],
-                   values: Mapping[str, Any] = {}, leaning: Leaning | None = None,
+                   values: Mapping[str, Any] = {}, weights: StateWeights | None = None,
                    **options: Any) -> dict:
     """The sites of a run that no handler outside records.
 
     Args:
         given: values of sites that are data; values: of others. options: of Fill.
     """
-    with handlers.block(), handlers.trace() as trace, Fill(given, values, leaning, **options):
+    with handlers.block(), handlers.trace() as trace, Fill(given, values, weights, **options):
         call()
     return trace
 
@@ -121,8 +122,8 @@ def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any],
 def run_in_part(call: Callable[[], Any], gone: Collection[str], free: Iterable[str],
                 still: Mapping[str, Any], given: Mapping[str, Any],
                 improper: Collection[str] = ()) -> tuple[Any, dict[str, Any]]:
-    """Run a function so that handlers outside hear of none of the sites `gone`: what it returns,
-    and the values that they have given the sites `free`.
+    """Run a function, the sites `gone` hidden from handlers outside: what it returns, and the
+    values that these handlers have given the sites `free`.
 
     Args:
         still: values of sites that are gone; given: of sites that are data. improper: see Record.

@@ -1,4 +1,4 @@
-"""What becomes of a function that has met its data, and what its readings are made with."""
+"""A function read together with its data, and how readings are made."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,9 +13,9 @@ from probml.language.settings import freeze
 from probml.structure.structure import Structure
 
 
-class Met(NamedTuple):
-    """A model as everything below reads it, its data in its names, why it is read so, in words
-    (None: as it is written), and where its params begin."""
+class ReadModel(NamedTuple):
+    """A model as it is read, its data by the names of its inputs and sites, why it is read so, in
+    words (None: as it is written), and the initial values of its params."""
 
     model: Bound
     data: Any
@@ -23,21 +23,21 @@ class Met(NamedTuple):
     begin: Mapping[str, Any] = MappingProxyType({})
 
 
-def named(own: str, shown: Survey) -> str:
-    """The name of an argument as an input: no site's."""
+def input_name(own: str, shown: Survey) -> str:
+    """The name of an argument as an input, which differs from the names of sites."""
     return f"{own} (argument)" if own in shown.sites or own in shown.computed else own
 
 
-def bound(model: Bound, reading: Reading, values: Mapping[str, Any],
+def bind(model: Bound, reading: Reading, values: Mapping[str, Any],
            without: Mapping[str, Any]) -> Bound:
-    """The model by a reading, some arguments bound."""
+    """The model with a reading of its function, some arguments bound."""
     settings = {name: value for name, value in model.settings if name not in without}
     settings |= {name: freeze(list(value) if isinstance(value, Ragged) else value, name)
                  for name, value in values.items()}
     return type(model)(reading, tuple(settings.items()), model.interventions)
 
 
-def traced(model: Bound, data: Mapping[str, Any]) -> Structure:
+def trace_structure(model: Bound, data: Mapping[str, Any]) -> Structure:
     raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
     return kinds.structure_for_inputs(model, raws, {},
                                       {name: (raw.values.shape[1:], raw.values.dtype.kind)

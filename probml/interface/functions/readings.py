@@ -1,8 +1,8 @@
-"""Two readings of a function that names no rows: one density of everything, or a plate of its own
-as the rows.
+"""Readings of a function without rows(): one joint density, or a plate of its own as the rows
+(rows_reading.py).
 
-A reading stands in the place of the decorated function (`Bound.generative`), so that whatever reads
-models reads it like any other: no engine and no question knows of it.
+A reading takes the place of the decorated function (`Bound.generative`), so that engines and
+questions treat the model like any other.
 """
 
 import contextlib
@@ -19,27 +19,27 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from probml.interface.functions.given.column import column
+from probml.interface.functions.cellwise_sums import sum_out_cells
+from probml.interface.functions.discrete_scans import sum_out_scan
+from probml.interface.functions.given.column import with_known_values
 from probml.interface.functions.given.given_arrays import as_given
-from probml.interface.functions.given.params import Params, Spec
+from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
 from probml.interface.functions.given.scaled import Scaled
-from probml.interface.functions.loops import summed_out
-from probml.interface.functions.marginal_weights import Leaning
-from probml.interface.functions.messages import prepared, trace_isolated
-from probml.interface.functions.plates import summed_in_plates
+from probml.interface.functions.marginal_weights import StateWeights
+from probml.interface.functions.messages import prepare, trace_isolated
+from probml.interface.functions.missing_cells import MaskMissing
 from probml.interface.functions.states import log_of_events
-from probml.interface.functions.steps.joined import joined
-from probml.interface.functions.steps.names import Joined
-from probml.interface.functions.steps.smoothed import Smoothed, integrated, smoothed
+from probml.interface.functions.steps.joint_loops import run_with_loop_sites
+from probml.interface.functions.steps.loop_sites import LoopSites
+from probml.interface.functions.steps.smoothed import SmoothedSteps, integrate_steps, smooth_steps
 from probml.interface.functions.survey import observed_batch
-from probml.interface.functions.unseen import Seen
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
 
 
 @dataclass(eq=False)
 class Reading:
-    """What the readings share: the names and the identity of the function that is read.
+    """A function as it is read: its names and its identity.
 
     Args:
         generative: the decorated function.
@@ -50,7 +50,7 @@ class Reading:
 
     generative: Any
     own: Mapping[str, str]
-    params: Mapping[str, Spec] = field(default_factory=dict, kw_only=True)
+    params: Mapping[str, ParamSpec] = field(default_factory=dict, kw_only=True)
     batch: int | None = field(default=None, kw_only=True)
     whole: ClassVar[bool] = False
     found: ClassVar[bool] = False
@@ -78,20 +78,20 @@ class Reading:
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
         """Run the function, its params as sites."""
-        with Params(self.params):
+        with ParamsAsSites(self.params):
             return self.generative.run(arguments, {})
 
     @property
     def key(self) -> tuple:
-        """What tells two readings of one function apart."""
+        """The class and all compared fields but the function: equal readings have equal keys."""
         parts = [getattr(self, own.name) for own in fields(self)[1:] if own.compare]
         return type(self), *(tuple(part.items()) if isinstance(part, Mapping) else part
                              for part in parts)
 
 
-class Element(NamedTuple):
-    """What a site observes: the value, the log density of each element, how many trailing axes of
-    the value are one element's, and the plates of the others, (name, axis from the right)."""
+class ObservedSite(NamedTuple):
+    """An observed site: its value, the log density of each element, the number of trailing axes of
+    the value that are one element's, and the plates of the others, (name, axis from the right)."""
 
     value: Any
     log: jax.Array
@@ -100,20 +100,21 @@ class Element(NamedTuple):
 
 
 @dataclass(eq=False)
-class Whole(Reading):
-    """One density of everything: all that is seen is one row, the product of its densities a log
-    weight of that row; what is unseen lies outside rows, as it does in the function.
+class JointReading(Reading):
+    """One joint density: all observations are one row, whose log weight is the sum of their log
+    densities; latent sites lie outside rows, as they do in the function.
 
     Args:
         given: inputs that are values of sites, name of the input → site.
-        summed: discrete sites that are summed out cell by cell (plates.py).
-        masks: of the given sites of which cells are unseen, which are seen, frozen; None: no cell
-            is unseen of anything, arguments included (unseen.py).
+        summed: discrete sites that are summed out cell by cell (cellwise_sums.py).
+        masks: of the given sites with missing cells, which cells are observed, frozen; None: no
+            cell of any site or argument is missing (missing_cells.py).
         loops: steps of Python loops that are one site, name of all → sites (steps/), of numpyro's
             scans none; None: each site is itself.
-        integrated: these are integrated out (steps/chains.py, steps/scans.py).
+        integrated: these are integrated out (steps/gaussian_loops.py,
+            steps/gaussian_scans.py).
         derived: names of what the function then computes.
-        every: arguments of which the function asks which values there are, see rowed.py.
+        every: arguments of which the function asks which values there are, see rows_reading.py.
         why: why it has no rows, for messages.
     """
 
@@ -132,25 +133,30 @@ class Whole(Reading):
         return {**self.own, **self.given}
 
     @property
-    def steps(self) -> Joined:
+    def observed_cells(self) -> dict[str, np.ndarray]:
+        """Of each given site with missing cells, which are observed."""
+        return {name: thaw(mask) for name, mask in (self.masks or {}).items()}
+
+    @property
+    def steps(self) -> LoopSites:
         """The loops whose steps are one site."""
-        return Joined(self.loops or {})
+        return LoopSites(self.loops or {})
 
     def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-            rows: int | None = None, leaning: Leaning | None = None) -> Any:
-        """Run the function; `leaning` weighs the states of discrete sites that are summed out."""
+            rows: int | None = None, weights: StateWeights | None = None) -> Any:
+        """Run the function, `weights` those of the states of discrete sites that are summed out."""
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
-        with _Weigh(seen, leaning=leaning):
+        with _WeighObserved(seen, weights=weights):
             if self.loops is not None and not self.steps.scans and not self.integrated:
-                return joined(call, self.steps, seen)
+                return run_with_loop_sites(call, self.steps, seen)
             if self.integrated:
-                call = functools.partial(integrated, call, self.steps, seen)
-            return summed_in_plates(call, self.summed, seen, leaning) if self.summed else call()
+                call = functools.partial(integrate_steps, call, self.steps, seen)
+            return sum_out_cells(call, self.summed, seen, weights) if self.summed else call()
 
     def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-                  values: Mapping[str, Any], leaning: Leaning) -> jax.Array:
-        """log p(what is seen, values), what is discrete and unseen summed out, each of its states
-        weighed as `leaning` says; what does not look at it is left out.
+                  values: Mapping[str, Any], weights: StateWeights) -> jax.Array:
+        """log p(observations, values), latent discrete sites summed out with log weights of their
+        states; terms that do not depend on these are left out.
 
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
@@ -160,19 +166,19 @@ class Whole(Reading):
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               handlers.substitute(data=dict(values))):
             self.run(settings, {name: jnp.asarray(value)[None] for name, value in inputs.items()},
-                     leaning=leaning)
+                     weights=weights)
         return sum((jnp.sum(site["fn"].log_factor) for site in trace.values()
                     if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
 
     def smoothed(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-                 values: Mapping[str, Any]) -> Smoothed:
+                 values: Mapping[str, Any]) -> SmoothedSteps:
         """Loops that are integrated out, given what is seen.
 
         Args:
             inputs: name of the input → value, without the one row. values: site → value.
         """
         call, seen = self._bound(settings, inputs)
-        return smoothed(call, self.steps, seen, values)
+        return smooth_steps(call, self.steps, seen, values)
 
     def _bound(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
                run: Callable | None = None) -> tuple[Callable, dict[str, Any]]:
@@ -180,13 +186,13 @@ class Whole(Reading):
         traced know which values there were; and site → what is seen of it."""
         found = {name: as_given(value) for name, value in settings.items()}
         found |= {own: inputs[name] for name, own in self.own.items()}
-        found |= {own: column(found[own], values) for own, values in self.every.items()
+        found |= {own: with_known_values(found[own], values) for own, values in self.every.items()
                   if isinstance(found[own], jax.core.Tracer)}
         return (functools.partial(run or self.call, found),
                 {site: inputs[name] for name, site in self.given.items()})
 
     def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-                 values: Mapping[str, Any]) -> dict[str, Element]:
+                 values: Mapping[str, Any]) -> dict[str, ObservedSite]:
         """Every site that is observed, element by element, at values of the others; none where
         discrete sites are summed out in plates, or steps are integrated out and not among the
         values, and none of a scan where they are there.
@@ -200,8 +206,9 @@ class Whole(Reading):
         # NumPyro's scan takes a step of a value by a traced number
         single = jax.tree.map(jnp.asarray, self.steps.split_steps(values))
         call, seen = self._bound(settings, inputs)
-        return {name: Element(site["value"], log_of_events(site), site["fn"].event_dim,
-                              tuple((frame.name, frame.dim) for frame in site["cond_indep_stack"]))
+        return {name: ObservedSite(site["value"], log_of_events(site), site["fn"].event_dim,
+                                   tuple((frame.name, frame.dim)
+                                         for frame in site["cond_indep_stack"]))
                 for name, site in observed_sites(call, seen, single).items()}
 
     def observed(self, settings: Mapping[str, Any],
@@ -213,12 +220,11 @@ class Whole(Reading):
             inputs: name of the input → value, without the one row.
         """
         call, seen = self._bound(settings, inputs, super().call)
-        masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
         out = {}
         for name, site in observed_sites(call, seen, {}).items():
             event, value = site["fn"].event_dim, np.asarray(site["value"])
-            if name in masks:
-                value = np.where(masks[name], value, np.nan)
+            if name in self.observed_cells:
+                value = np.where(self.observed_cells[name], value, np.nan)
             own = value.shape[value.ndim - event :]
             out[name] = np.broadcast_to(value, (*observed_batch(site["fn"], value), *own)), event
         return out
@@ -229,8 +235,8 @@ class Whole(Reading):
         Args:
             params: as sites; else they stay params.
         """
-        masks = {name: thaw(mask) for name, mask in (self.masks or {}).items()}
-        with contextlib.nullcontext() if self.masks is None else Seen(masks):
+        with (contextlib.nullcontext() if self.masks is None
+              else MaskMissing(self.observed_cells)):
             return super().call(arguments) if params else self.generative.run(arguments, {})
 
     def forward(self, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
@@ -242,8 +248,8 @@ class Whole(Reading):
         """
         call, seen = self._bound(settings, inputs, functools.partial(self.call, params=False))
         with (handlers.condition(data=seen),
-              _Weigh(seen, weighs=False, full=bool(self.summed))):
-            return summed_in_plates(call, self.summed, seen) if self.summed else call()
+              _WeighObserved(seen, weighs=False, full=bool(self.summed))):
+            return sum_out_cells(call, self.summed, seen) if self.summed else call()
 
 
 def observed_sites(call: Callable[[], Any], given: Mapping[str, Any],
@@ -257,9 +263,9 @@ def observed_sites(call: Callable[[], Any], given: Mapping[str, Any],
 
 def site_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Values of parameters by the sites of a model: steps of a loop that are one site are stacked;
-    those that are integrated out or computed are left out."""
+    steps that are integrated out, and computed values, are left out."""
     reading = model.generative
-    if not isinstance(reading, Whole):
+    if not isinstance(reading, JointReading):
         return dict(values)
     steps = reading.steps
     if reading.integrated:
@@ -268,26 +274,26 @@ def site_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return steps.together(values)
 
 
-class _Weigh(Messenger):
-    """Turns what is observed into log weights of the one row; the function goes on with what was
-    observed. Discrete sites of scans are summed out.
+class _WeighObserved(Messenger):
+    """Turns observations into log weights of the one row; the function continues with the observed
+    values. Discrete sites of scans are summed out.
 
     Args:
-        given: values of sites that are data. leaning: weighs the states of discrete sites.
-        weighs: whether it is turned; full: whether plates are whole.
+        given: values of sites that are data. weights: of the states of discrete sites.
+        weighs: whether observations are turned into weights; full: whether plates are whole.
     """
 
-    def __init__(self, given: Mapping[str, Any], leaning: Leaning | None = None,
+    def __init__(self, given: Mapping[str, Any], weights: StateWeights | None = None,
                  weighs: bool = True, full: bool = True):
         super().__init__()
-        self.given, self.leaning, self.weighs, self.full = given, leaning, weighs, full
+        self.given, self.weights, self.weighs, self.full = given, weights, weighs, full
 
     def process_message(self, msg: dict) -> None:
         if self.full:
-            prepared(msg)
+            prepare(msg)
         if msg["type"] == "control_flow":
             msg["kwargs"]["substitute_stack"].append(("condition", self.given))
-            summed_out(msg, self.leaning)
+            sum_out_scan(msg, self.weights)
         if not self.weighs:
             return
         frames = [frame._replace(name="rows of its own") if frame.name == "rows" else frame

@@ -11,11 +11,11 @@ from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset.coding import indices as codes
 from probml.errors import ModelError, listed
-from probml.interface.functions.given.params import Params, Spec
+from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
 from probml.interface.functions.readings import Reading
-from probml.interface.functions.rowed import AsRows
-from probml.interface.functions.steps import answers
-from probml.interface.functions.survey import survey, writes_rows
+from probml.interface.functions.rows_reading import AsRows
+from probml.interface.functions.steps import step_posteriors
+from probml.interface.functions.survey import mentions_rows, survey_run
 from probml.language.language import Bound, RowsUnknown, row_scope
 from probml.language.named_rows import Tables
 from probml.language.settings import thaw
@@ -23,12 +23,12 @@ from probml.numerics.process.single_thread import single_thread
 from probml.queries.fitted import Fitted
 
 
-def without_rows(model: Bound) -> bool:
+def lacks_rows(model: Bound) -> bool:
     """Whether a function that meets no data yet will be read by these."""
-    if isinstance(model.generative, Reading) or writes_rows(model.generative.function):
+    if isinstance(model.generative, Reading) or mentions_rows(model.generative.function):
         return False
     try:
-        survey(model, {}, {})
+        survey_run(model, {}, {})
     except RowsUnknown:
         return False
     except Exception:  # it needs its data: whether it names rows is seen then
@@ -37,9 +37,9 @@ def without_rows(model: Bound) -> bool:
 
 
 @single_thread()
-def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
-             seed: int, params: Mapping[str, Spec] = MappingProxyType({}),
-             inside: Collection[str] = ()) -> dict[str, np.ndarray]:
+def run_forward(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
+                seed: int, params: Mapping[str, ParamSpec] = MappingProxyType({}),
+                inside: Collection[str] = ()) -> dict[str, np.ndarray]:
     """One run of a function: every site that is not among `values`, and what is computed.
 
     Args:
@@ -63,7 +63,7 @@ def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, An
     def run() -> dict:
         with (validation_enabled(False), handlers.block(), handlers.trace() as trace,
               handlers.seed(rng_seed=seed), handlers.substitute(data=held), AsRows(),
-              Params(params)):
+              ParamsAsSites(params)):
             model.generative.run({**settings, **arguments}, {})
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] in ("sample", "deterministic") and name not in held
@@ -83,14 +83,14 @@ def replayed(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, An
         ) from error
 
 
-def of_tables(model: Bound, sizes: Mapping[str, int], arguments: Mapping[str, Any],
-              seed: int) -> dict[str, np.ndarray]:
+def run_tables_forward(model: Bound, sizes: Mapping[str, int], arguments: Mapping[str, Any],
+                       seed: int) -> dict[str, np.ndarray]:
     """One run of a function of several tables, so many rows of each: every site in their rows."""
     with row_scope(Tables(sizes)):
-        return replayed(model, {}, arguments, seed, inside=tuple(sizes))
+        return run_forward(model, {}, arguments, seed, inside=tuple(sizes))
 
 
-def _coded(fit: Fitted, name: str, value: object) -> Any:
+def _encode_labels(fit: Fitted, name: str, value: object) -> Any:
     """New values of an input, its labels as the codes that the fit has for them.
 
     Raises:
@@ -108,8 +108,8 @@ def _coded(fit: Fitted, name: str, value: object) -> Any:
     return np.array([code[label] for label in given.ravel()], int).reshape(given.shape)
 
 
-def again(fit: Fitted, arguments: Mapping[str, Any], seed: int,
-          plug_in: bool) -> dict[str, np.ndarray]:
+def simulate_joint(fit: Fitted, arguments: Mapping[str, Any], seed: int,
+                   plug_in: bool) -> dict[str, np.ndarray]:
     """What a function observes, once more, from what was fitted: at one draw of the parameters, at
     the point where there is none or `plug_in`; and at a draw of steps that are integrated out, or
     their means.
@@ -122,13 +122,14 @@ def again(fit: Fitted, arguments: Mapping[str, Any], seed: int,
     if not plug_in and not fit.certain:
         values = {name: value[0] for name, value in fit.draws(1, seed).items()
                   if name in fit.structure.sites}
-    values = reading.steps.split_steps(values) | answers.steps_at(fit, values, seed, plug_in)
+    values = (reading.steps.split_steps(values)
+              | step_posteriors.steps_at(fit, values, seed, plug_in))
     held = {} if fit.data is None else {
         own: fit.data.table.inputs[name][0] for name, own in reading.own.items()
     }
     defaults = {name: thaw(value) for name, value in reading.generative.defaults.items()}
-    new = {own: _coded(fit, name, arguments[own]) for name, own in reading.own.items()
+    new = {own: _encode_labels(fit, name, arguments[own]) for name, own in reading.own.items()
            if own in arguments}
     own = {**defaults, **held, **fit.model.bound, **arguments, **new}
     origin = type(fit.model)(reading.generative, ())
-    return replayed(origin, values, own, seed, reading.params)
+    return run_forward(origin, values, own, seed, reading.params)

@@ -1,8 +1,8 @@
-"""A function run once with its data: its sites, what it observes, in which plates.
+"""A function run once with its data: its sites, their observed values, their plates.
 
 The run is abstract (nothing is compiled), but the arguments are the user's own arrays: `len(y)`,
-`int(np.max(groups))` and Python's `if` work, and an argument that is observed as it is comes out as
-the very array that went in.
+`int(np.max(groups))` and Python's `if` work, and an argument that is observed unchanged is the same
+object in the result.
 """
 
 import contextlib
@@ -22,25 +22,26 @@ from numpyro.distributions.distribution import validation_enabled
 
 from probml.errors import DataError, ModelError
 from probml.families.domains import of_values
-from probml.interface.functions.given.params import Spec
-from probml.interface.functions.loops import names_inside
+from probml.interface.functions.discrete_scans import sites_inside
+from probml.interface.functions.given.params import ParamSpec
 from probml.interface.functions.messages import Fill, Record
 from probml.interface.functions.states import states_of, zeros_of
 from probml.jaxpr.gathers.bounds import Beyond, beyond
 from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
-from probml.language.language import Bound, inner
+from probml.language.language import Bound, unwrapped
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
 from probml.structure.recorder import listless
 
-LONG = 600  # characters of somebody else's error that are shown
-PARTIAL, TWICE, BEGIN = "probml.partial", "probml.twice", "probml.begin"  # marks of messages
+MOST_ERROR_CHARACTERS = 600  # characters of somebody else's error that are shown
+# marks of messages
+SUBSAMPLE_SIZE, GIVEN_TWICE, INITIAL_VALUE = "probml.partial", "probml.twice", "probml.begin"
 
 
-class Found(NamedTuple):
-    """One sample statement, as it was met.
+class SurveyedSite(NamedTuple):
+    """One sample statement of the run.
 
     Attributes:
         plates: name → (axis, counted from the right of the batch axes; size), innermost first.
@@ -79,7 +80,7 @@ class Found(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What a run of the function has shown.
+    """The sites of a run of the function, and what else it contains.
 
     Attributes:
         loops: numpyro's scan or cond was met; inside: the sites of these.
@@ -92,25 +93,25 @@ class Survey(NamedTuple):
         beyond: what numbers that it holds index out of bounds.
     """
 
-    sites: dict[str, Found]
+    sites: dict[str, SurveyedSite]
     loops: bool
     inside: frozenset[str]
     computed: tuple[str, ...]
     twice: tuple[str, ...]
     partial: Mapping[str, int]
-    params: Mapping[str, Spec]
+    params: Mapping[str, ParamSpec]
     begin: Mapping[str, Any]
     recursive: bool = False
     size: int = 0
     beyond: tuple[Beyond, ...] = ()
 
     @property
-    def seen(self) -> tuple[Found, ...]:
+    def seen(self) -> tuple[SurveyedSite, ...]:
         """The sites that are observed, factors left out."""
         return tuple(site for site in self.sites.values() if site.observed and not site.factor)
 
     @property
-    def hidden(self) -> tuple[Found, ...]:
+    def hidden(self) -> tuple[SurveyedSite, ...]:
         """The discrete sites that are unseen, those of loops left out."""
         return tuple(site for site in self.sites.values() if site.discrete and not site.observed
                      and site.name not in self.inside)
@@ -122,30 +123,30 @@ def observed_batch(fn: dist.Distribution, value: Any) -> tuple[int, ...]:
     return np.broadcast_shapes(fn.batch_shape, own[: len(own) - fn.event_dim])
 
 
-class _Watch(Fill):
-    """Gives what is latent zeros; marks what is observed twice, and codes some of which are
-    missing, since what reads them wants codes: rows sum them out."""
+class _FillAndMark(Fill):
+    """Gives latent sites zeros, marks sites that are given twice, and fills missing codes, which
+    are summed out later, since the function may use them as an index."""
 
     inside = False
 
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "plate" and msg["args"][1] not in (None, msg["args"][0]):
-            msg[PARTIAL] = int(msg["args"][1])
-        msg[TWICE] = msg.get("name") in self.given and msg["type"] == "sample" and bool(
+            msg[SUBSAMPLE_SIZE] = int(msg["args"][1])
+        msg[GIVEN_TWICE] = msg.get("name") in self.given and msg["type"] == "sample" and bool(
             msg["is_observed"])
         super().process_message(msg)
         value = msg["value"]
-        if msg["type"] == "sample" and msg["is_observed"] and holed(value) and (
+        if msg["type"] == "sample" and msg["is_observed"] and has_missing_cells(value) and (
             msg["fn"].support.is_discrete
         ):
             msg |= {OBSERVED: value, "value": np.nan_to_num(value).astype(int)}
 
     def postprocess_message(self, msg: dict) -> None:
         if msg["type"] == "param":  # which the function may change
-            msg[BEGIN] = jax.tree.map(lambda leaf: leaf, msg["value"])
+            msg[INITIAL_VALUE] = jax.tree.map(lambda leaf: leaf, msg["value"])
 
 
-def _found(msg: Mapping[str, Any]) -> Found:
+def _survey_site(msg: Mapping[str, Any]) -> SurveyedSite:
     """What is known of a sample statement that was met."""
     name, fn, value = msg["name"], msg["fn"], msg.get(OBSERVED, msg["value"])
     factor, support = isinstance(fn, dist.Unit), of_values(fn)
@@ -158,9 +159,9 @@ def _found(msg: Mapping[str, Any]) -> Found:
         with contextlib.suppress(ModelError):
             states = states_of(name, fn).count
     frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
-    return Found(name, observed, factor, discrete, frames, tuple(batch),
-                 () if factor else tuple(fn.shape()), value, support, states,
-                 isinstance(fn, dist.MaskedDistribution), _kind(fn), tuple(fn.event_shape))
+    return SurveyedSite(name, observed, factor, discrete, frames, tuple(batch),
+                        () if factor else tuple(fn.shape()), value, support, states,
+                        isinstance(fn, dist.MaskedDistribution), _kind(fn), tuple(fn.event_shape))
 
 
 def _kind(fn: dist.Distribution) -> str:
@@ -169,7 +170,7 @@ def _kind(fn: dist.Distribution) -> str:
     return type(fn).__name__
 
 
-def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Survey:
+def survey_run(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Survey:
     """Run a model's function with these arguments beside its settings.
 
     Args:
@@ -177,20 +178,20 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any])
 
     Raises: what the function raises; RowsUnknown where it calls rows().
     """
-    sites, specs, inside = dict[str, Found](), dict[str, Spec](), set[str]()
+    sites, specs, inside = dict[str, SurveyedSite](), dict[str, ParamSpec](), set[str]()
     record = Record()
 
     def run(whole: Any = 0) -> dict:
         nonlocal record
         record = Record()
         blank = functools.partial(zeros_of, whole=whole)
-        with validation_enabled(False), _Watch(given, sums=False, blank=blank), record:
+        with validation_enabled(False), _FillAndMark(given, sums=False, blank=blank), record:
             model.generative.run({**model.bound, **arguments}, {})
-            inside.update(*map(names_inside, record.loops))
-        sites.update({msg["name"]: _found(msg) for msg in record.of("sample")})
-        begin = {msg["name"]: msg[BEGIN] for msg in record.of("param")}
-        specs.update({msg["name"]: Spec.of(
-            msg[BEGIN], msg["kwargs"].get("constraint", constraints.real), msg["value"])
+            inside.update(*map(sites_inside, record.loops))
+        sites.update({msg["name"]: _survey_site(msg) for msg in record.of("sample")})
+        begin = {msg["name"]: msg[INITIAL_VALUE] for msg in record.of("param")}
+        specs.update({msg["name"]: ParamSpec.of(
+            msg[INITIAL_VALUE], msg["kwargs"].get("constraint", constraints.real), msg["value"])
             for msg in record.of("param")})
         return {name: specs[name].flat(value) for name, value in begin.items()
                 if not all(specs[name].idle)}
@@ -207,13 +208,13 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any])
         frames = [f for f in traceback.extract_tb(error.__traceback__)
                   if f.name == model.generative.__name__]
         where = f" at line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
-        holes = [f"'{name}' is missing in {_first(value)}" for name, value in arguments.items()
-                 if holed(value)]
+        holes = [f"'{name}' is missing in {describe_first(np.isnan(value))}"
+                 for name, value in arguments.items() if has_missing_cells(value)]
         # an index of codes some of which are NaN, say
         told = (f"{', '.join(holes)}, a possible cause: missing values are inferred only for "
                 f"sites, not for arguments that the function computes with. Drop or fill them, or "
                 f"make the argument a site. " if holes else "")
-        told += "".join(_text(model.name, name, value) for name, value in arguments.items())
+        told += "".join(_hint_at_text(model.name, name, value) for name, value in arguments.items())
         said = f"{type(error).__name__}: {_shorten_error(error)}{listless(error)}"
         raise DataError(
             f"model '{model.name}' failed{where}\n{said}\n{told}The arguments were {shapes}; the "
@@ -223,20 +224,21 @@ def survey(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any])
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(sites, bool(record.loops), frozenset(inside),
                   tuple(msg["name"] for msg in record.of("deterministic")),
-                  tuple(msg["name"] for msg in record.of("sample") if msg[TWICE]),
-                  {msg["name"]: msg[PARTIAL] for msg in record.of("plate") if PARTIAL in msg},
+                  tuple(msg["name"] for msg in record.of("sample") if msg[GIVEN_TWICE]),
+                  {msg["name"]: msg[SUBSAMPLE_SIZE] for msg in record.of("plate")
+                   if SUBSAMPLE_SIZE in msg},
                   specs, begin,
                   recursive(by_elements(program, idle=True)), sum(1 for _ in equations(program)),
                   beyond(program))
 
 
-def holed(value: object) -> bool:
+def has_missing_cells(value: object) -> bool:
     """Whether an array has unseen cells."""
     return (isinstance(value, np.ndarray) and value.dtype.kind == "f"
             and bool(np.isnan(value).any()))
 
 
-def _text(model: str, name: str, value: object) -> str:
+def _hint_at_text(model: str, name: str, value: object) -> str:
     """What may be wrong with an argument that is a mapping."""
     text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
             ] if isinstance(value, Mapping) else []
@@ -244,34 +246,35 @@ def _text(model: str, name: str, value: object) -> str:
             f"their labels, def {model}({text[0]}, ...). " if text else "")
 
 
-def _first(value: np.ndarray) -> str:
-    cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
+def describe_first(holds: np.ndarray) -> str:
+    """The first cell in which something holds, in words."""
+    cell = tuple(map(int, np.argwhere(holds)[0]))
     return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"
 
 
 def _shorten_error(error: Exception) -> str:
     """The text of an error, cut where it prints pages of numbers."""
     said = str(error)
-    return said if len(said) < LONG else f"{said[:LONG]} …"
+    return said if len(said) < MOST_ERROR_CHARACTERS else f"{said[:MOST_ERROR_CHARACTERS]} …"
 
 
-def _codes(function: Callable) -> Iterator[CodeType]:
+def _code_objects(function: Callable) -> Iterator[CodeType]:
     """The code of a function, and of those inside it."""
     stack = []
     with contextlib.suppress(AttributeError):
-        stack.append(inner(function).__code__)
+        stack.append(unwrapped(function).__code__)
     while stack:
         code = stack.pop()
         yield code
         stack += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
 
 
-def writes_rows(function: Callable) -> bool:
+def mentions_rows(function: Callable) -> bool:
     """Whether the code of a function, or of one inside it, speaks of `rows`."""
-    return any("rows" in code.co_names for code in _codes(function))
+    return any("rows" in code.co_names for code in _code_objects(function))
 
 
-def goes_round(function: Callable) -> bool:
+def has_python_loop(function: Callable) -> bool:
     """Whether the code of a function, or of one inside it, has a Python loop."""
     return any(step.opname in ("FOR_ITER", "JUMP_BACKWARD", "POP_JUMP_BACKWARD_IF_TRUE")
-               for code in _codes(function) for step in dis.get_instructions(code))
+               for code in _code_objects(function) for step in dis.get_instructions(code))

@@ -15,7 +15,7 @@ from probml.assessment import dimensions, reports
 from probml.dataset.frames import shortest
 from probml.engines.findings import Finding
 from probml.fits.standard_errors import Widths
-from probml.interface.functions.steps import answers
+from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
 from probml.posteriors import diagnostics
 from probml.posteriors.units import in_units
@@ -99,8 +99,8 @@ class Estimates:
 
     @functools.cached_property
     def _draws(self) -> Mapping[str, np.ndarray]:
-        return (reports.draws_in_units(self.fit, functools.partial(answers.chains, self.fit))
-                if self._errors else {})
+        steps = functools.partial(step_posteriors.draw_steps_by_chain, self.fit)
+        return reports.draws_in_units(self.fit, steps) if self._errors else {}
 
     @functools.cached_property
     def _given(self) -> Mapping[str, Any]:

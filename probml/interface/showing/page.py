@@ -29,11 +29,11 @@ from probml.assessment.pages.html import format_cell as shown_as
 from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.errors import DataError, ModelError, Refusal
-from probml.interface.showing.checked import made_again, missed, render_checks
-from probml.interface.showing.looks import graph_html, pictured_of
-from probml.interface.showing.subject import OURS, Subject, counted
+from probml.interface.showing.predictive_checks import describe_misfits, render_checks, replicate
+from probml.interface.showing.subject import OURS, Subject, count_words
 from probml.interface.showing.summary import Summary
-from probml.language.given import file_named
+from probml.interface.showing.text_and_html import graph_html, graph_scene_of
+from probml.language.given import as_path
 from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
 
@@ -43,13 +43,13 @@ INTERVALS = 40  # entries in a picture of estimates
 
 def write(subject: Subject, path: str | os.PathLike) -> Path:
     """See Fit.report."""
-    path = file_named(path, "report(path)")
+    path = as_path(path, "report(path)")
     if path.is_dir() or not path.parent.is_dir():
         raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     fit = subject.fit
     summary, every = subject.summary(), fit.summary()
-    again = made_again(subject)
-    doubts = [*every.attrs.get("warnings", map(str, fit.warnings)), *missed(again)]
+    again = replicate(subject)
+    doubts = [*every.attrs.get("warnings", map(str, fit.warnings)), *describe_misfits(again)]
     drawn = [(title, figure(picture, words)) for title, picture, words in subject.pictures()]
     intervals = _intervals(every)
     own = not drawn and fit.model.generative.summary_tables is None
@@ -91,7 +91,7 @@ def _data(subject: Subject) -> list[str]:
         return ["<p>This fit holds no rows: give them, <code>report(path, data)</code>, and they "
                 "are described here.</p>", table(labels, "labels")]
     records = [column.record() for column in subject.columns]
-    return [f"<p>{subject.size}, {counted(len(records), 'column')}.</p>",
+    return [f"<p>{subject.size}, {count_words(len(records), 'column')}.</p>",
             table(records, "columns of the table")]
 
 
@@ -113,7 +113,7 @@ def _model(subject: Subject) -> list[str]:
     fit = subject.fit
     settings = [{"setting": name, "value": _truncate(value)}
                 for name, value in fit.model.bound.items()]
-    scene = None if subject.data is None else pictured_of(subject.data)
+    scene = None if subject.data is None else graph_scene_of(subject.data)
     out = [figure(graph_html(fit.model, None, scene),
                   f"The variables of {fit.model.name}: an arrow from each to those that depend on "
                   f"it; a frame around what is repeated.")]
@@ -135,8 +135,8 @@ def _computed(subject: Subject) -> list[str]:
     said = [("model", repr(fit.model)), ("engine", fit.engine), ("status", fit.status),
             ("iterations", str(fit.iterations)),
             *([] if fit.seed is None else [("seed", str(fit.seed))]),
-            ("precision", "float64" if fit.double else PRECISION[show_versions(
-                show=False)["precision"] == "float64"])]
+            ("precision", "float64" if fit.double or show_versions(
+                show=False)["precision"] == "float64" else "float32")]
     if fit.log_evidence is not None:
         said.append(("log marginal likelihood", f"{fit.log_evidence:.6g}"))
     notes = [str(finding) for finding in fit.findings if not finding.warns]
@@ -153,9 +153,6 @@ def _computed(subject: Subject) -> list[str]:
             table(why.elimination, "elimination of latent variables"),
             table(why.updates, "updates of parameters"),
             table(why.penalties, "priors as penalties"), table(why.engines, "engines, in order")]
-
-
-PRECISION = {True: "float64", False: "float32"}
 
 
 def _tables(summary: Summary) -> list[str]:

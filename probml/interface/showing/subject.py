@@ -15,7 +15,7 @@ from probml.dataset import dataset
 from probml.dataset.described import Column, described
 from probml.dataset.frames import as_pandas
 from probml.errors import DataError, ModelError
-from probml.interface.showing.summaries import summarized
+from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary
 from probml.queries.fitted import Fitted
 
@@ -66,7 +66,7 @@ class Subject:
     @property
     def size(self) -> str:
         """Such as "112 time steps"."""
-        return counted(max((column.rows for column in self.columns), default=0), self.unit)
+        return count_words(max((column.rows for column in self.columns), default=0), self.unit)
 
     def pictures(self) -> list[tuple[str, str, str]]:
         """(title, SVG, what it shows) of the pictures of this kind of model, the first of them
@@ -81,15 +81,15 @@ def of_fit(fit: Fitted, data: object = None, name: str | None = None) -> Subject
     """The subject of a fit of a function."""
     held = fit.data if data is None else fit._read(data)
     own = fit.model.generative.__module__.startswith(OURS)
-    title = words_of(fit.model.name) if own else fit.model.name
+    title = words_of_name(fit.model.name) if own else fit.model.name
     steps = bool(fit.structure.markov) or (held is not None and held.steps is not None)
-    return Subject(fit, title, fit, partial(summarized, fit),
+    return Subject(fit, title, fit, partial(summarize, fit),
                    () if data is None else (data,), data, held,
                    () if data is None else described(data), name_of(name, data),
                    "time step" if steps else "row")
 
 
-def words_of(name: str) -> str:
+def words_of_name(name: str) -> str:
     """A name of code as words: GaussianMixture and gaussian_mixture are "Gaussian mixture"."""
     if name in TITLES:
         return TITLES[name]
@@ -98,7 +98,7 @@ def words_of(name: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def counted(count: int, unit: str) -> str:
+def count_words(count: int, unit: str) -> str:
     """Such as "1 row" or "1,200 rows"."""
     return f"{count:,} {unit}{'' if count == 1 else 's'}"
 
@@ -130,14 +130,14 @@ def columns_of(rows: Mapping[str, Any]) -> list[Column]:
     for argument, values in rows.items():
         if values is None:
             continue
-        found = described_as(argument, values)
+        found = describe_argument(argument, values)
         out += found if argument == "X" else [
             column._replace(name=f"{column.name} ({ROLES[argument]})")
             if argument in ROLES else column for column in found]
     return out
 
 
-def described_as(argument: str, values: object) -> list[Column]:
+def describe_argument(argument: str, values: object) -> list[Column]:
     """The columns of what was given for an argument.
 
     Raises:

@@ -31,10 +31,10 @@ def _method(fit: Fitted) -> str:
     return f"posterior mode ({engine})"
 
 
-def summarized(fit: Fitted, title: str = "", figures: Mapping[str, Any] | None = None,
-               errors: bool = True, categories: Mapping | None = None,
-               tables: Callable[[Estimates], list[Table]] | None = None,
-               notes: Sequence[str] = ()) -> Summary:
+def summarize(fit: Fitted, title: str = "", figures: Mapping[str, Any] | None = None,
+              errors: bool = True, categories: Mapping | None = None,
+              tables: Callable[[Estimates], list[Table]] | None = None,
+              notes: Sequence[str] = ()) -> Summary:
     """The summary of a fit.
 
     Args:
@@ -53,7 +53,7 @@ def summarized(fit: Fitted, title: str = "", figures: Mapping[str, Any] | None =
                    (*notes, *_notes(estimates, found)))
 
 
-def _lacks(table: Table) -> bool:
+def _lacks_errors(table: Table) -> bool:
     """Whether an estimate of the table has no standard error."""
     columns = table.values.columns
     if table.errors is not None:
@@ -72,7 +72,7 @@ def _notes(estimates: Estimates, tables: Sequence[Table]) -> list[str]:
         out.append("In parentheses: " + ("posterior standard deviations."
                                          if estimates.posterior else "standard errors."))
     widths = estimates._widths
-    lacking = any(_lacks(table) for table in tables)
+    lacking = any(_lacks_errors(table) for table in tables)
     if lacking and widths is not None and widths.why and not estimates.posterior:
         reasons = dict.fromkeys(str(why) for why in widths.why.values() if why)
         out += [f"Without a standard error: {why}." for why in list(reasons)[:3]]

@@ -29,18 +29,18 @@ def tables_of(data: object) -> dict[str, dict[str, Any]] | None:
             for name, table in data.items()}
 
 
-def length(name: str, table: Mapping[str, Any]) -> int:
+def count_rows(name: str, table: Mapping[str, Any]) -> int:
     return len(arrays.as_raw(f"'{next(iter(table))}' of table '{name}'",
                              next(iter(table.values())), True).values)
 
 
-def flattened(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, grid.Places]]:
+def flatten_tables(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, grid.Places]]:
     """The tables as rows of the root: name → (n, ...), of others (n, places, ...); and where the
     rows of others stand."""
     reading: RelationalFunction = model.generative
     first = tables.get(reading.root, {})
     keys = dict.fromkeys(key for key, _ in reading.tables.values())
-    number = {key: _numbers(reading, tables, key) for key in keys}
+    number = {key: _rows_by_key(reading, tables, key) for key in keys}
     rows = max(map(len, number.values()), default=None)
     inputs = {own: name for name, own in reading.inputs.items()}
     out = {inputs.get(name, name): value for name, value in first.items() if name not in keys}
@@ -62,7 +62,7 @@ def flattened(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, 
     return out, places
 
 
-def _numbers(reading: RelationalFunction, tables: Columns, key: str) -> dict[Any, int]:
+def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict[Any, int]:
     """Key → row of the root: by its column of that name, or of another index; without one its rows
     are numbered, and without the root they are the keys that occur."""
     first, keys = tables.get(reading.root, {}), {own for own, _ in reading.tables.values()}
@@ -75,14 +75,14 @@ def _numbers(reading: RelationalFunction, tables: Columns, key: str) -> dict[Any
             raise DataError(f"{what} has {twice!r} twice: the key of every row must be unique")
         return {values[code]: row for row, code in enumerate(codes)}
     if first:
-        return {row: row for row in range(length(reading.root, first))}
+        return {row: row for row in range(count_rows(reading.root, first))}
     found = {value for name, (own, _) in reading.tables.items() if name in tables
              for value in grid.keys_of(f"'{own}' of table '{name}'", tables[name][own])[0]}
     return {value: row for row, value in enumerate(sorted(found, key=lambda v: (isinstance(v, str),
                                                                                 v)))}
 
 
-def widened(model: Bound, places: Mapping[str, int]) -> Bound:
+def widen(model: Bound, places: Mapping[str, int]) -> Bound:
     """The model with at least so many places for the rows of other tables."""
     reading: RelationalFunction = model.generative
     wide = {name: max(places.get(name, 1), width) for name, (_, width) in reading.tables.items()}

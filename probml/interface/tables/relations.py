@@ -6,31 +6,31 @@ from typing import Any
 
 from probml.errors import DataError, ModelError, present
 from probml.interface.functions.given.values import value_of
-from probml.interface.functions.read_models import Met, bound, named
-from probml.interface.functions.survey import Survey, survey
+from probml.interface.functions.read_models import ReadModel, bind, input_name
+from probml.interface.functions.survey import Survey, survey_run
 from probml.interface.tables.flat_tables import (
     Columns,
-    flattened,
-    length,
+    count_rows,
+    flatten_tables,
     tables_of,
-    widened,
+    widen,
 )
-from probml.interface.tables.lone_rows import check_alone
 from probml.interface.tables.relational_function import RelationalFunction
-from probml.language.language import Bound, inner, row_scope
-from probml.language.named_rows import Relation, Tables, Unnamed
+from probml.interface.tables.row_exchangeability import check_exchangeable
+from probml.language.language import Bound, row_scope, unwrapped
+from probml.language.named_rows import Relation, Tables, UnnamedTable
 
 
-def _words_of(code: Any) -> Iterator[str]:
+def _strings_in(code: Any) -> Iterator[str]:
     """The strings that a function's code holds."""
     for constant in code.co_consts:
         if isinstance(constant, str):
             yield constant
         elif hasattr(constant, "co_consts"):
-            yield from _words_of(constant)
+            yield from _strings_in(constant)
 
 
-def related(model: Bound, data: Any) -> Met | None:
+def read_tables(model: Bound, data: Any) -> ReadModel | None:
     """A function that speaks of several tables, read with them; None where it speaks of none, or
     the data are no tables.
 
@@ -42,28 +42,29 @@ def related(model: Bound, data: Any) -> Met | None:
     tables = tables_of(data)
     if tables is None or any(name in tables for name in model.inputs):
         return None
-    codes = [inner(model.generative.function).__code__, *model.helpers.values()]
-    if not any(word in tables for code in codes for word in _words_of(code)):
+    codes = [unwrapped(model.generative.function).__code__, *model.helpers.values()]
+    if not any(word in tables for code in codes for word in _strings_in(code)):
         return None
     found = _survey_tables(model, tables)
     if found is None:
         return None
     context, shown, arguments = found
-    root, others = _checked(model, context.declared, tables)
+    root, others = _check_tables(model, context.declared, tables)
     keys = {name: _key(model, name, said, tables) for name, said in others.items()}
-    home = _homes(model, shown, root, others, keys, tables)
-    names = {named(own, shown): own for own in arguments if own not in keys.values()}
+    home = _tables_of_names(model, shown, root, others, keys, tables)
+    names = {input_name(own, shown): own for own in arguments if own not in keys.values()}
     reading = RelationalFunction(model.generative, names, root,
                                  {name: (key, 1) for name, key in keys.items()},
                                  {own: home[own] for own in names.values() if home[own] in others},
                                  params=shown.params)
-    read = bound(model, reading, {}, arguments)
-    flat, places = flattened(read, tables)
-    read = widened(read, {name: found.width for name, found in places.items()})
-    check_alone(read, flat, others)
+    read = bind(model, reading, {}, arguments)
+    flat, places = flatten_tables(read, tables)
+    read = widen(read, {name: found.width for name, found in places.items()})
+    check_exchangeable(read, flat, others)
     beside = ", ".join(f"joined with those of '{name}' by '{key}'" for name, key in keys.items())
-    return Met(read, flattened(read, tables)[0],
-               f"the rows are those of table '{root}'{', ' * bool(beside)}{beside}", shown.begin)
+    return ReadModel(read, flatten_tables(read, tables)[0],
+                     f"the rows are those of table '{root}'{', ' * bool(beside)}{beside}",
+                     shown.begin)
 
 
 def _survey_tables(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[str, Any]] | None:
@@ -72,7 +73,7 @@ def _survey_tables(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[
 
     A key that is a column of several tables is an index in one of them: each is tried.
     """
-    sizes = {name: length(name, table) for name, table in tables.items() if table}
+    sizes = {name: count_rows(name, table) for name, table in tables.items() if table}
     failure: Exception | None = None
     for last in tables:
         arguments = _arguments(model, {name: table for name, table in tables.items()
@@ -80,8 +81,8 @@ def _survey_tables(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[
         context = Tables(sizes)
         try:
             with row_scope(context):
-                shown = survey(model, arguments, {})
-        except Unnamed:
+                shown = survey_run(model, arguments, {})
+        except UnnamedTable:
             return None
         except (DataError, ModelError) as error:
             failure = failure or error
@@ -103,8 +104,8 @@ def _arguments(model: Bound, tables: Columns) -> dict[str, Any]:
     return found
 
 
-def _checked(model: Bound, declared: Mapping[str, Relation],
-             tables: Columns) -> tuple[str, dict[str, Relation]]:
+def _check_tables(model: Bound, declared: Mapping[str, Relation],
+                  tables: Columns) -> tuple[str, dict[str, Relation]]:
     """The table whose rows are the rows, and the others."""
     where = f"model '{model.name}'"
     unknown = next((name for name in tables if name not in declared), None)
@@ -149,8 +150,8 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     return found[0]
 
 
-def _homes(model: Bound, shown: Survey, root: str, others: Mapping[str, Relation],
-           keys: Mapping[str, str], tables: Columns) -> dict[str, str]:
+def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str, Relation],
+                     keys: Mapping[str, str], tables: Columns) -> dict[str, str]:
     """Site or column → its table; keys, which several may have, left out."""
     home: dict[str, str] = {}
     for site in shown.sites.values():

@@ -11,26 +11,26 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.interface.functions.given.given_arrays import Held
+from probml.interface.functions.given.given_arrays import GivenArray
 
-MANY = 4096  # different values of a column that are kept beside it
+MOST_DISTINCT = 4096  # different values of a column that are kept beside it
 
 
-def different(columns: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def distinct_values(columns: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Name → the values of a column of whole numbers, in order, where they are not too many."""
     found = {name: tuple(np.unique(value).tolist()) for name, value in columns.items()
              if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size}
-    return {name: values for name, values in found.items() if len(values) <= MANY}
+    return {name: values for name, values in found.items() if len(values) <= MOST_DISTINCT}
 
 
-def column(value: object, every: tuple[Any, ...]) -> Any:
+def with_known_values(value: object, every: tuple[Any, ...]) -> Any:
     """The values of some rows, that know which values all of them have, in order: asked by NumPy
     for these, or for the least or greatest, they answer with what is settled; all else is as it is
     of what `value` is, a tracer or an array."""
     if isinstance(value, jax.core.Tracer):
         value.__class__ = _kind(value.__class__, every)  # it is still the same tracer to JAX
         return value
-    return np.asarray(value).view(_kind(Held, every))
+    return np.asarray(value).view(_kind(GivenArray, every))
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def _kind(own: Any, every: tuple[Any, ...]) -> type:
                     return values.copy()
                 if function in (np.max, np.amax, np.min, np.amin) and not kwargs:
                     return values[-1 if function in (np.max, np.amax) else 0]
-            if own is Held:
+            if own is GivenArray:
                 return super().__array_function__(function, types, args, kwargs)
             return function.__wrapped__(*args, **kwargs)
 

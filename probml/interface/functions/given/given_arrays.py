@@ -10,7 +10,7 @@ import numpy as np
 from probml.dataset.arrays import Categories
 
 
-class Held(np.ndarray):
+class GivenArray(np.ndarray):
     """A NumPy array that may be indexed by what JAX traces, and multiplied with it.
 
     `len(y)`, `int(np.max(groups))` and `if y.mean() > 0` are asked of NumPy; `y[t]` in a loop's
@@ -51,10 +51,10 @@ def as_given(value: object) -> Any:
     of arrays; anything else unchanged."""
     if isinstance(value, list | tuple) and all(isinstance(part, np.ndarray) for part in value):
         return type(value)(as_given(part) for part in value)
-    return value.view(Held) if isinstance(value, np.ndarray) and value.ndim else value
+    return value.view(GivenArray) if isinstance(value, np.ndarray) and value.ndim else value
 
 
-def ragged(value: object) -> Ragged | None:
+def as_ragged(value: object) -> Ragged | None:
     """Sequences of numbers of different lengths as a list of arrays; None: it is nothing such."""
     if not isinstance(value, list | tuple) and not (
         isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1

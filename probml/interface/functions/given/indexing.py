@@ -12,13 +12,13 @@ import numpy as np
 from probml.dataset.coding.indices import within
 from probml.errors import DataError, ModelError
 from probml.interface.functions.given.values import codes_of
-from probml.interface.functions.survey import Survey, survey
+from probml.interface.functions.survey import Survey, describe_first, survey_run
 from probml.language.language import Bound, RowsUnknown
 from probml.structure.indices import Index
 
 
-def as_codes(model: Bound, shown: Survey, items: Mapping[str, Any],
-             values: Mapping[str, Any]) -> tuple[Survey, dict[str, Any]]:
+def recode_out_of_bounds(model: Bound, shown: Survey, items: Mapping[str, Any],
+                         values: Mapping[str, Any]) -> tuple[Survey, dict[str, Any]]:
     """What a run shows, and the values: where it indexes out of bounds, with categories that are
     numbers as codes.
 
@@ -35,8 +35,9 @@ def as_codes(model: Bound, shown: Survey, items: Mapping[str, Any],
     return shown, dict(values)
 
 
-def indexed(model: Bound, items: Mapping[str, Any], arguments: Mapping[str, Any],
-            given: Mapping[str, Any]) -> tuple[Survey, dict[str, Any], dict[str, Any]] | None:
+def rerun_with_codes(model: Bound, items: Mapping[str, Any], arguments: Mapping[str, Any],
+                     given: Mapping[str, Any]) -> tuple[Survey, dict[str, Any],
+                     dict[str, Any]] | None:
     """A function that has failed, run again with codes in the place of what it indexes by: what it
     shows, the arguments and the sites; None: it does not fail for its indices.
 
@@ -62,7 +63,7 @@ def indexed(model: Bound, items: Mapping[str, Any], arguments: Mapping[str, Any]
     return (shown, {name: own[name] for name in arguments}, {name: own[name] for name in given})
 
 
-def bounded(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
+def refuse_out_of_bounds(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
     """
     Raises:
         DataError: the function holds an index out of bounds.
@@ -85,10 +86,10 @@ def bounded(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
 def _run(model: Bound, values: Mapping[str, Any], given: Mapping[str, Any]) -> Survey | None:
     """What a run of the function shows; None: it fails."""
     try:
-        return survey(model, {name: value for name, value in values.items()
-                              if name in model.generative.arguments},
-                      {name: values[name] for name in given
-                       if name not in model.generative.arguments})
+        return survey_run(model, {name: value for name, value in values.items()
+                                  if name in model.generative.arguments},
+                          {name: values[name] for name in given
+                           if name not in model.generative.arguments})
     except RowsUnknown:
         raise
     except (DataError, ModelError):
@@ -108,18 +109,13 @@ def _why(name: str, item: object, value: object) -> str:
         return (f"{index}, and holds dates ({array.dtype}): pass text, {name}.astype(str), if they "
                 f"name groups, or step numbers starting at 0")
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        gone = np.argwhere(np.isnan(value))
-        if len(gone):
-            cell = tuple(map(int, gone[0]))
-            return (f"{index}, and is missing in {_cell(cell)}: a group index cannot be missing, "
-                    f"since it selects an entry. Drop these rows, give them a group of their own, "
-                    f"or make it a site")
-        cell = tuple(map(int, np.argwhere(value != np.floor(value))[0]))
-        return f"{index}, and has {value[cell]:g} in {_cell(cell)}: expected integers"
+        missing, fractional = np.isnan(value), value != np.floor(value)
+        if missing.any():
+            return (f"{index}, and is missing in {describe_first(missing)}: a group index "
+                    f"cannot be missing, since it selects an entry. Drop these rows, give them a "
+                    f"group of their own, or make it a site")
+        return (f"{index}, and has {value[fractional][0]:g} in {describe_first(fractional)}: "
+                f"expected integers")
     first = array.ravel()[0] if array.size else item
     return (f"{index}, and has values of type {type(first).__name__}: pass text, [str(v) for v in "
             f"{name}], or integers starting at 0")
-
-
-def _cell(cell: tuple[int, ...]) -> str:
-    return f"row {cell[0]}" if len(cell) == 1 else f"cell {cell}"

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
 
-BUILT = "probml.param"  # the mark of a message that was a param
+PARAM_SPEC = "probml.param"  # the mark of a message that was a param
 
 
-class Spec(NamedTuple):
+class ParamSpec(NamedTuple):
     """What a param holds: its constraint, the shapes of its arrays, and of which nothing is to be
     found, since the function samples others in their place."""
 
@@ -28,7 +28,7 @@ class Spec(NamedTuple):
     idle: tuple[bool, ...]
 
     @classmethod
-    def of(cls, value: object, constraint: object, after: object) -> "Spec":
+    def of(cls, value: object, constraint: object, after: object) -> "ParamSpec":
         """
         Args:
             after: the value once the function has run, which may have taken leaves out.
@@ -76,10 +76,10 @@ class Spec(NamedTuple):
                            else jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]), float)
 
 
-class Params(Messenger):
+class ParamsAsSites(Messenger):
     """Makes every param of `specs` a sample site of its name."""
 
-    def __init__(self, specs: Mapping[str, Spec]):
+    def __init__(self, specs: Mapping[str, ParamSpec]):
         super().__init__()
         self.specs = specs
 
@@ -91,8 +91,8 @@ class Params(Messenger):
                 return
             msg |= {"type": "sample", "fn": spec.fn, "args": (), "value": None, "infer": {},
                     "kwargs": {"rng_key": None, "sample_shape": ()}, "is_observed": False,
-                    "intermediates": [], "cond_indep_stack": [], BUILT: spec}
+                    "intermediates": [], "cond_indep_stack": [], PARAM_SPEC: spec}
 
     def postprocess_message(self, msg: dict) -> None:
-        if BUILT in msg:
-            msg["value"] = msg[BUILT].built(msg["value"])
+        if PARAM_SPEC in msg:
+            msg["value"] = msg[PARAM_SPEC].built(msg["value"])

@@ -8,7 +8,7 @@ import numpy as np
 from probml.dataset import arrays
 from probml.dataset.coding import labels as naming
 from probml.errors import DataError
-from probml.interface.functions.given.given_arrays import Held, as_given, ragged
+from probml.interface.functions.given.given_arrays import GivenArray, as_given, as_ragged
 
 
 def value_of(value: object, name: str = "") -> Any:
@@ -24,7 +24,7 @@ def value_of(value: object, name: str = "") -> Any:
     """
     if value is None or isinstance(value, str | bool | Mapping) or callable(value):
         return value
-    if (uneven := ragged(value)) is not None:
+    if (uneven := as_ragged(value)) is not None:
         return uneven
     try:
         array = np.asarray(value)
@@ -72,6 +72,6 @@ def _codes(raw: arrays.Raw, name: str = "") -> Any:
     if gone.any():
         return as_given(np.where(gone, np.nan, raw.values))
     codes = as_given(raw.values.astype(int))
-    if isinstance(codes, Held):
+    if isinstance(codes, GivenArray):
         codes.labels, codes.categorical = raw.labels or (), raw.categorical
     return codes

@@ -1,5 +1,5 @@
-"""What a message of a run says of its site as a linear Gaussian one: its location, its spread, what
-is seen of it; and whether a location is affine in steps (jaxpr/levels.py proves it)."""
+"""The location, scale and observed value of a linear Gaussian site, and whether its location is
+affine in the steps of a loop or scan (jaxpr/levels.py proves it)."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -12,16 +12,16 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.recorded import Owner
+from probml.interface.functions.steps.record import Owner
 from probml.jaxpr import levels
 from probml.jaxpr.program import Literal, bodies, equations
 
 POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})
-BESIDE = ("root", "scale", "value", "mask", "beside")  # what may not look at steps
+INDEPENDENT_OF_STEPS = ("root", "scale", "value", "mask", "beside")  # what may not depend on steps
 
 
-class Bent(ModelError):
-    """Steps that are not linear and Gaussian, whatever of their arguments is known."""
+class NotLinearGaussian(ModelError):
+    """Steps are not linear and Gaussian, whichever arguments are bound."""
 
 
 class Uses(NamedTuple):
@@ -55,7 +55,7 @@ class Uses(NamedTuple):
         """Whether a site is normal about a location that is affine in the inputs, with a standard
         deviation that does not depend on them."""
         return ((name, "loc") in self.found and (name, "loc") not in self.curved
-                and not any(self.found.get((name, kind)) for kind in BESIDE))
+                and not any(self.found.get((name, kind)) for kind in INDEPENDENT_OF_STEPS))
 
 
 def _results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
@@ -75,12 +75,8 @@ def _results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
             if not isinstance(atom, Literal) and atom in raised}
 
 
-def site_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
-    """The records that a site leaves in a run: (kind, value)."""
-    if site["type"] == "deterministic":
-        return [("computed", jnp.asarray(site["value"]))]
-    if site["type"] != "sample":
-        return []
+def gaussian_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
+    """The records of a sample site as a linear Gaussian one: (kind, value)."""
     out = [("log", logs_of({name: site})[name].sum())]
     fn, mask = site["fn"], None
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):

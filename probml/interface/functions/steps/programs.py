@@ -15,15 +15,15 @@ from probml.errors import ModelError
 from probml.families import domains
 from probml.interface.functions.messages import trace_isolated
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.names import LEAST, Joined, stem_of
-from probml.interface.functions.steps.recorded import Owner, Records, latent_of, recorded
+from probml.interface.functions.steps.loop_sites import SHORTEST_LOOP, LoopSites, remove_numbers
+from probml.interface.functions.steps.record import Owner, Records, latent_values, record_program
 from probml.jaxpr import levels
 from probml.jaxpr.repeats.equivalent_results import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
 from probml.jaxpr.repeats.stored import by_elements
 from probml.structure.leaves import leaves_of_distribution
 
-SAME = 4  # results that must be alike to be computed together
+SMALLEST_GROUP = 4  # results that must be alike to be computed together
 
 
 class StepProgram(NamedTuple):
@@ -39,23 +39,23 @@ class StepProgram(NamedTuple):
     closed: Any
     takes: tuple[str, ...]
     owners: tuple[Owner, ...]
-    steps: Joined
+    steps: LoopSites
     still: Mapping[str, jax.Array]
     others: Mapping[str, jax.Array]
     trace: Mapping[str, Any]
 
     @classmethod
-    def of(cls, call: Callable[[], Any], steps: Joined, given: Mapping[str, Any],
+    def of(cls, call: Callable[[], Any], steps: LoopSites, given: Mapping[str, Any],
            records: Records) -> "StepProgram":
         """
         Args:
-            given: values of sites that are data; records: see recorded.py.
+            given: values of sites that are data; records: see record.py.
         """
         trace, places = trace_isolated(call, given, {}), steps.places
-        free = latent_of(trace)
+        free = latent_values(trace)
         still = {name: value for name, value in free.items() if name in places}
         others = {name: value for name, value in free.items() if name not in places}
-        program, owners = recorded(
+        program, owners = record_program(
             lambda own, others: (trace_isolated(call, given, {**own, **others}), ()), records,
             still, others)
         return cls(by_elements(program), (*sorted(still), *sorted(others)), owners, steps, still,
@@ -87,16 +87,16 @@ class StepProgram(NamedTuple):
                   for name, aval in zip(names, part.in_avals, strict=True)]
         left = []
         for own in equivalent_results(part, [i for i, value in enumerate(inputs) if value is None]):
-            if len(own.outputs) < SAME:
+            if len(own.outputs) < SMALLEST_GROUP:
                 left += own.outputs
                 continue
             looked = [[names[i] for i in place] for place in zip(*own.tracked, strict=True)]
-            found.append((tuple(rest[i] for i in own.outputs),
-                          own.at_each(inputs, [_column(at, places, values) for at in looked])))
+            steps = [_values_along_steps(at, places, values) for at in looked]
+            found.append((tuple(rest[i] for i in own.outputs), own.at_each(inputs, steps)))
         if left:
             lone, need = levels.restrict(part, left)
             results = evaluated(lone, [
-                jnp.asarray(_value(names[i], places, values), aval.dtype)
+                jnp.asarray(_value_of(names[i], places, values), aval.dtype)
                 for i, aval in zip(need, lone.in_avals, strict=True)])
             found += [((rest[i],), jnp.asarray(one)[None])
                       for i, one in zip(left, results, strict=True)]
@@ -110,20 +110,20 @@ class StepProgram(NamedTuple):
         tracked = [i for i, name in enumerate(names) if name in places]
 
         def give(i: int) -> jax.Array:
-            return jnp.asarray(_value(names[i], places, values), avals[i].dtype)
+            return jnp.asarray(_value_of(names[i], places, values), avals[i].dtype)
 
         def column(many: Sequence[int]) -> jax.Array:
             if any(names[i] not in places for i in many):
                 return jnp.stack(list(map(give, many)))
-            whole = _column([names[i] for i in many], places, values)
+            whole = _values_along_steps([names[i] for i in many], places, values)
             return whole.astype(avals[many[0]].dtype)
 
         kinds: dict[tuple, list[int]] = {}
         for i, (output, aval) in enumerate(zip(outputs, part.out_avals, strict=True)):
-            kinds.setdefault((stem_of(self.owners[output][0]), aval.shape), []).append(i)
+            kinds.setdefault((remove_numbers(self.owners[output][0]), aval.shape), []).append(i)
         lengths: dict[int, list[list[int]]] = {}
         for alike in kinds.values():
-            if len(alike) >= LEAST:
+            if len(alike) >= SHORTEST_LOOP:
                 lengths.setdefault(len(alike), []).append(alike)
         found, gone = [], set[int]()
         ways = [way for many in lengths.values() for way in ([many], [[alike] for alike in many])]
@@ -138,14 +138,14 @@ class StepProgram(NamedTuple):
         return found, [output for i, output in enumerate(outputs) if i not in gone]
 
 
-def _value(name: str, places: Mapping[str, tuple[str, int]], values: Mapping[str, Any]) -> Any:
+def _value_of(name: str, places: Mapping[str, tuple[str, int]], values: Mapping[str, Any]) -> Any:
     """The value of a site, or of a single step."""
     title, i = places.get(name, (name, None))
     return values[title] if i is None else values[title][i]
 
 
-def _column(looked: Sequence[str], places: Mapping[str, tuple[str, int]],
-            values: Mapping[str, Any]) -> jax.Array:
+def _values_along_steps(looked: Sequence[str], places: Mapping[str, tuple[str, int]],
+                        values: Mapping[str, Any]) -> jax.Array:
     """The steps at which alike results look, along a first axis."""
     found = [places[name] for name in looked]
     if len({title for title, _ in found}) > 1:
@@ -160,7 +160,7 @@ class Program(NamedTuple):
 
     Attributes:
         own: (site, kind): "argument", an array of the distribution of a step; "log", the log
-            density of what is observed, or looks at steps; "value", what is computed from steps.
+            density of what is observed, or looks at steps; "computed", what is computed from steps.
         trees: of the steps' distributions, site → how their arrays make them.
         likes: name of all steps → the distribution of the first.
         mixed: the other latent sites that look at steps.
@@ -176,11 +176,11 @@ class Program(NamedTuple):
     def computed(self, values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """What the function computes from steps, by name."""
         return {self.own.owners[i][0]: one
-                for which, part in self.own.parts(self.own.of_kind("value"), values)
+                for which, part in self.own.parts(self.own.of_kind("computed"), values)
                 for i, one in zip(which, part, strict=True)}
 
 
-def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Program:
+def program_of(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, Any]) -> Program:
     """The program of a function.
 
     Args:
@@ -202,7 +202,7 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
     mixed = {name for (name, kind), looks in zip(owners, near, strict=True)
              if looks and kind == "log" and name in others}
     kept = [i for i, ((name, kind), looks) in enumerate(zip(owners, near, strict=True))
-            if kind == "argument" or kind == "value" and looks
+            if kind == "argument" or kind == "computed" and looks
             or kind == "log" and (name not in others or name in mixed)]
     return Program(own.only(kept), trees,
                    {title: own.trace[names[0]]["fn"] for title, names in steps.groups.items()},
@@ -211,14 +211,10 @@ def program_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any])
 
 def _site_records(name: str, site: Mapping[str, Any], places: Mapping,
                   trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
-    """The records that a site leaves in a run: (kind, value)."""
-    if site["type"] == "deterministic":
-        return [("value", jnp.asarray(site["value"]))]
-    if site["type"] != "sample":
-        return []
+    """The records of a sample site: (kind, value)."""
     if name not in places:
         log = logs_of({name: site})[name].sum()
-        bounds = domains.of(site["fn"].support).bounds if latent_of({name: site}) else {}
+        bounds = domains.of(site["fn"].support).bounds if latent_values({name: site}) else {}
         return [("log", log), *(("end", jnp.asarray(bound)) for bound in bounds.values())]
     if site["scale"] is not None:
         raise ModelError(f"site '{name}' is inside handlers.scale")

@@ -1,5 +1,5 @@
-"""Steps that are integrated out, given what is observed: their moments, draws of them, and what a
-function computes from them."""
+"""The posterior of steps that are integrated out: their moments, draws of them, and what a function
+computes from them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,22 +8,22 @@ import jax
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.interface.functions.messages import trace_isolated
-from probml.interface.functions.steps.chains import loops_integrated
-from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.gaussian_loops import integrate_loops
+from probml.interface.functions.steps.gaussian_scans import integrate_scans
+from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.programs import program_of
-from probml.interface.functions.steps.scans import scans_integrated
 from probml.interface.functions.steps.state_space import Chain
 
 
-def integrated(call: Callable[[], Any], steps: Joined,
-               given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
+def integrate_steps(call: Callable[[], Any], steps: LoopSites,
+                    given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
     """Run a function, its loops, or its scans, integrated out: see these."""
     if steps.scans:
-        return scans_integrated(call, steps.scans, given)
-    return loops_integrated(call, steps, given)
+        return integrate_scans(call, steps.scans, given)
+    return integrate_loops(call, steps, given)
 
 
-class Smoothed(NamedTuple):
+class SmoothedSteps(NamedTuple):
     """Steps given what is observed.
 
     Attributes:
@@ -61,8 +61,8 @@ class Smoothed(NamedTuple):
         return {name: own.mean(0) for name, own in jax.lax.map(pair, keys).items()}
 
 
-def smoothed(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any],
-             values: Mapping[str, Any]) -> Smoothed:
+def smooth_steps(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, Any],
+                 values: Mapping[str, Any]) -> SmoothedSteps:
     """Steps of loops, or of scans, that are integrated out.
 
     Args:
@@ -70,7 +70,7 @@ def smoothed(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any],
     """
     chains = list[Chain]()
     with validation_enabled(False):
-        trace_isolated(lambda: chains.extend(integrated(call, steps, given)[1]), given, values)
+        trace_isolated(lambda: chains.extend(integrate_steps(call, steps, given)[1]), given, values)
 
     def compute(found: Mapping[str, Any]) -> dict[str, jax.Array]:
         with validation_enabled(False):
@@ -80,4 +80,4 @@ def smoothed(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any],
         return {name: site["value"] for name, site in trace.items()
                 if site["type"] == "deterministic"}
 
-    return Smoothed(chains, compute)
+    return SmoothedSteps(chains, compute)

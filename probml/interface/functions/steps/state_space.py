@@ -22,9 +22,9 @@ from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
 from probml.elimination.kalman import paths as kalman_paths
 from probml.errors import ModelError
-from probml.interface.functions.steps.outside import Rows, slots
+from probml.interface.functions.steps.scan_outputs import Rows, slots_in_steps
 
-WIDEST = 16  # numbers of a state: Kalman's filter costs their cube
+MOST_STATE_ELEMENTS = 16  # numbers of a state: Kalman's filter costs their cube
 Affine = tuple[jax.Array, jax.Array, jax.Array]  # values at 0, slopes in m, slopes in z
 
 
@@ -56,7 +56,7 @@ class Step(NamedTuple):
             at: the steps' numbers, as `rows` has them, in the order in which they are taken.
         """
         count, when = len(at), np.argsort(at)[rows.at]
-        slot, width = slots(when, count)
+        slot, width = slots_in_steps(when, count)
 
         def with_placed(one: jax.Array, own: jax.Array, blank: float) -> jax.Array:
             placed = jnp.full((count, width, *own.shape[1:]), blank).at[when, slot].set(own)
@@ -159,7 +159,7 @@ def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
     held = [p for p in np.flatnonzero(carried.looked) if p not in seats]
     seats |= {p: sites + len(own) + i for i, p in enumerate(held)}
     width = sites + len(own) + len(held)
-    if width > WIDEST:
+    if width > MOST_STATE_ELEMENTS:
         raise ModelError(f"a state of the chain has {width} elements")
     pick, sight = np.zeros((handed, width)), np.zeros((handed, width))
     pick[np.arange(handed), place] = 1.0

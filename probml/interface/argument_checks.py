@@ -1,5 +1,5 @@
-"""What the arguments of questions must be, by their names: checked before anything is read; what
-their answers must not be without a word; and what verbs of other libraries are called here."""
+"""Checks of the arguments of the methods of fits and models, by argument name; warnings about
+answers that are not finite; and hints at the names of methods of other libraries."""
 
 import functools
 import inspect
@@ -50,7 +50,7 @@ OF_MODELS = {
 }
 
 
-def lacking(owner: object, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
+def missing_attribute(owner: object, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
     """The error for an attribute that an object has not, with what may have been meant; one that
     its class has, and that failed within, fails as it did."""
     if hasattr(type(owner), name):
@@ -77,16 +77,16 @@ NUMBERS = {"draws": True, "simulate": True, "log_prob": False, "log_joint": Fals
            "predict": False, "predict_proba": False, "joint": False, "impute": False}
 
 
-def worded(cls: type) -> type:
-    """Let the public verbs of a class refuse arguments that are not what RULES says, and say where
-    what they answer is no number."""
+def checked_verbs(cls: type) -> type:
+    """Let the public methods of a class refuse arguments that break RULES, and warn where an answer
+    is not finite."""
     for name, found in list(vars(cls).items()):
         if isinstance(found, FunctionType) and not name.startswith("_"):
             setattr(cls, name, _with_finite_check(name, _checked(name, found)))
     return cls
 
 
-def _offered(owner: Any, why: Refusal) -> Refusal:
+def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
     """A refusal of a verb; of a fit's, with those of the engines that it names that take the data
     that were fitted."""
     if not why.instead or not hasattr(owner, "engine"):
@@ -106,7 +106,7 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
     @functools.wraps(function)
     def ask(self: Any, *args: object, **kwargs: object) -> Any:
         found = function(self, *args, **kwargs)
-        words = _no_numbers(found, drawn)
+        words = _describe_nonfinite(found, drawn)
         if not words:
             return found
         double = jax.config.jax_enable_x64
@@ -124,8 +124,8 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
     return ask
 
 
-def _no_numbers(found: object, drawn: bool) -> str:
-    """What of an answer is NaN, or infinite if it was drawn, in words; "": nothing."""
+def _describe_nonfinite(found: object, drawn: bool) -> str:
+    """The NaN entries of an answer, of drawn numbers also the infinite ones, in words; "": none."""
     parts = found if isinstance(found, Mapping) else {"": found}
     for name, part in parts.items():
         values = np.asarray(part) if isinstance(part, np.ndarray | float | jax.Array) else None
@@ -163,6 +163,6 @@ def _checked(verb: str, function: Callable) -> Callable:
         try:
             return function(*args, **kwargs)
         except Refusal as why:
-            raise _offered(args[0], why) from None
+            raise _with_alternatives(args[0], why) from None
 
     return ask

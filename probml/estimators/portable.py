@@ -13,9 +13,15 @@ from probml.errors import ModelError
 from probml.fits.encoding import ROOT, packed, unpacked
 from probml.fits.saving import encoded, file_contents, write
 from probml.interface.fit import Fit
-from probml.interface.loading import read_file, restored
+from probml.interface.loading import read_file, restore
 from probml.interface.showing import page
-from probml.interface.showing.subject import Subject, columns_of, described_as, name_of, words_of
+from probml.interface.showing.subject import (
+    Subject,
+    columns_of,
+    describe_argument,
+    name_of,
+    words_of_name,
+)
 
 ROWS = ("_first", "_fitted_rows")  # what holds rows, which are in no file and no pickle
 
@@ -38,7 +44,7 @@ class Portable:
         """
         kind = type(self)
         if not hasattr(self, "fit_"):
-            raise ModelError(f"save: this {kind.__name__} {_why_not(self)}")
+            raise ModelError(f"save: this {kind.__name__} {_why_not_fitted(self)}")
         if not kind.__module__.startswith(ROOT):
             raise ModelError(f"save: {kind.__qualname__} is a class of your own, which load cannot "
                              f"find: save its fit_, or use pickle")
@@ -71,10 +77,10 @@ class Portable:
     def _subject(self, X: object = None, y: object = None, name: str | None = None) -> Subject:
         """What a report of this estimator is about."""
         if not hasattr(self, "fit_"):
-            raise ModelError(f"report: this {type(self).__name__} {_why_not(self)}")
+            raise ModelError(f"report: this {type(self).__name__} {_why_not_fitted(self)}")
         rows = getattr(self, "_fitted_rows", {}) if X is None else {"X": X, "y": y}
         data = self._data_of_fit(**rows) if rows else None
-        return Subject(self.fit_, self._title or words_of(type(self).__name__), self,
+        return Subject(self.fit_, self._title or words_of_name(type(self).__name__), self,
                        self.summary, (rows["X"], rows.get("y")) if rows else (),
                        data, None if data is None else self.fit_._read(data), columns_of(rows),
                        name_of(name, *rows.values()), self._row, self._named_sites(rows),
@@ -86,7 +92,7 @@ class Portable:
         target = getattr(self, "_target", "y")
         for site, argument in ((target, "y"), ("y", "y"), ("y", "X"), ("x", "X")):
             if site in sites and site not in known and rows.get(argument) is not None:
-                known[site] = tuple(own.name for own in described_as(argument, rows[argument]))
+                known[site] = tuple(own.name for own in describe_argument(argument, rows[argument]))
         return known
 
     _title: ClassVar[str] = ""  # of its reports; by default the words of its name
@@ -130,7 +136,7 @@ class Portable:
         return estimator
 
 
-def _why_not(estimator: object) -> str:
+def _why_not_fitted(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
         return "has no Fit of probml: save it with pickle or joblib"
@@ -149,7 +155,7 @@ def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
 
 
 def _fit(name: str, arrays: Mapping[str, np.ndarray]) -> Fit:
-    return restored(name, *read_file(io.BytesIO(arrays[name].tobytes()), name))
+    return restore(name, *read_file(io.BytesIO(arrays[name].tobytes()), name))
 
 
 FITS = {"fit": (Fit, _bytes, _fit)}

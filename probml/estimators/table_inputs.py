@@ -35,10 +35,10 @@ def take_tables(estimator: type) -> None:
             ours = isinstance(found, FunctionType) and found.__module__.startswith(OURS)
             if ours and not name.startswith("_") and not hasattr(found, "takes_tables"):
                 if list(inspect.signature(found).parameters)[1:2] == ["X"]:
-                    setattr(owner, name, _taking(found))
+                    setattr(owner, name, _with_tables(found))
 
 
-def _taking(verb: Callable) -> Callable:
+def _with_tables(verb: Callable) -> Callable:
     takes = list(inspect.signature(verb).parameters.values())[1:]
     names = [each.name for each in takes]
     needed = any(each.name == "y" and each.default is each.empty for each in takes)
@@ -56,7 +56,7 @@ def _taking(verb: Callable) -> Callable:
         if needed and not self.lists:
             read = {**dict(zip(names, args, strict=False)), **named}
             if "X" in read and "y" in read:
-                _together(read["X"], read["y"], where)
+                _check_target(read["X"], read["y"], where)
         with looked_at_once():
             found = verb(self, *args, **named)
         if verb.__name__ in LEARN:
@@ -83,7 +83,7 @@ def _is_small(given: dict[str, Any]) -> bool:
     return sum(map(size, given.values())) <= FEW
 
 
-def _together(X: Any, y: Any, where: str) -> None:
+def _check_target(X: Any, y: Any, where: str) -> None:
     """
     Raises:
         DataError: there is no y, or not one a row.
@@ -108,7 +108,7 @@ def _rows(value: Any, name: str, estimator: Any, where: str) -> Any:
     if name in FLAGS and not isinstance(value, bool | np.bool_):
         raise DataError(f"{where}({name}={reprlib.repr(value)}): expected True or False")
     if name == "classes" and value is not None:
-        _listed(value, name, where)
+        _refuse_scalar(value, name, where)
     if name not in ROWS or value is None:
         return value
     value = as_pandas(value)
@@ -119,7 +119,7 @@ def _rows(value: Any, name: str, estimator: Any, where: str) -> Any:
         if estimator.lists and name in ("X", "y"):
             tables = len(value) > 0 and hasattr(value[0], "shape")
             return [as_pandas(part) for part in value] if tables else value
-        _listed(value, name, where)
+        _refuse_scalar(value, name, where)
     if name == "y" and np.asarray(value).ndim == 0:
         raise DataError(f"{where}: expected one y for each row of X, got {reprlib.repr(value)}")
     if name in NUMBERS or name == "y" and isinstance(estimator, RegressorMixin):
@@ -127,7 +127,7 @@ def _rows(value: Any, name: str, estimator: Any, where: str) -> Any:
     return value
 
 
-def _listed(value: object, name: str, where: str) -> None:
+def _refuse_scalar(value: object, name: str, where: str) -> None:
     try:
         if np.ndim(np.asarray(value)):
             return

@@ -4,8 +4,8 @@ With s_t all sites of step t,
 
     s_t = Σ_l A_tl s_{t−l} + b_t + ε_t,   y_t = Σ_l C_tl s_{t−l} + d_t + ν_t
 
-where A, b, C, d and the standard deviations of ε and ν may depend on parameters (linear.py reads
-them). What a step hands on are as many steps as others depend on, itself first (state_space.py).
+where A, b, C, d and the standard deviations of ε and ν may depend on parameters (linear_loops.py).
+The carry of a step is as many steps as others depend on, the newest first (state_space.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,14 +17,14 @@ import numpy as np
 import numpyro
 
 from probml.interface.functions.messages import run_in_part
-from probml.interface.functions.steps.linear import Linear, linear_of
-from probml.interface.functions.steps.names import Joined
-from probml.interface.functions.steps.outside import slots
+from probml.interface.functions.steps.linear_loops import Linear, find_linear_loops
+from probml.interface.functions.steps.loop_sites import LoopSites
+from probml.interface.functions.steps.scan_outputs import slots_in_steps
 from probml.interface.functions.steps.state_space import Affine, Carried, Chain, Step, chain_of
 
 
-def loops_integrated(call: Callable[[], Any], steps: Joined,
-                     given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
+def integrate_loops(call: Callable[[], Any], steps: LoopSites,
+                    given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
     """Run a function, its loops integrated out: those outside hear of the parameters beside them
     and of one factor, what is observed. What the function returns, and the loops as one chain.
 
@@ -34,7 +34,7 @@ def loops_integrated(call: Callable[[], Any], steps: Joined,
     Raises:
         ModelError: they are not linear and Gaussian.
     """
-    linear = linear_of(call, steps, given)
+    linear = find_linear_loops(call, steps, given)
     program, first = linear.program, next(iter(linear.times))
     out, values = run_in_part(call, linear.gone, program.others, program.still, given)
     step = _steps(linear, values)
@@ -118,7 +118,7 @@ def _steps(linear: Linear, values: Mapping[str, Any]) -> Step:
     for part, at, rows in sites.parts("root", zeros):
         root = root.at[at[..., None], rows[..., None], rows[:, None]].set(part)
     when = np.concatenate(list(linear.times.values()))
-    place, width = slots(when, count)
+    place, width = slots_in_steps(when, count)
     ends = np.cumsum([len(own) for own in linear.times.values()])[:-1]
     seen = _Sites(linear, values, dict(zip(linear.times, zip(
         np.split(when, ends), np.split(place, ends), strict=True), strict=True)), width)

@@ -1,5 +1,5 @@
-"""Continuous sites of a Python loop, x_0, x_1, …: one site of all steps, and one density of what
-they see.
+"""Continuous sites of a Python loop, x_0, x_1, …, as one site of all steps, with one density of the
+observations.
 
 The function is run once by itself for its program: the arguments of every step's distribution and
 the log density of all that is observed. Steps whose equations are the same, of other sites and
@@ -21,11 +21,11 @@ from numpyro.distributions.batch_util import promote_batch_shape
 
 from probml.errors import ModelError
 from probml.interface.functions.messages import Record, run_in_part
-from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.programs import Program, program_of
 
 
-def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Any:
+def run_with_loop_sites(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, Any]) -> Any:
     """Run a function, the steps of each loop as one site: those outside hear of the parameters
     beside them, of a site a loop, of what is computed, and of one factor, what is observed.
 
@@ -43,7 +43,7 @@ def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> 
 
     def at(title: str, own: Mapping[str, Any]) -> dist.Distribution:
         met = {title: msg["value"] for title, msg in late.met.items()}
-        return _distribution(program, title, {**others, **met, **own})
+        return _joint_distribution(program, title, {**others, **met, **own})
 
     def draw(title: str, key: jax.Array) -> jax.Array:
         if not drawn:
@@ -58,8 +58,8 @@ def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> 
         return drawn[title]
 
     with late:
-        values = {title: numpyro.sample(title, _Steps(title, len(names), program.likes[title], at,
-                                                      draw))
+        values = {title: numpyro.sample(title, _JointSteps(
+                      title, len(names), program.likes[title], at, draw))
                   for title, names in steps.groups.items()}
     for title in steps.groups:  # what a step looks at is known now
         late.met[title]["fn"] = at(title, values)
@@ -76,7 +76,7 @@ def joined(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> 
     return out
 
 
-class _Steps(dist.Distribution):
+class _JointSteps(dist.Distribution):
     """All steps of a loop, jointly: each given those before it.
 
     Args:
@@ -105,8 +105,8 @@ class _Steps(dist.Distribution):
         return self.draw(self.title, key)
 
 
-def _distribution(program: Program, title: str,
-                  values: Mapping[str, Any]) -> dist.Distribution:
+def _joint_distribution(program: Program, title: str,
+                        values: Mapping[str, Any]) -> dist.Distribution:
     """The distributions of all steps as one, steps first."""
     names = program.own.steps.groups[title]
     tree = program.trees[names[0]]

@@ -10,7 +10,7 @@ from probml.interface.showing.subject import Subject
 PICTURES = 6  # columns whose values are drawn
 
 
-def made_again(subject: Subject) -> Replicated | None:
+def replicate(subject: Subject) -> Replicated | None:
     """Replicated data sets of a fit, where its rows are there and can be simulated."""
     fit, held = subject.fit, subject.data
     if held is None or fit.model.whole or fit.learnt is not None:
@@ -46,7 +46,7 @@ def _picture(each: Bins) -> str:
                          f"central 95% of the replicated data sets (lines, bands).")
 
 
-def missed(found: Replicated | None) -> list[str]:
+def describe_misfits(found: Replicated | None) -> list[str]:
     """A sentence for each statistic that the model does not reproduce."""
     return [f"The {each.of} of {each.name} is {each.seen:.4g} in the data and {each.low:.4g} to "
             f"{each.high:.4g} in replicated data sets: the model does not reproduce it; check its "

@@ -11,24 +11,24 @@ import numpy as np
 from probml.families import domains
 from probml.interface.functions.survey import Survey
 
-LEAST = 8  # steps from which a loop is worked on as one
+SHORTEST_LOOP = 8  # steps from which a loop is worked on as one
 
 
-def steps_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
+def find_loop_sites(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     """The unseen continuous sites of loops, name of all steps → its sites in order; None where
     nothing, observed sites and recursions included, comes in steps, or something is summed out."""
     if shown.loops or shown.params or shown.hidden:
         return None
     kinds: dict[tuple, list[str]] = {}
     for site in shown.sites.values():
-        stem = stem_of(site.name)
+        stem = remove_numbers(site.name)
         if stem == site.name or site.masked and not site.observed:
             continue
         domain = None if site.observed else domains.of(site.support)
         if domain is None or domain.fixed:
             kind = (stem, site.observed, site.kind, site.batch, site.shape, domain)
             kinds.setdefault(kind, []).append(site.name)
-    many = {kind: names for kind, names in kinds.items() if len(names) >= LEAST}
+    many = {kind: names for kind, names in kinds.items() if len(names) >= SHORTEST_LOOP}
     out: dict[str, tuple[str, ...]] = {}
     for (stem, observed, *_), names in many.items():
         if not observed:
@@ -36,7 +36,7 @@ def steps_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     return out if many or shown.recursive else None
 
 
-def scans_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
+def find_scan_sites(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     """The unseen sites of scans, each the name of all its steps; None where there are none, or one
     is discrete."""
     if shown.params:
@@ -47,7 +47,7 @@ def scans_of(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     return own if own and not any(site.discrete for site in inside) else None
 
 
-def stem_of(name: str) -> str:
+def remove_numbers(name: str) -> str:
     """What the names of alike steps share: all but numbers."""
     return re.sub(r"\d+", "", name)
 
@@ -60,7 +60,7 @@ def _title(stem: str, taken: set[str]) -> str:
     return next(own for own in names if own and own not in taken)
 
 
-class Joined(NamedTuple):
+class LoopSites(NamedTuple):
     """Loops whose steps are one site.
 
     Attributes:

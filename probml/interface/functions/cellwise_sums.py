@@ -21,21 +21,21 @@ from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal, quoted
 from probml.interface.functions.cell_tables import (
     Variables,
-    joined,
-    laid_out,
+    as_factors,
+    compute_tables,
+    join_alike_variables,
     separate_variables,
-    tables,
 )
-from probml.interface.functions.marginal_weights import Leaning
+from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.states import States, is_hidden, logs_of, states_of
-from probml.interface.functions.steps.recorded import latent_of, recorded
+from probml.interface.functions.steps.record import latent_values, record_program
 from probml.jaxpr import levels
 
-MOST = 2**24  # entries of a table
+MOST_TABLE_ENTRIES = 2**24  # entries of a table
 
 
-class _Seen(NamedTuple):
+class _TracedFunction(NamedTuple):
     """What the first runs tell.
 
     Attributes:
@@ -54,89 +54,84 @@ class _Seen(NamedTuple):
     program: Any
 
 
-def summed_in_plates(call: Callable[[], Any], names: Iterable[str],
-                     given: Mapping[str, Any], leaning: Leaning | None = None) -> Any:
+def sum_out_cells(call: Callable[[], Any], names: Iterable[str],
+                  given: Mapping[str, Any], weights: StateWeights | None = None) -> Any:
     """Run a function, its discrete sites `names` summed out: those outside hear of the other
     parameters, of what does not look at the discrete ones, and of one factor.
 
     Args:
         given: values of sites that are data, name → value.
-        leaning: weighs the states of the discrete ones.
+        weights: weighs the states of the discrete ones.
 
     Raises:
         ModelError: an element looks at two cells of a site; no order takes the sites out one by
             one; a site has no finite list of values.
     """
-    seen = _first(call, set(names), given, leaning)
+    seen = _trace_function(call, set(names), given, weights)
     gone = {name for name, looks in seen.looks.items() if looks and name not in seen.free}
     mixed = [name for name in seen.free if seen.looks[name]]
     still = {name: states.everywhere()[0] for name, states in seen.hidden.items()}
     out, values = run_in_part(call, gone, seen.free, still, given, mixed)
-    numpyro.factor(next(iter(seen.hidden)), _evidence(seen, values, leaning))
+    numpyro.factor(next(iter(seen.hidden)), _evidence(seen, values, weights))
     return out
 
 
-def _first(call: Callable, names: set[str], given: Mapping, leaning: Leaning | None) -> _Seen:
+def _trace_function(call: Callable, names: set[str], given: Mapping,
+                    weights: StateWeights | None) -> _TracedFunction:
     trace = trace_isolated(call, given)
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
             raise ModelError(f"site '{name}' is discrete and latent: give it in the data")
-    free = {name: value for name, value in latent_of(trace).items() if name not in hidden}
+    free = {name: value for name, value in latent_values(trace).items() if name not in hidden}
     computed = tuple(name for name, site in trace.items() if site["type"] == "deterministic")
     blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
-    program, owners = recorded(
-        lambda states, values: (trace_isolated(call, given, {**values, **states}, leaning), ()),
-        _records, blank, free)
+    program, owners = record_program(
+        lambda states, values: (trace_isolated(call, given, {**values, **states}, weights), ()),
+        lambda name, site: [("log", log.ravel()) for log in logs_of({name: site}).values()],
+        blank, free)
     owned = [name for name, _ in owners]
     order = sorted(blank)
     looks = {name: tuple(order[i] for i in sorted(used) if i < len(order)) for name, used
              in zip(owned, levels.dependencies(program), strict=True)}
-    return _Seen(hidden, {name: np.shape(value) for name, value in free.items()}, looks, computed,
-                 tuple(owned), program)
+    return _TracedFunction(hidden, {name: np.shape(value) for name, value in free.items()}, looks,
+                           computed, tuple(owned), program)
 
 
-def _records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
-    """The log density of a site, or what is computed."""
-    if site["type"] == "deterministic":
-        return [("computed", jnp.asarray(site["value"]))]
-    return [("log", log.ravel()) for log in logs_of({name: site}).values()]
-
-
-def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Array:
+def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | None) -> jax.Array:
     """log Σ over all states of the hidden sites of the sites that look at them."""
     at = [i for i, name in enumerate(seen.owners) if seen.looks[name]
           and name not in seen.computed]
     program, takes = levels.restrict(seen.program, at)
     inputs = [*sorted(seen.hidden), *sorted(values)]
     taken = [inputs[i] for i in takes]
-    found = tables(program, [seen.owners[i] for i in at],
-                   {name: seen.hidden[name] for name in taken if name in seen.hidden},
-                   {name: values[name] for name in taken if name in values})
-    best = set() if leaning is None else set(leaning.best)
+    found = compute_tables(program, [seen.owners[i] for i in at],
+                           {name: seen.hidden[name] for name in taken if name in seen.hidden},
+                           {name: values[name] for name in taken if name in values})
+    best = set() if weights is None else set(weights.best)
     for name in (seen.owners[i] for i in at):
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
             raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
                           f"'{others[0]}', which would be summed out after it: name both")
-    ways = [joined(found, seen.hidden), separate_variables(seen.hidden)]
+    ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:
-        out = laid_out(found, variables)
+        out = as_factors(found, variables)
         if out is None or any(0 < len(best & set(sites)) < len(sites)
                               for sites in variables.joined.values()):
             continue
         parts, moves = out
-        parts += [] if leaning is None else _leant(leaning, seen.hidden, variables)
+        parts += [] if weights is None else _weight_factors(weights, seen.hidden, variables)
         most = {variables.of[name][0] for name in best if name in variables.of}
         try:
-            total = sum_out(parts, variables.sizes, MOST, moves, most)
+            total = sum_out(parts, variables.sizes, MOST_TABLE_ENTRIES, moves, most)
         except Tangled as tangled:
             failure = tangled
             continue
-        if leaning is not None:
+        if weights is not None:
             turning = {move.name for move in moves}
-            leaning.together += [(tuple(sites), variable in turning) for variable, sites
+            weights.together += [(tuple(sites), variable in turning) for variable, sites
                                  in variables.joined.items()]
         return total
     raise ModelError(
@@ -146,15 +141,15 @@ def _evidence(seen: _Seen, values: Mapping, leaning: Leaning | None) -> jax.Arra
     )
 
 
-def _leant(leaning: Leaning, hidden: Mapping[str, States],
-           variables: Variables) -> list[Part]:
+def _weight_factors(weights: StateWeights, hidden: Mapping[str, States],
+                    variables: Variables) -> list[Part]:
     """What the states of the discrete sites weigh, a part a variable."""
     found: dict[str, list[tuple[int, jax.Array]]] = {}
-    for name, s in hidden.items():
-        weights = leaning.of(name, s.shape, s.low, s.count).reshape(s.cells, s.count)
-        if name in leaning.weights:
+    for name, states in hidden.items():
+        own = weights.of(states).reshape(states.cells, states.count)
+        if name in weights.weights:
             variable, first = variables.of[name]
-            found.setdefault(variable, []).append((first, weights))
-    return [Part(jnp.concatenate([weights for _, weights in own]).T, {variable: np.concatenate(
-        [first + np.arange(len(weights)) for first, weights in own])})
-        for variable, own in found.items()]
+            found.setdefault(variable, []).append((first, own))
+    return [Part(jnp.concatenate([own for _, own in parts]).T, {variable: np.concatenate(
+        [first + np.arange(len(own)) for first, own in parts])})
+        for variable, parts in found.items()]

@@ -1,7 +1,7 @@
-"""Unseen cells (NaN) of what one density of everything observes: where a cell is a leaf, nothing
-else looking at it, its factor integrates to one, and is left out.
+"""Missing cells (NaN) of what one joint density observes: where nothing else depends on a cell, its
+factor integrates to one and is left out,
 
-    ∫ p(y_seen, y_unseen | z) dy_unseen = p(y_seen | z)
+    ∫ p(y_observed, y_missing | z) dy_missing = p(y_observed | z).
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,8 @@ import numpyro.distributions as dist
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
-from probml.interface.functions.messages import prepared, trace_isolated
+from probml.interface.functions.messages import prepare, trace_isolated
+from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.states import single
 from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import jaxpr_of
@@ -22,26 +23,27 @@ from probml.language.language import Bound
 from probml.structure.leaves import leaves_of_distribution
 
 
-def filled(value: np.ndarray) -> np.ndarray:
-    """Unseen cells hold a seen one's value; their factors are left out."""
+def fill_missing(value: np.ndarray) -> np.ndarray:
+    """Give missing cells the value of an observed one; their factors are left out."""
     gone = np.isnan(value)
     return np.where(gone, value[~gone][0] if not gone.all() else 0.0, value)
 
 
-def seen_part(fn: dist.Distribution, seen: jax.Array) -> dist.Distribution:
-    """A distribution without the factors of the cells that are not `seen`."""
+def mask_missing(fn: dist.Distribution, observed: jax.Array) -> dist.Distribution:
+    """A distribution without the factors of the cells that are not observed."""
     base, copies = single(fn)
     if base.event_dim:
-        seen = seen.all(tuple(range(seen.ndim - base.event_dim, seen.ndim)))
-    base = base.mask(seen)
+        observed = observed.all(tuple(range(observed.ndim - base.event_dim, observed.ndim)))
+    base = base.mask(observed)
     return base.to_event(copies) if copies else base
 
 
-class Seen(Messenger):
-    """Leaves unseen cells out of what is observed, also inside scans.
+class MaskMissing(Messenger):
+    """Leaves missing cells out of what is observed, also inside scans.
 
     Args:
-        masks: sites that a handler around the function conditions on, name → which cells are seen.
+        masks: sites that a handler around the function conditions on, name → which cells are
+            observed.
     """
 
     def __init__(self, masks: Mapping[str, Any]):
@@ -49,41 +51,39 @@ class Seen(Messenger):
         self.masks = masks
 
     def process_message(self, msg: dict) -> None:
-        if msg["type"] == "control_flow" and len(msg["args"]) == 5:
-            body, *rest = msg["args"]
-
+        if (scan := ScanCall.of(msg)) is not None:
             def masked_body(carry: object, x: object) -> Any:
-                with Seen(self.masks):
-                    return body(carry, x)
+                with MaskMissing(self.masks):
+                    return scan.body(carry, x)
 
-            msg["args"] = (masked_body, *rest)
+            msg["args"] = scan._replace(body=masked_body)
         if msg["type"] != "sample" or isinstance(msg["fn"], dist.Unit):
             return
-        prepared(msg)
+        prepare(msg)
         fn = msg["fn"]
         if msg["name"] in self.masks:
-            msg["fn"] = seen_part(fn, jnp.asarray(self.masks[msg["name"]]))
+            msg["fn"] = mask_missing(fn, jnp.asarray(self.masks[msg["name"]]))
         elif msg["is_observed"] and jnp.issubdtype(jnp.result_type(msg["value"]), jnp.floating):
-            gone = jnp.isnan(msg["value"])
-            msg["fn"] = seen_part(fn, ~gone)
+            missing = jnp.isnan(msg["value"])
+            msg["fn"] = mask_missing(fn, ~missing)
             if fn.support.is_discrete:  # codes are whole numbers
-                msg["value"] = jnp.where(gone, fn.support.feasible_like(msg["value"]),
+                msg["value"] = jnp.where(missing, fn.support.feasible_like(msg["value"]),
                                          msg["value"]).astype(int)
 
 
-def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
-              name: str) -> str | None:
-    """Why unseen cells of an argument, or of a given site, cannot be left out, in words: something
-    looks at them beside their being observed; None: nothing does. A function that cannot be
-    followed is taken to look.
+def find_use_of_missing(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
+                        name: str) -> str | None:
+    """Why missing cells of an argument, or of a given site, cannot be left out, in words: something
+    else depends on them; None: nothing does. A function that cannot be traced is taken to depend on
+    them.
 
     Cost: one abstract run, its program followed cell by cell; nothing is compiled.
     """
     array = (arguments if name in arguments else given)[name]
-    gone = np.isnan(array).ravel()
-    owners: list[tuple[str, int | None]] = []  # and how many axes a value has that is observed
+    missing = np.isnan(array).ravel()
+    owners: list[tuple[str, int | None]] = []  # site, and the event axes of an observed value
 
-    def every(values: jax.Array) -> list[jax.Array]:
+    def leaves_and_values(values: jax.Array) -> list[jax.Array]:
         own = {**arguments, name: values} if name in arguments else dict(arguments)
         seen = {**given, name: values} if name in given else dict(given)
         trace = trace_isolated(lambda: model.generative.run({**model.bound, **own}, {}), seen,
@@ -93,7 +93,7 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
         for site in trace.values():
             if site["type"] != "sample":
                 continue
-            # what is true or false, such as a mask by isnan, is so of unseen cells too
+            # a truth value, such as a mask by isnan, may depend on them
             leaves = [leaf for leaf in map(jnp.asarray, leaves_of_distribution(site["fn"])[0])
                       if leaf.dtype != bool]
             owners.extend([(site["name"], None)] * len(leaves))
@@ -104,18 +104,18 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
         return flat
 
     try:
-        closed = jaxpr_of(every)(jax.ShapeDtypeStruct(array.shape,
-                                                            jnp.result_type(array.dtype)))
+        closed = jaxpr_of(leaves_and_values)(
+            jax.ShapeDtypeStruct(array.shape, jnp.result_type(array.dtype)))
     except Exception as error:
-        if name in arguments and _left_out(model, arguments, given):
+        if name in arguments and _is_masked_by_function(model, arguments, given):
             return None
-        said = str(error).strip().splitlines()[0]
-        return f"the function needs its values ({type(error).__name__}: {said[:80]})"
+        first_line = str(error).strip().splitlines()[0]
+        return f"the function needs its values ({type(error).__name__}: {first_line[:80]})"
     for (owner, axes), found in zip(owners, cells(closed, {0: name}), strict=True):
         where = found.get(name)
         if where is None:
             continue
-        holes = (where >= 0) & gone[where]
+        holes = (where >= 0) & missing[where]
         if (where == SEVERAL).any() or axes is None and holes.any():
             return f"site '{owner}' depends on its missing cells"
         if axes:
@@ -126,16 +126,17 @@ def looked_at(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
     return None
 
 
-def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether the function leaves unseen cells out itself, as by a mask of NumPy's: with the very
-    numbers, no distribution and nothing that is observed has one.
+def _is_masked_by_function(model: Bound, arguments: Mapping[str, Any],
+                           given: Mapping[str, Any]) -> bool:
+    """Whether the function leaves missing cells out itself, as by a mask of NumPy's: run with these
+    numbers, no distribution and no observed value has a NaN.
 
     Cost: one run of the function, computed.
     """
     try:
         with validation_enabled(False):  # at values at which no density need be NaN
             trace = trace_isolated(lambda: model.generative.run({**model.bound, **arguments}, {}),
-                                   given, sums=False, blank=_feasible)
+                                   given, sums=False, blank=_feasible_value)
     except Exception:
         return False
     found = [leaf for site in trace.values() if site["type"] == "sample"
@@ -144,6 +145,6 @@ def _left_out(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, An
                    if jnp.issubdtype(leaf.dtype, jnp.floating))
 
 
-def _feasible(fn: dist.Distribution) -> jax.Array:
+def _feasible_value(fn: dist.Distribution) -> jax.Array:
     """Some value of a support."""
     return fn.support.feasible_like(jnp.zeros(fn.shape()))

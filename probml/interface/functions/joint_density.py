@@ -9,23 +9,24 @@ import numpy as np
 
 from probml.dataset import arrays
 from probml.errors import DataError, ModelError, listed, present, quoted
-from probml.interface.functions import unseen
-from probml.interface.functions.given.column import different
-from probml.interface.functions.read_models import Met, bound, named, traced
-from probml.interface.functions.readings import Whole
-from probml.interface.functions.steps.affine_sites import Bent
-from probml.interface.functions.steps.names import scans_of, steps_of
-from probml.interface.functions.survey import Survey, holed
+from probml.interface.functions import missing_cells
+from probml.interface.functions.given.column import distinct_values
+from probml.interface.functions.read_models import ReadModel, bind, input_name, trace_structure
+from probml.interface.functions.readings import JointReading
+from probml.interface.functions.steps.affine_sites import NotLinearGaussian
+from probml.interface.functions.steps.loop_sites import find_loop_sites, find_scan_sites
+from probml.interface.functions.survey import Survey, has_missing_cells
 from probml.language.language import Bound
 from probml.language.settings import freeze
 
-ALONE = 12  # binary digits of the joint values of sites of one cell each that are kept as they are
-JOINT = 16  # the same of what is summed as joint values at all
+# binary digits of the joint values of sites of one cell each that are kept as they are; the same of
+# what is summed as joint values at all
+FEW_JOINT_BITS, MOST_JOINT_BITS = 12, 16
 
 
 def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
                     given: Mapping[str, Any],
-                    why: str, named: Collection[str] = ()) -> Met:
+                    why: str, named: Collection[str] = ()) -> ReadModel:
     """The function as one density; discrete sites of several cells are summed out cell by cell, or,
     where that cannot be and their joint values are few, as these. Continuous sites that are the
     steps of a loop, or stand in a scan, are integrated out where they can be, else one site.
@@ -33,11 +34,11 @@ def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
     Args:
         named: parameters whose values are told: these are not integrated out.
     """
-    summed = summed_of(shown)
+    summed = sites_summed_by_cell(shown)
     ways: list[tuple] = [(summed,)]
-    if summed and sum(site.bits for site in shown.hidden) <= JOINT:
+    if summed and sum(site.bits for site in shown.hidden) <= MOST_JOINT_BITS:
         ways.append(((),))
-    loops, scans = steps_of(shown), scans_of(shown)
+    loops, scans = find_loop_sites(shown), find_scan_sites(shown)
     if loops is not None:
         own = {name for title, names in loops.items() for name in (title, *names)}
         ways = [*(((), loops, how) for how in (True, False) if not how or own.isdisjoint(named)),
@@ -47,23 +48,23 @@ def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
     failures = list[ModelError]()
     for sums, *joined in ways:
         try:
-            return baking(model, shown, arguments, given, sums, why, *joined)
+            return read_with_numbers_bound(model, shown, arguments, given, sums, why, *joined)
         except ModelError as error:
             failures += [] if joined else [error]
     raise failures[0]
 
 
-def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
-                why: str) -> tuple[list[str], list[str]]:
+def _names_with_missing_cells(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
+                              why: str) -> tuple[list[str], list[str]]:
     """The arguments, and the given sites, of which cells are unseen that can be left out.
 
     Raises:
         DataError: something else looks at them, or a vector is seen in part: only rows are
             integrated over these.
     """
-    found = [name for name, value in {**arguments, **given}.items() if holed(value)]
+    found = [name for name, value in {**arguments, **given}.items() if has_missing_cells(value)]
     for name in found:
-        reason = unseen.looked_at(model, arguments, given, name)
+        reason = missing_cells.find_use_of_missing(model, arguments, given, name)
         if reason is not None:
             value = np.asarray({**given, **arguments}[name])
             cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
@@ -76,31 +77,32 @@ def _incomplete(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, 
     return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 
 
-def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Mapping[str, Any],
-            summed: tuple[str, ...], why: str,
-            loops: Mapping[str, tuple[str, ...]] | None = None, integrated: bool = False) -> Met:
+def read_with_numbers_bound(model: Bound, shown: Survey, arguments: Mapping[str, Any],
+                            given: Mapping[str, Any], summed: tuple[str, ...], why: str,
+                            loops: Mapping[str, tuple[str, ...]] | None = None,
+                            integrated: bool = False) -> ReadModel:
     """The function as one density; arguments that it needs as numbers are bound.
 
     Args:
         summed: discrete sites that are summed out cell by cell; loops, integrated: see
             readings.Whole.
     """
-    own, hidden = _incomplete(model, arguments, given, why)
+    own, hidden = _names_with_missing_cells(model, arguments, given, why)
     holed = bool(own or hidden)
     masks = {name: freeze(~np.isnan(given[name]), name) for name in hidden}
-    given = {name: unseen.filled(value) if name in masks else value
+    given = {name: missing_cells.fill_missing(value) if name in masks else value
              for name, value in given.items()}
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
             and value.dtype.kind in "biuf" and name not in own and not np.isinf(value).any()]
     fixed = [name for name in arguments if name not in free]
     # where a number of all of it is asked for, such as int(np.max(codes)) + 1, it is stated
-    every = different({name: arguments[name] for name in free})
+    every = distinct_values({name: arguments[name] for name in free})
     failure: Exception | None = None
     for baked, told in (([], {}), ([], every), *(([name], {}) for name in free), (free, {})):
         try:
-            return _baked(model, shown, arguments, given, [*fixed, *baked], summed, why,
-                          masks if holed else None, loops, integrated, told)
-        except (DataError, Bent):  # whatever is baked
+            return _read_with_bound(model, shown, arguments, given, [*fixed, *baked], summed, why,
+                                    masks if holed else None, loops, integrated, told)
+        except (DataError, NotLinearGaussian):  # whatever is baked
             raise
         except Exception as error:
             failure = failure or error
@@ -109,37 +111,38 @@ def baking(model: Bound, shown: Survey, arguments: Mapping[str, Any], given: Map
     raise last if isinstance(last, ModelError) else present(failure)
 
 
-def _baked(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, baked: list[str],
-           summed: tuple[str, ...], why: str, masks: Mapping[str, np.ndarray] | None,
-           loops: Mapping[str, tuple[str, ...]] | None, integrated: bool,
-           every: Mapping[str, tuple]) -> Met:
-    names = {named(own, shown): own for own in arguments if own not in baked}
+def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping, given: Mapping,
+                     baked: list[str], summed: tuple[str, ...], why: str,
+                     masks: Mapping[str, np.ndarray] | None,
+                     loops: Mapping[str, tuple[str, ...]] | None, integrated: bool,
+                     every: Mapping[str, tuple]) -> ReadModel:
+    names = {input_name(own, shown): own for own in arguments if own not in baked}
     seen = {f"{site} (seen)": site for site in given}
     fixed = {name: arguments[name] for name in baked}
-    reading = Whole(model.generative, names, seen, summed, masks, loops, integrated,
-                    shown.computed if integrated else (),
-                    {own: values for own, values in every.items() if own in names.values()},
-                    why, params=shown.params)
-    read = bound(model, reading, fixed, arguments)
+    reading = JointReading(model.generative, names, seen, summed, masks, loops, integrated,
+                           shown.computed if integrated else (),
+                           {own: values for own, values in every.items() if own in names.values()},
+                           why, params=shown.params)
+    read = bind(model, reading, fixed, arguments)
     seen_as = {id(site.value) for site in shown.seen}
     data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)
             for name, own in names.items()}
-    _together({name: arguments[name] for name in baked})
+    _check_labels_agree({name: arguments[name] for name in baked})
     data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
-    structure = traced(read, data)
+    structure = trace_structure(read, data)
     outside = [names[name] for site in structure.named.values() if not site.rows
                for name in site.inputs if name in names]
     if outside:  # what lies outside rows is a function of parameters alone
-        return _baked(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)], summed,
-                      why, masks, loops, integrated, every)
+        return _read_with_bound(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)],
+                                summed, why, masks, loops, integrated, every)
     if masks is not None:
         why += "; missing cells are left out"
     arrays = [name for name in baked if np.ndim(arguments[name])]
     verb = "is" if len(arrays) == 1 else "are"
     inside = f"; {quoted(arrays)} {verb} baked into it" if arrays else ""
-    return Met(read, data, f"one joint density without rows: {why}{inside}. For rows write `with "
-                           f"probml.rows():` instead of their "
-                           f"plate{reading.steps.describe(integrated)}", shown.begin)
+    why = (f"one joint density without rows: {why}{inside}. For rows write `with probml.rows():` "
+           f"instead of their plate{reading.steps.describe(integrated)}")
+    return ReadModel(read, data, why, shown.begin)
 
 
 def _labelled(value: Any, observed: bool) -> np.ndarray:
@@ -152,7 +155,7 @@ def _labelled(value: Any, observed: bool) -> np.ndarray:
     return arrays.Labelled.of(array, labels, value.categorical)
 
 
-def _together(baked: Mapping[str, Any]) -> None:
+def _check_labels_agree(baked: Mapping[str, Any]) -> None:
     """
     Raises:
         DataError: the codes of two texts that the function has as numbers would differ where their
@@ -168,10 +171,10 @@ def _together(baked: Mapping[str, Any]) -> None:
                             f"codes, or pandas Categoricals with the same categories")
 
 
-def summed_of(shown: Survey) -> tuple[str, ...]:
+def sites_summed_by_cell(shown: Survey) -> tuple[str, ...]:
     """The discrete sites to be summed out cell by cell; none, where their joint states are few and
     each is one cell: then they are part of what is asked and answered."""
     if all(math.prod(site.batch) == 1 for site in shown.hidden) and sum(
-        site.bits for site in shown.hidden) <= ALONE:
+        site.bits for site in shown.hidden) <= FEW_JOINT_BITS:
         return ()
     return tuple(site.name for site in shown.hidden)

@@ -12,8 +12,8 @@ from probml.assessment.pages.svg import svg
 from probml.dataset import dataset, read
 from probml.errors import DataError, ModelError, Refusal
 from probml.fits.fitting import planned
-from probml.interface.functions.meeting import read_function
-from probml.interface.showing.summaries import summarized
+from probml.interface.functions.read_function import read_function
+from probml.interface.showing.summaries import summarize
 from probml.language.language import Bound
 from probml.plan.plan import Plan
 from probml.posteriors.units import in_units
@@ -27,7 +27,7 @@ LINES = 40  # parameters that a fit shows
 FEW = 12  # and in a terminal, each on a line
 
 
-def pictured(model: Bound, data: object = None) -> Scene:
+def graph_scene(model: Bound, data: object = None) -> Scene:
     """The graph of a model, the role of each site told by its data, where there are any.
 
     Raises:
@@ -37,10 +37,10 @@ def pictured(model: Bound, data: object = None) -> Scene:
     if data is None:
         return _scene(trace(model), None, None)
     met = read_function(model, data)
-    return pictured_of(read.read(met.model, met.data))
+    return graph_scene_of(read.read(met.model, met.data))
 
 
-def pictured_of(held: dataset.Data) -> Scene:
+def graph_scene_of(held: dataset.Data) -> Scene:
     """The same, of data that were read."""
     try:
         plan = planned(held, lenient=True)
@@ -87,7 +87,7 @@ def _role(site: Site, held: dataset.Data | None, plan: Plan | None) -> str:
 def graph_html(model: Bound, data: object = None, scene: Scene | None = None) -> str:
     """The graph as SVG; a sentence where it is too large, or cannot be had without data."""
     try:
-        found = pictured(model, data) if scene is None else scene
+        found = graph_scene(model, data) if scene is None else scene
     except (ModelError, DataError, TypeError, ValueError) as error:
         return f"<p>{escape(str(error))}</p>"
     if len(found.boxes) > MANY:
@@ -104,7 +104,7 @@ def model_html(model: Bound) -> str:
 def fit_html(fit: Fitted) -> str:
     """A fit in a notebook: what, by which engine, how it ended, the first of its parameters."""
     if fit.model.generative.summary_tables and not _traced(fit):
-        return summarized(fit, errors=False)._repr_html_()
+        return summarize(fit, errors=False)._repr_html_()
     lines = records_of(fit._table(None))  # no standard errors: these cost
     more = f"<p>{len(lines) - LINES} further entries: fit.summary()</p>" * (len(lines) > LINES)
     said = "good" if fit.converged else "warn"
@@ -119,7 +119,7 @@ def fit_text(fit: Fitted) -> str:
     """A fit in a terminal: what, by which engine, how it ended, the first of its parameters. No
     table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
     if fit.model.generative.summary_tables and not _traced(fit):
-        return str(summarized(fit, errors=False))
+        return str(summarize(fit, errors=False))
     first = dict([*{**fit.point, **in_units(fit.units, fit.point)}.items()][:FEW])
     width = max(map(len, first), default=0)
     lines = [f"{fit.model!r} fitted by {fit.engine.split('(')[0]}", fit.ending,

@@ -1,5 +1,5 @@
-"""Rows of a table that belong to another's look at no others: what must hold before they are put in
-places beside it."""
+"""Whether the rows of a table that belong to those of another are exchangeable: it must hold before
+they become cells of the rows of the other."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,11 +16,11 @@ from probml.language.language import Bound
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 
 
-def check_alone(model: Bound, flat: Mapping[str, Any], others: Iterable[str]) -> None:
+def check_exchangeable(model: Bound, flat: Mapping[str, Any], others: Iterable[str]) -> None:
     """Refuse a row of another table that looks at others than its own, at its number or at how many
     there are: places are not the table's rows."""
     for table in others:
-        for owner, mixed in _looks(model, flat, table):
+        for owner, mixed in _dependence_on_others(model, flat, table):
             if mixed:
                 whys = {exchangeability.NUMBER: "on its row's number",
                         exchangeability.COUNT: "on how many rows there are"}
@@ -32,7 +32,8 @@ def check_alone(model: Bound, flat: Mapping[str, Any], others: Iterable[str]) ->
                 )
 
 
-def _looks(model: Bound, flat: Mapping[str, Any], table: str) -> Iterator[tuple[str, str]]:
+def _dependence_on_others(model: Bound, flat: Mapping[str, Any],
+                          table: str) -> Iterator[tuple[str, str]]:
     """For every argument of a site, whose it is and how one row of a table comes to depend on
     others (exchangeability.looks), the number of places followed through the function's program."""
     raws = {name: arrays.as_raw(f"the input '{name}'", flat[name], True) for name in model.inputs

@@ -1,8 +1,8 @@
 """A plate of a function's own as the rows.
 
-Rows are found by trying: the plate in which all that is observed stands (or the last axis along
-which it runs) is read as `rows()`, the arguments that are as long as inputs. The structure's own
-checks say whether its members are independent given the rest.
+Rows are found by trying: the plate that contains all observed sites (or their common last axis) is
+read as `rows()`, arguments of its length as inputs. The checks of the structure say whether its
+members are independent given the rest.
 """
 
 import contextlib
@@ -15,27 +15,28 @@ from typing import Any
 import numpy as np
 
 from probml.errors import DataError, ModelError
-from probml.interface.functions.given.column import different
+from probml.interface.functions.given.column import distinct_values
 from probml.interface.functions.given.values import value_of
-from probml.interface.functions.read_models import Met, bound, named, traced
+from probml.interface.functions.read_models import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.readings import observed_sites
-from probml.interface.functions.rowed import Rowed
-from probml.interface.functions.survey import Survey, goes_round, survey
+from probml.interface.functions.rows_reading import RowsReading
+from probml.interface.functions.survey import Survey, has_python_loop, survey_run
 from probml.language.language import Bound
 
-FEW = 64  # joint values of discrete sites outside rows with which these are found
-WITHIN = 12  # binary digits of joint values within a row
+MOST_JOINT_VALUES = 64  # joint values of discrete sites outside rows with which these are found
+MOST_BITS_IN_ROW = 12  # binary digits of joint values within a row
+# a plate, or None and the sites along a common axis; and how many members it has
+Candidate = tuple[str | None, tuple[str, ...], int]
 
 
-def candidates(shown: Survey,
-               chosen: str | None = None) -> list[tuple[str | None, tuple[str, ...], int]] | str:
+def find_row_candidates(shown: Survey, chosen: str | None = None) -> list[Candidate] | str:
     """What may be the rows: (plate, sites along a common axis, members), the likeliest first; or
     why nothing may.
 
     Args:
         chosen: the plate, or a site along a common axis, that alone may be.
     """
-    found = _candidates(shown)
+    found = _find_row_candidates(shown)
     if chosen is None:
         return found
     plates = {name: None for site in shown.sites.values() for name in site.plates}
@@ -53,7 +54,7 @@ def candidates(shown: Survey,
             f"'{outside}' is observed outside it" if outside else str(found))
 
 
-def _candidates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] | str:
+def _find_row_candidates(shown: Survey) -> list[Candidate] | str:
     if shown.loops:
         return "it has a scan"
     if any(site.factor and not site.plates for site in shown.sites.values()):
@@ -64,7 +65,7 @@ def _candidates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] 
               if all(name in site.plates for site in shown.seen)]
     inside = {name: [site for site in shown.sites.values() if name in site.plates]
               for name in common}
-    found: list[tuple[str | None, tuple[str, ...], int]] = []
+    found: list[Candidate] = []
     why = "the observed sites have no plate in common"
     for name in sorted(common, key=lambda name: -len(inside[name])):
         free = next((s for s in inside[name] if not (s.observed or s.discrete)), None)
@@ -81,43 +82,44 @@ def _candidates(shown: Survey) -> list[tuple[str | None, tuple[str, ...], int]] 
     return found or why
 
 
-def crowded(shown: Survey, plate: str | None) -> bool:
+def has_many_joint_states(shown: Survey, plate: str | None) -> bool:
     """Whether rows along a plate would go through many joint values of discrete sites of several
     cells, outside rows or within one."""
     outside = sum(site.bits for site in shown.hidden if plate not in site.plates)
     inside = sum(site.bits / site.plates[plate][1] for site in shown.hidden if plate in site.plates)
-    return outside > math.log2(FEW) or inside > WITHIN
+    return outside > math.log2(MOST_JOINT_VALUES) or inside > MOST_BITS_IN_ROW
 
 
-def rowed(model: Bound, shown: Survey, arguments: Mapping[str, Any], items: Mapping[str, Any],
-           found: list) -> Met | str:
+def read_as_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
+                 items: Mapping[str, Any], found: list[Candidate] | str) -> ReadModel | str:
     """The function with a plate of its own as rows; else why not."""
+    if isinstance(found, str):
+        return found
     why = ""
     for plate, along, size in found:
         long = {name: value for name, value in arguments.items() if np.ndim(value)
                 and len(value) == size}
-        why = _unlike_rows(model, shown, arguments, long, _axis_name(plate, along), size)
+        why = _why_not_rows(model, shown, arguments, long, _axis_name(plate, along), size)
         if why:
             continue
         # where a number of all rows is asked for, such as int(np.max(labels)) + 1, it is stated
-        every = different(long)
+        every = distinct_values(long)
         # a setting that is their number, as n of (data, n), is so for other data too
         sized = [(), *((name,) for name, value in model.bound.items()
                        if type(value) is int and value == size)]
         failure: Exception | None = None
         for known, count in itertools.product(({}, every), sized):
             try:
-                return _tried(model, shown, arguments, items, plate, along, long, known, count)
+                return _read_along(model, shown, arguments, items, plate, along, long, known, count)
             except Exception as error:  # the user's own function, asked for one row
                 failure = failure or error
         why = f"{_axis_name(plate, along)} cannot be the rows: {str(failure).splitlines()[0]}"
     return why
 
 
-def _unlike_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
-                 long: Mapping[str, Any], words: str, size: int) -> str:
-    """Why some members cannot be the rows, as is seen without a trace of rows; "" where nothing is
-    seen."""
+def _why_not_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
+                  long: Mapping[str, Any], words: str, size: int) -> str:
+    """Why some members cannot be the rows, as far as it is known without a trace; "": not known."""
     if not long:
         return f"no argument has the length of {words}, {size}"
     for site in shown.seen:
@@ -129,31 +131,31 @@ def _unlike_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
                     and value.dtype.kind == "f" and np.isinf(value).any()), None)
     if endless is not None:
         return f"the argument '{endless}' has infinite entries, which inputs of rows must not have"
-    if goes_round(model.generative.function):  # is it a loop over rows?
+    if has_python_loop(model.generative.function):  # is it a loop over rows?
         few = np.arange(2 if size > 2 else size + 2) % size
         with contextlib.suppress(Exception):
             cut = {name: value[few] for name, value in long.items()}
-            grown = shown.size - survey(model, {**arguments, **cut}, {}).size
+            grown = shown.size - survey_run(model, {**arguments, **cut}, {}).size
             if abs(grown) >= abs(size - len(few)):
                 return f"the function loops over {words} one by one"
     return ""
 
 
-def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
-           along: tuple[str, ...], long: Mapping[str, Any], every: Mapping[str, tuple],
-           sized: tuple[str, ...]) -> Met:
+def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
+                along: tuple[str, ...], long: Mapping[str, Any], every: Mapping[str, tuple],
+                sized: tuple[str, ...]) -> ReadModel:
     rest = {name: value for name, value in arguments.items() if name not in long}
     across = next((site.name for site in shown.seen for value in rest.values()
                    if site.value is value), None)
     if across is not None:
         raise ModelError(f"'{across}' observes an argument whose first axis has another length, "
                          f"{len(shown.sites[across].value)}")
-    names = {named(own, shown): own for own in long}
-    reading = Rowed(model.generative, names, plate, along, {}, {}, every, sized,
-                    sites=(*shown.sites, *shown.computed), params=shown.params,
-                    batch=shown.partial.get(plate or ""))
-    first = bound(model, reading, rest, long)
-    structure = traced(first, {name: items[own] for name, own in names.items()})
+    names = {input_name(own, shown): own for own in long}
+    reading = RowsReading(model.generative, names, plate, along, {}, {}, every, sized,
+                          sites=(*shown.sites, *shown.computed), params=shown.params,
+                          batch=shown.partial.get(plate or ""))
+    first = bind(model, reading, rest, long)
+    structure = trace_structure(first, {name: items[own] for name, own in names.items()})
     lost = next((site.name for site in shown.seen if not structure.sites[site.name].rows), None)
     if lost is not None:
         raise ModelError(f"'{lost}' has the same value in all rows")
@@ -171,16 +173,16 @@ def _tried(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plat
     computed = tuple(site.name for site in shown.seen if site.name not in observed.values())
     reading = dataclasses.replace(reading, own=names, shown=idle, columns=observed,
                                   computed=computed)
-    read = bound(model, reading, rest, long)
-    return Met(read, translated(read, items),
-               f"the rows are {_axis_name(plate, along)}, as with rows()", shown.begin)
+    read = bind(model, reading, rest, long)
+    return ReadModel(read, translate_data(read, items),
+                     f"the rows are {_axis_name(plate, along)}, as with rows()", shown.begin)
 
 
 def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:
     return f"the plate '{plate}'" if plate else f"the last axis of '{along[0]}'"
 
 
-def translated(model: Bound, items: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def translate_data(model: Bound, items: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Data of a function whose plate is the rows, in the names of its inputs and sites."""
     reading = model.generative
     inputs = {own: name for name, own in reading.inputs.items()}

@@ -1,5 +1,5 @@
-"""Which loops are linear and Gaussian: every location affine in the sites of its own step and of
-some before (jaxpr/levels.py proves it), every spread without a look at steps."""
+"""Which loops are linear and Gaussian: every location is affine in the sites of its own step and of
+some earlier ones (jaxpr/levels.py proves it), every scale is independent of the steps."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,25 +7,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from probml.errors import ModelError
-from probml.interface.functions.steps.affine_sites import BESIDE, Bent, Uses, site_records
-from probml.interface.functions.steps.names import Joined
+from probml.interface.functions.steps.affine_sites import (
+    INDEPENDENT_OF_STEPS,
+    NotLinearGaussian,
+    Uses,
+    gaussian_records,
+)
+from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.programs import StepProgram
-from probml.interface.functions.steps.state_space import WIDEST
+from probml.interface.functions.steps.state_space import MOST_STATE_ELEMENTS
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells
 
 
 class Linear(NamedTuple):
-    """What a run by itself tells of a loop that is linear.
+    """A linear Gaussian loop, as a run of the function shows it.
 
     Attributes:
         program: (site, kind): "loc", flat, of a step or of what looks at steps; "root" of the
             covariance of the former; "scale", "value" and "mask", flat, of the latter, and what
             stands "beside" its density; "log" of all else that is observed.
         times: what depends on steps → the last on which each of its numbers does.
-        back: how many steps are a state: so many that each looks at nothing before.
+        back: how many steps are a state: no step depends on earlier ones.
         sizes: name of all steps → numbers of one, and its shape.
-        gone: what nobody outside hears of.
+        gone: the sites that are hidden from handlers outside.
     """
 
     program: StepProgram
@@ -38,7 +43,8 @@ class Linear(NamedTuple):
         return self.program.owners.index((site, kind))
 
 
-def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) -> Linear:
+def find_linear_loops(call: Callable[[], Any], steps: LoopSites,
+                      given: Mapping[str, Any]) -> Linear:
     """A function's loops as one linear chain.
 
     Raises:
@@ -48,8 +54,8 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     """
     places, groups = steps.places, steps.groups
     if len({len(names) for names in groups.values()}) != 1:
-        raise Bent("it has no loop, or loops of different lengths")
-    program = StepProgram.of(call, steps, given, site_records)
+        raise NotLinearGaussian("it has no loop, or loops of different lengths")
+    program = StepProgram.of(call, steps, given, gaussian_records)
     owners, still, others = program.owners, program.still, program.others
     sizes = {title: (still[names[0]].size, still[names[0]].shape)
              for title, names in groups.items()}
@@ -61,28 +67,29 @@ def linear_of(call: Callable[[], Any], steps: Joined, given: Mapping[str, Any]) 
     numbers, times, back = sum(size for size, _ in sizes.values()), dict[str, np.ndarray](), 1
     for name in near:
         if not uses.is_linear(name):
-            raise Bent(f"site '{name}' is not linear and Gaussian in steps of a loop")
+            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in steps of a loop")
         if name in others:
-            raise Bent(f"site '{name}' is latent and depends on steps, but is not a step itself")
+            raise NotLinearGaussian(f"site '{name}' is latent and depends on steps, but is not a "
+                                    f"step itself")
         if name in places:
             lags = [places[name][1] - places[step][1] for step in found[name, "loc"]]
             if min(lags, default=0) < 0:
                 raise ModelError(f"site '{name}' depends on a later step")
             back = max(back, *lags, 1)
-    for name, first, last in _windows(program, [name for name in near if name not in places]):
+    for name, first, last in _step_windows(program, [name for name in near if name not in places]):
         times[name], back = np.maximum(last, first.min()), max(back, int((last - first).max()) + 1)
     if not times:
-        raise Bent("no observed site depends on the steps")
-    if numbers * back > WIDEST:
+        raise NotLinearGaussian("no observed site depends on the steps")
+    if numbers * back > MOST_STATE_ELEMENTS:
         raise ModelError("the observed sites depend on steps with many elements")
     own = program.only([i for i, (name, kind) in enumerate(owners)
-                        if (kind in ("loc", *BESIDE) if name in near
+                        if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in near
                             else kind == "log" and name not in others)])
     return Linear(own, times, back, sizes, frozenset({name for name, _ in own.owners} | computed))
 
 
-def _windows(program: StepProgram, names: Sequence[str]
-             ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+def _step_windows(program: StepProgram, names: Sequence[str]
+                  ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Of each number of the locations of some sites the first and the last step on which it
     depends; of one that depends on none, the last is before the first."""
     places, count = program.steps.places, max(map(len, program.steps.groups.values()))

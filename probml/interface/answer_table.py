@@ -18,7 +18,7 @@ from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
-from probml.language.given import file_named
+from probml.language.given import as_path
 from probml.numerics.outside.atomic import replacing
 
 ASKED = ("predict", "predict_proba", "log_prob", "impute", "decode")
@@ -26,8 +26,8 @@ SITED = ("predict", "predict_proba")  # those that are about one site
 KINDS = (".parquet", ".arrow", ".feather", ".csv")  # of files, by their ending
 
 
-def answered(fit: Any, data: Any, ask: Any, site: str | None, hidden: Callable,
-             to: str | os.PathLike | None) -> Any:
+def answer_questions(fit: Any, data: Any, ask: Any, site: str | None, hidden: Callable,
+                     to: str | os.PathLike | None) -> Any:
     """See Fit.answer.
 
     Args:
@@ -43,13 +43,13 @@ def answered(fit: Any, data: Any, ask: Any, site: str | None, hidden: Callable,
         found = pd.concat([part.to_pandas() for part in _tables(fit, data, ask, site, hidden)],
                           ignore_index=True)
         return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found
-    path = file_named(to, "answer(to)")
+    path = as_path(to, "answer(to)")
     if path.suffix not in KINDS:
         raise ModelError(f"answer(to='{path}'): expected a file that ends in one of {list(KINDS)}")
     if not path.parent.is_dir():
         raise ModelError(f"answer(to='{path}'): there is no folder '{path.parent}'")
     with replacing(path) as temporary:
-        _written(temporary, path.suffix, _tables(fit, data, ask, site, hidden))
+        _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, hidden))
     return path
 
 
@@ -64,7 +64,8 @@ def _tables(fit: object, data: object, ask: Sequence[str], site: str | None,
                 found = _table(fit, part.rows, ask, site, hidden)
             else:
                 with naming(part):
-                    found = _like(_widened(fit, _table(fit, part.rows, ask, site, hidden)), schema)
+                    found = _table(fit, part.rows, ask, site, hidden)
+                    found = _cast_to(_widen_counts(fit, found), schema)
             schema, rows = found.schema, rows + found.num_rows
             bar.passed(rows)
             del part  # before another comes
@@ -73,7 +74,7 @@ def _tables(fit: object, data: object, ask: Sequence[str], site: str | None,
         raise DataError("the source has no batches: expected at least one")
 
 
-def _widened(fit: Any, table: Any) -> Any:
+def _widen_counts(fit: Any, table: Any) -> Any:
     """Answers of a part, in types that those of any other part fit: the mean of an unseen count is
     no whole number."""
     import pyarrow as pa
@@ -86,7 +87,7 @@ def _widened(fit: Any, table: Any) -> Any:
     return table
 
 
-def _like(table: Any, schema: Any) -> Any:
+def _cast_to(table: Any, schema: Any) -> Any:
     """Answers under the schema of those before; None: there are none.
 
     Raises:
@@ -135,7 +136,7 @@ def _column(values: np.ndarray) -> Any:
     return flat
 
 
-def _written(path: str, kind: str, tables: Iterator[Any]) -> None:
+def _write_tables(path: str, kind: str, tables: Iterator[Any]) -> None:
     first = next(tables)
     with _writer(kind)(path, first.schema) as file:
         file.write_table(first)

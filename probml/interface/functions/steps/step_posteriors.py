@@ -1,5 +1,5 @@
-"""Loops and scans that one density of everything integrates out, answered for: their steps given
-what was seen, at the point or over the posterior of all else."""
+"""The posterior of the steps of loops and scans that a joint density integrates out, at the point
+or averaged over the posterior of all else."""
 
 import functools
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.interface.functions.marginal_weights import point_or_draws
-from probml.interface.functions.readings import Whole
+from probml.interface.functions.marginal_weights import inputs_of, point_or_draws
+from probml.interface.functions.readings import JointReading
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.queries.fitted import Fitted
 
-PAIRS = 32  # draws of steps at one point, over which what is computed from them is averaged
+DRAW_PAIRS = 32  # draws of steps at one point, over which what is computed from them is averaged
 
 
-def drawn(fit: Fitted, draws: Mapping[str, Any], n: int, seed: int) -> dict[str, np.ndarray]:
+def draw_steps(fit: Fitted, draws: Mapping[str, Any], n: int, seed: int) -> dict[str, np.ndarray]:
     """Steps of loops, and what the function computes from them, each drawn given one of the draws
     of the parameters: name of a step, and of all → (n, ...)."""
     inputs = _inputs(fit)
@@ -33,13 +33,13 @@ def drawn(fit: Fitted, draws: Mapping[str, Any], n: int, seed: int) -> dict[str,
     return found | _single(fit, found, 1)
 
 
-def chains(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def draw_steps_by_chain(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
     lead = np.shape(next(iter(draws.values())))[:2]
     flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
     return {name: value.reshape(*lead, *value.shape[1:])
-            for name, value in drawn(fit, flat, lead[0] * lead[1], 0).items()
-            if name not in loops(fit)}
+            for name, value in draw_steps(fit, flat, lead[0] * lead[1], 0).items()
+            if name not in names_of_loops(fit)}
 
 
 def steps_at(fit: Fitted, values: Mapping[str, Any], seed: int,
@@ -54,19 +54,19 @@ def steps_at(fit: Fitted, values: Mapping[str, Any], seed: int,
         found = {title: mean for title, (mean, _) in _moments(
             fit.model, placed_all(inputs), placed_all(one)).items()}
     else:
-        found = drawn(fit, one, 1, seed)
+        found = draw_steps(fit, one, 1, seed)
     own = _single(fit, found, 1) | {name: found[name] for name in fit.model.generative.steps.scans}
     return {name: value[0] for name, value in own.items()}
 
 
-def loops(fit: Fitted) -> tuple[str, ...]:
-    """The names of all steps of loops: what a table tells step by step."""
+def names_of_loops(fit: Fitted) -> tuple[str, ...]:
+    """The names of the joint sites of loops, whose steps tables show one by one."""
     reading = fit.model.generative
     return (tuple(title for title in reading.steps.groups if title not in reading.steps.scans)
-            if isinstance(reading, Whole) else ())
+            if isinstance(reading, JointReading) else ())
 
 
-def means(fit: Fitted) -> dict[str, np.ndarray]:
+def compute_step_means(fit: Fitted) -> dict[str, np.ndarray]:
     """The mean of every step, and of what is computed from steps, of a posterior over its draws."""
     inputs = _inputs(fit)
     if inputs is None:
@@ -76,13 +76,13 @@ def means(fit: Fitted) -> dict[str, np.ndarray]:
     if not {*fit.model.generative.derived} <= {*fit.structure.derived}:
         values = point_or_draws(fit)
         lead = len(next(iter(values.values())))
-        keys = jax.random.split(random_key(0), (lead, PAIRS if lead == 1 else 1))
+        keys = jax.random.split(random_key(0), (lead, DRAW_PAIRS if lead == 1 else 1))
         computed = {name: np.asarray(value.mean(0)) for name, value in _computed(
             fit.model, placed_all(inputs), placed_all(values), keys).items()}
     return computed | found | _single(fit, found, 0)
 
 
-def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
+def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
     """The distribution of a step, or of each of all; None where no such loop is integrated out."""
     inputs = _inputs(fit)
     if inputs is None:
@@ -99,11 +99,11 @@ def posterior(fit: Fitted, name: str) -> dist.Distribution | None:
 
 
 def _inputs(fit: Fitted) -> dict[str, Any] | None:
-    """What was seen, by the names of the reading's inputs; None where no loop is integrated out."""
+    """The data by the names of the reading's inputs; None where no loop is integrated out."""
     reading = fit.model.generative
-    if fit.data is None or not (isinstance(reading, Whole) and reading.integrated):
+    if fit.data is None or not (isinstance(reading, JointReading) and reading.integrated):
         return None
-    return {key: value[0] for key, value in fit.data.table.inputs.items()}
+    return inputs_of(fit.data)
 
 
 def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:

@@ -11,14 +11,14 @@ from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import ModelError
-from probml.interface.functions.given.column import column
-from probml.interface.functions.messages import prepared
+from probml.interface.functions.given.column import with_known_values
+from probml.interface.functions.messages import prepare
 from probml.interface.functions.readings import Reading
 from probml.language.named_rows import ROWS
 
 
 @dataclass(eq=False)
-class Rowed(Reading):
+class RowsReading(Reading):
     """A plate of the function's own, or a common axis of what it observes, as the rows.
 
     Args:
@@ -28,9 +28,9 @@ class Rowed(Reading):
             the function is given zeros in their place.
         columns: arguments that are observed as they are, name → site.
         computed: observed sites whose values the function computes from arguments.
-        every: arguments of which the function asks which values there are, as for the greatest,
-            name → the values in order, as they were when the function met its data.
-        sized: settings that are the number of the rows.
+        every: arguments of whose values the function computes the set or the maximum, name → the
+            distinct values in order, as they were when the function was first read.
+        sized: settings that are the number of rows.
         sites: the names of all, and of what is computed.
     """
 
@@ -50,7 +50,7 @@ class Rowed(Reading):
         kinds = {"f": float, "b": bool}
         arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
                       for name, (shape, kind) in self.shown.items()}
-        arguments |= {name: column(arguments[name], values)
+        arguments |= {name: with_known_values(arguments[name], values)
                       for name, values in self.every.items()}
         settings = {**settings, **dict.fromkeys(self.sized, rows)}
         with validation_enabled(False), AsRows(self.plate, self.along, rows):
@@ -58,8 +58,8 @@ class Rowed(Reading):
 
 
 class AsRows(Messenger):
-    """Makes one plate, or the last batch axis of some sites, the rows, and forgets what is
-    observed: data say it, or it is drawn."""
+    """Makes one plate, or the last batch axis of some sites, the rows, and drops observed values:
+    they come from the data, or are drawn."""
 
     def __init__(self, plate: str | None = None, along: tuple[str, ...] = (),
                  rows: int | None = None):
@@ -67,7 +67,7 @@ class AsRows(Messenger):
         self.plate, self.along, self.rows = plate, along, rows
 
     def process_message(self, msg: dict) -> None:
-        prepared(msg)
+        prepare(msg)
         if msg["type"] not in ("sample", "deterministic"):
             return
         frames = list(msg["cond_indep_stack"])

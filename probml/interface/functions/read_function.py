@@ -1,6 +1,8 @@
-"""A function meets its data. One of several tables is read with these (relations.py). Of one that
-names no rows: what is an argument and what a site, what is given twice or not at all; then a plate
-of its own is tried as the rows (as_rows.py), or all is one density (as_density.py)."""
+"""A model function together with its data → the model as it is read.
+
+A function of several tables is read with its tables (tables/relations.py). Of a function without
+rows() the data are divided into arguments and values of sites, and checked; then a plate of its own
+is tried as the rows (find_rows.py), else the model is one joint density (joint_density.py)."""
 
 import contextlib
 from collections.abc import Collection, Mapping
@@ -15,18 +17,31 @@ from probml.dataset import frames
 from probml.dataset.frames import closest_name
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError, listed, quoted
-from probml.interface.functions.as_density import baking, read_as_density, summed_of
-from probml.interface.functions.as_rows import candidates, crowded, rowed, translated
+from probml.interface.functions.find_rows import (
+    find_row_candidates,
+    has_many_joint_states,
+    read_as_rows,
+    translate_data,
+)
 from probml.interface.functions.given.given_arrays import Ragged
-from probml.interface.functions.given.indexing import as_codes, bounded, indexed
+from probml.interface.functions.given.indexing import (
+    recode_out_of_bounds,
+    refuse_out_of_bounds,
+    rerun_with_codes,
+)
 from probml.interface.functions.given.values import value_of
-from probml.interface.functions.read_models import Met
-from probml.interface.functions.readings import Whole
-from probml.interface.functions.rowed import Rowed
-from probml.interface.functions.survey import Found, Survey, survey, writes_rows
-from probml.interface.tables.flat_tables import flattened, tables_of, widened
+from probml.interface.functions.joint_density import (
+    read_as_density,
+    read_with_numbers_bound,
+    sites_summed_by_cell,
+)
+from probml.interface.functions.read_models import ReadModel
+from probml.interface.functions.readings import JointReading
+from probml.interface.functions.rows_reading import RowsReading
+from probml.interface.functions.survey import Survey, SurveyedSite, mentions_rows, survey_run
+from probml.interface.tables.flat_tables import flatten_tables, tables_of, widen
 from probml.interface.tables.relational_function import RelationalFunction
-from probml.interface.tables.relations import related
+from probml.interface.tables.relations import read_tables
 from probml.language.language import Bound, RowsUnknown
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
@@ -36,7 +51,7 @@ from probml.numerics.process.single_thread import single_thread
 _WITH_ROWS: WeakKeyDictionary[Bound, set[frozenset[str]]] = WeakKeyDictionary()
 
 
-def _filled(data: Any) -> bool:
+def _has_entries(data: Any) -> bool:
     try:
         return len(data) > 0
     except TypeError:  # None, a class, an array of no axes
@@ -44,63 +59,64 @@ def _filled(data: Any) -> bool:
 
 
 @single_thread()
-def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> Met:
+def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> ReadModel:
     """A pasted function as a model of the given data; a model with rows() is returned unchanged.
 
     Args:
         data: name of an argument (also one that has a default), or of a site → values.
-        named: parameters whose values are told: these are not integrated out.
+        named: parameters whose values are given: these are not integrated out.
 
     Raises:
         DataError: a name is neither, something is given twice, nothing is observed.
     """
     data = frames.to_pandas(data)
-    if frames.is_far(data) or not _filled(data):
-        return Met(model, data)
+    if frames.is_far(data) or not _has_entries(data):
+        return ReadModel(model, data)
     if isinstance(data, Mapping) and model.renamed.keys() & data.keys():
         data = by_new_names(data, model.renamed)
-    if isinstance(model.generative, Rowed):
+    if isinstance(model.generative, RowsReading):
         reading = model.generative
         told = (*reading.inputs.values(), *reading.shown, *reading.columns.values())
         own = (*told, *(name for name, _ in model.settings), *reading.sites)
-        return Met(model, translated(model, _familiar(data, _items(data), own, told)))
-    if isinstance(model.generative, Whole):
-        return _again(model, data)
+        items = _known_columns(data, _columns_by_name(data), own, told)
+        return ReadModel(model, translate_data(model, items))
+    if isinstance(model.generative, JointReading):
+        return _read_new_data(model, data)
     if isinstance(model.generative, RelationalFunction):
         tables = tables_of(data)
         if tables is None:
-            return Met(model, data)
-        flat, places = flattened(model, tables)
-        return Met(widened(model, {name: found.width for name, found in places.items()}), flat)
-    several = related(model, data)
+            return ReadModel(model, data)
+        flat, places = flatten_tables(model, tables)
+        return ReadModel(widen(model, {name: found.width for name, found in places.items()}), flat)
+    several = read_tables(model, data)
     if several is not None:
         return several
-    chosen, writes = model.generative.chosen, writes_rows(model.generative.function)
+    chosen, writes = model.generative.chosen, mentions_rows(model.generative.function)
     if chosen is not None and writes:
         raise ModelError(f"model '{model.name}' has rows() already: omit rows='{chosen}'")
-    if writes or not _mapping(data):
-        return Met(model, data)
-    items = _items(data)
+    if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
+        return ReadModel(model, data)
+    items = _columns_by_name(data)
     given_before = _WITH_ROWS.setdefault(model, set())
     if (names := frozenset(items)) in given_before:
-        return Met(model, data)
-    arguments, given = _divided(model, items)
+        return ReadModel(model, data)
+    arguments, given = _split_data(model, items)
     if any(name not in arguments for name in model.inputs):
-        return _lacking(model, data, arguments, given)
+        return _refuse_missing_input(model, data, arguments, given)
     try:
         shown, items, arguments, given = _survey_run(model, items, arguments, given)
     except RowsUnknown:
         given_before.add(names)
-        return Met(model, data)
+        return ReadModel(model, data)
     own = model.generative.arguments
-    items = _familiar(data, items, (*own, *shown.sites, *shown.computed),
-                      (*own, *(site.name for site in shown.seen)))
+    items = _known_columns(data, items, (*own, *shown.sites, *shown.computed),
+                           (*own, *(site.name for site in shown.seen)))
     given = {name: value for name, value in given.items() if name in items}
-    _check(model, shown, arguments, given)
-    _named(model, shown, items, {**arguments, **given})
+    _check_data(model, shown, arguments, given)
+    _refuse_text(model, shown, items, {**arguments, **given})
     met = _read(model, shown, arguments, given, items, named)
     if shown.partial:
-        met = met._replace(why=f"{met.why}. {_partial(met.model, shown)}")
+        met = met._replace(why=f"{met.why}. {_describe_subsampling(met.model, shown)}")
     return met
 
 
@@ -128,13 +144,13 @@ def _survey_run(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
                         f"different lengths: pass them as an argument, or pad them with NaN")
     failure: Exception | None = None
     try:
-        shown = survey(model, arguments, given)
+        shown = survey_run(model, arguments, given)
         if not any(isinstance(site.value, Ragged) for site in shown.seen):
-            shown, own = as_codes(model, shown, items, {**arguments, **given})
+            shown, own = recode_out_of_bounds(model, shown, items, {**arguments, **given})
             return shown, items, {name: own[name] for name in arguments}, {
                 name: own[name] for name in given}
     except (DataError, ModelError) as error:
-        found = None if lists else indexed(model, items, arguments, given)
+        found = None if lists else rerun_with_codes(model, items, arguments, given)
         if found is not None:
             return found[0], items, *found[1:]
         table = next((name for name in arguments if frames.is_table(items.get(name))), None)
@@ -146,7 +162,7 @@ def _survey_run(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
         failure = error
     wide = {name: value_of(padded(name, list(value))) for name, value in lists.items()}
     try:
-        shown = survey(model, {**arguments, **wide}, given)
+        shown = survey_run(model, {**arguments, **wide}, given)
     except (DataError, ModelError) as error:
         raise failure or error from None
     seen = {id(site.value) for site in shown.seen}
@@ -170,8 +186,8 @@ def _by_columns(model: Bound, name: str, table: object) -> str:
             f"pass a mapping of its columns to arrays")
 
 
-def _partial(model: Bound, shown: Survey) -> str:
-    """What becomes of a plate with a subsample_size."""
+def _describe_subsampling(model: Bound, shown: Survey) -> str:
+    """How a plate with a subsample_size is read."""
     name, size = next(iter(shown.partial.items()))
     read = f"The plate '{name}' is read in full, whatever its subsample_size"
     if model.batch:
@@ -180,34 +196,32 @@ def _partial(model: Bound, shown: Survey) -> str:
 
 
 def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items: Mapping,
-          named: Collection[str]) -> Met:
+          named: Collection[str]) -> ReadModel:
     """A plate as the rows where it can be, else one density."""
     chosen = model.generative.chosen
-    found = candidates(shown, chosen)
+    found = find_row_candidates(shown, chosen)
     if chosen is not None:
-        why = found if isinstance(found, str) else rowed(model, shown, arguments, items, found)
-        if isinstance(why, Met):
+        why = read_as_rows(model, shown, arguments, items, found)
+        if isinstance(why, ReadModel):
             return why
         raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be its rows: {why}. Omit "
                          f"rows= to read it as one joint density")
-    if isinstance(found, list) and all(crowded(shown, plate) for plate, _, _ in found):
+    if isinstance(found, list) and all(has_many_joint_states(shown, plate)
+                                       for plate, _, _ in found):
         # rows would go through joint states where cells can be summed out one by one
-        bounded(model, shown, {**arguments, **given})
+        refuse_out_of_bounds(model, shown, {**arguments, **given})
         with contextlib.suppress(ModelError):
-            return baking(model, shown, arguments, given, summed_of(shown),
-                          "its discrete sites are summed out cell by cell")
-    why = found if isinstance(found, str) else rowed(model, shown, arguments, items, found)
-    if isinstance(why, Met):
+            return read_with_numbers_bound(model, shown, arguments, given,
+                                           sites_summed_by_cell(shown),
+                                           "its discrete sites are summed out cell by cell")
+    why = read_as_rows(model, shown, arguments, items, found)
+    if isinstance(why, ReadModel):
         return why
-    bounded(model, shown, {**arguments, **given})
+    refuse_out_of_bounds(model, shown, {**arguments, **given})
     return read_as_density(model, shown, arguments, given, why, named)
 
 
-def _mapping(data: object) -> bool:
-    return isinstance(data, Mapping) or hasattr(data, "columns")
-
-
-def _items(data: Any) -> dict[str, np.ndarray]:
+def _columns_by_name(data: Any) -> dict[str, np.ndarray]:
     if isinstance(data, Mapping):
         return dict(data)
     names = getattr(data, "column_names", None)
@@ -215,11 +229,10 @@ def _items(data: Any) -> dict[str, np.ndarray]:
             else {name: data[name] for name in data.columns})
 
 
-def _familiar(data: object, items: dict[str, Any], known: Collection[str],
-              told: Collection[str]) -> dict[str, np.ndarray]:
-    """The columns of a table that a function knows: others are left alone, but one that may be
-    meant for one of those that a table tells, and this one lacks: it is refused later on. Of a
-    mapping all."""
+def _known_columns(data: object, items: dict[str, Any], known: Collection[str],
+                   told: Collection[str]) -> dict[str, np.ndarray]:
+    """The columns of a table that a function knows. Others are ignored, except one whose name is
+    close to a column that is expected and missing: it is refused later on. Of a mapping all."""
     if not frames.is_table(data):
         return items
     absent = [name for name in told if name not in items]
@@ -227,15 +240,15 @@ def _familiar(data: object, items: dict[str, Any], known: Collection[str],
             if name in known or closest_name(name, absent)}
 
 
-def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What goes to arguments, and what to sites."""
+def _split_data(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The data as values of arguments, and as values of sites."""
     own, defaults = model.generative.arguments, model.generative.defaults
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
             raise DataError(f"{model.name}: '{name}' is bound as a setting, "
                             f"{name}={thaw(bound)!r}, and given in the data: drop one of them")
     for name, table in items.items():
-        columns = _items(table) if frames.is_table(table) and name in own else {}
+        columns = _columns_by_name(table) if frames.is_table(table) and name in own else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
         if len(text) > 1:
             raise DataError(f"{model.name}: {_by_columns(model, name, table)}")
@@ -244,13 +257,18 @@ def _divided(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], di
             {name: value for name, value in values.items() if name not in own})
 
 
-def _lacking(model: Bound, data: object, arguments: Mapping, given: Mapping) -> Met:
-    """A function whose arguments are not all there: whoever reads the data says which."""
+def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
+                          given: Mapping) -> ReadModel:
+    """The function as it is written, where it calls rows(): its data are checked when read.
+
+    Raises:
+        DataError: else, naming the missing input.
+    """
     name = next(name for name in model.inputs if name not in arguments)
     try:
-        survey(model, arguments, given)
+        survey_run(model, arguments, given)
     except RowsUnknown:
-        return Met(model, data)
+        return ReadModel(model, data)
     except Exception:
         pass
     hint = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
@@ -258,8 +276,8 @@ def _lacking(model: Bound, data: object, arguments: Mapping, given: Mapping) -> 
                     f"{model.name}(…, {name}=...), or give it in the data.{hint}")
 
 
-def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
-    """Refuse what is given twice, unknown, or does not suffice."""
+def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
+    """Refuse data that are given twice or unknown, and too few."""
     if not shown.sites:
         raise ModelError(f"model '{model.name}' has no sample sites")
     computed = next((name for name in given if name in shown.computed), None)
@@ -300,7 +318,7 @@ def _check(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> N
             _check_support(model, site)
 
 
-def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None:
+def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None:
     """Refuse text where numbers are observed: its codes would be taken for them."""
     for name, value in items.items():
         if not isinstance(value, str) and not isinstance(values[name], Ragged) and np.asarray(
@@ -322,7 +340,7 @@ def _named(model: Bound, shown: Survey, items: Mapping, values: Mapping) -> None
                                 f"observes numbers: pass it as numbers")
 
 
-def _check_support(model: Bound, site: Found) -> None:
+def _check_support(model: Bound, site: SurveyedSite) -> None:
     """Refuse values outside the support of a site, elements under a mask left out; the ends of a
     range belong to it, and every angle is valid."""
     value = np.asarray(site.value, float)
@@ -348,10 +366,14 @@ def _check_support(model: Bound, site: Found) -> None:
                         f"handlers.mask")
 
 
-def _again(model: Bound, data: Any) -> Met:
-    """Other data for a function that was read as one density: they must lead to the same."""
+def _read_new_data(model: Bound, data: Any) -> ReadModel:
+    """New data for a function that was read as one joint density.
+
+    Raises:
+        DataError: an argument is missing, or the data lead to another density.
+    """
     reading = model.generative
-    items = _items(data)
+    items = _columns_by_name(data)
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)

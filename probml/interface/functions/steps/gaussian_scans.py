@@ -2,7 +2,7 @@
 
 The body is traced once, whatever the number of steps; levels.py proves that it is affine. What is
 observed outside and depends on what the scan returns stands together with what is observed inside
-(outside.py, state_space.py).
+(scan_outputs.py, state_space.py).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,21 +12,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from numpyro.contrib.control_flow.scan import PytreeTrace
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
-from probml.interface.functions.loops import Loop, Summed, conditioned, loop_of, names_inside
+from probml.interface.functions.discrete_scans import (
+    Loop,
+    SummedOut,
+    conditioned_values,
+    loop_of,
+    sites_inside,
+)
 from probml.interface.functions.messages import run_in_part, trace_isolated
-from probml.interface.functions.steps.affine_sites import Bent
-from probml.interface.functions.steps.bodies import body_of, steps_of_body
-from probml.interface.functions.steps.outside import Outside, Returned, Rows, outside_of
-from probml.interface.functions.steps.recorded import latent_of
+from probml.interface.functions.scan_starts import ScanCall
+from probml.interface.functions.steps.affine_sites import NotLinearGaussian
+from probml.interface.functions.steps.record import latent_values
+from probml.interface.functions.steps.scan_bodies import body_of, compute_steps
+from probml.interface.functions.steps.scan_outputs import Outside, Returned, Rows, trace_outside
 from probml.interface.functions.steps.state_space import Chain, chain_of
 
 
-def scans_integrated(call: Callable[[], Any], names: Collection[str],
-                     given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
+def integrate_scans(call: Callable[[], Any], names: Collection[str],
+                    given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
     """Run a function, the sites of its scans integrated out: those outside hear of the other
     parameters, of what looks at no scan, and of one factor a scan. What the function returns, and
     the scans that were met.
@@ -39,13 +45,13 @@ def scans_integrated(call: Callable[[], Any], names: Collection[str],
         ModelError: nothing that is observed looks at them; a number looks at several steps; a state
             has many numbers.
     """
-    outside = _outside(call, names, given)
-    scans = _Scans(names, given, outside.paths)
+    outside = _trace_outside(call, names, given)
+    scans = _KeepScans(names, given, outside.paths)
     out, values = run_in_part(_within(scans, call), outside.gone, outside.others, {}, given)
     rows, beside = outside.rows(values), outside.unaffected_log_density(values)
     found, taken = [], set[str]()
     for k, (met, own) in enumerate(zip(scans.met, rows, strict=True)):
-        one = scanned(met[0], met[1], met[2], met[3], met[4], own)
+        one = chain_of_scan(*met, own)
         name = one.seen or outside.near[0]  # where nothing is observed inside
         name = f"{name} by {next(iter(one.sizes))}" if name in taken else name
         taken.add(name)
@@ -54,20 +60,20 @@ def scans_integrated(call: Callable[[], Any], names: Collection[str],
     return out, found
 
 
-def _outside(call: Callable[[], Any], names: Collection[str],
-             given: Mapping[str, Any]) -> Outside:
+def _trace_outside(call: Callable[[], Any], names: Collection[str],
+                   given: Mapping[str, Any]) -> Outside:
     """What looks at scans from outside."""
-    first = _Scans(names, given)
+    first = _KeepScans(names, given)
     trace = trace_isolated(_within(first, call), given, {})
-    others = latent_of(trace)
+    others = latent_values(trace)
 
     def run(paths: Sequence[jax.Array], values: Mapping[str, Any]) -> Mapping[str, Any]:
-        return trace_isolated(_within(_Scans(names, given, paths), call), given, values)
+        return trace_isolated(_within(_KeepScans(names, given, paths), call), given, values)
 
-    return outside_of(run, first.returned, first.paths, others)
+    return trace_outside(run, first.returned, first.paths, others)
 
 
-def _within(scans: "_Scans", call: Callable[[], Any]) -> Callable[[], Any]:
+def _within(scans: "_KeepScans", call: Callable[[], Any]) -> Callable[[], Any]:
     def run() -> Any:
         with scans:
             return call()
@@ -75,7 +81,7 @@ def _within(scans: "_Scans", call: Callable[[], Any]) -> Callable[[], Any]:
     return run
 
 
-class _Scans(Messenger):
+class _KeepScans(Messenger):
     """Keeps scans from being run, and what they are.
 
     Args:
@@ -87,32 +93,27 @@ class _Scans(Messenger):
         super().__init__()
         self.names, self.given = set(names), given
         self.paths = list(paths)
-        self.met = list[tuple]()
+        self.met = list[tuple[Loop, ScanCall]]()
         self.returned = list[Returned]()
 
     def process_message(self, msg: dict) -> None:
-        if not self.names or msg["type"] != "control_flow" or len(msg["args"]) != 5:
+        call = ScanCall.of(msg)
+        if not self.names or call is None or self.names.isdisjoint(sites_inside(msg)):
             return
-        if self.names.isdisjoint(names_inside(msg)):
-            return
-        body, init, xs, length, reverse = msg["args"]
-        first = jax.tree.map(lambda leaf: leaf[0], xs)
-        loop = loop_of(body, init, first, {**conditioned(msg), **self.given})
-        length = len(jax.tree.leaves(xs)[0]) if length is None else length
-        self.met.append((loop, init, xs, length, reverse))
-        left = Summed(next(iter(loop.drawn), ""), "continuous, latent, in a scan, and integrated "
-                                                  "out there")
-        carry, said = self._scan_results(loop, init, first, length, reverse, left)
-        msg["value"] = ((length, None, carry), (PytreeTrace({}), said))
+        loop = loop_of(call, {**conditioned_values(msg), **self.given})
+        self.met.append((loop, call))
+        msg["value"] = call.result(*self._scan_results(loop, call))
 
-    def _scan_results(self, loop: Loop, init: object, first: object, length: int, reverse: bool,
-                      left: Summed) -> tuple[Any, Any]:
+    def _scan_results(self, loop: Loop, call: ScanCall) -> tuple[Any, Any]:
         """The last carry of a scan, and its stacked outputs."""
-        init = jax.tree.map(jnp.asarray, init)
-        carry, said = jax.eval_shape(lambda: loop.trace(init, first, 0, loop.blank())[1:])
+        left = SummedOut(next(iter(loop.shapes), ""),
+                         "continuous, latent, in a scan, and integrated out there")
+        init, length = jax.tree.map(jnp.asarray, call.init), call.length
+        carry, outputs = jax.eval_shape(
+            lambda: loop.trace(init, call.first_x, 0, loop.blank())[1:])
         start = sum(len(returned.leaves) for returned in self.returned)
-        every, tree = jax.tree.flatten((carry, said))
-        last, steps = np.array([0 if reverse else length - 1]), np.arange(length)
+        every, tree = jax.tree.flatten((carry, outputs))
+        last, steps = np.array([0 if call.reverse else length - 1]), np.arange(length)
         at = tuple(last if i < len(jax.tree.leaves(carry)) else steps for i in range(len(every)))
         self.returned.append(Returned(tuple(range(start, start + len(every))), at, length))
         out = []
@@ -124,22 +125,22 @@ class _Scans(Messenger):
         return jax.tree.unflatten(tree, out)
 
 
-def scanned(loop: Loop, init: object, xs: object, length: int, reverse: bool,
-            rows: Rows | None) -> Chain:
+def chain_of_scan(loop: Loop, call: ScanCall, rows: Rows | None) -> Chain:
     """A scan, its sites integrated out.
 
     Args:
-        rows: what looks at it from outside.
+        rows: the observations outside the scan that depend on what it returns.
 
     Raises:
-        Bent: it is not linear and Gaussian in its sites.
-        ModelError: nothing that is observed looks at it; a state has many numbers.
+        NotLinearGaussian: it is not linear and Gaussian in its sites.
+        ModelError: no observation depends on it; a state has many elements.
     """
     if loop.hidden:
-        raise Bent(f"site '{loop.name}' in a scan is discrete")
-    init, xs = jax.tree.map(jnp.asarray, (init, xs))
-    xs = jax.tree.map(lambda leaf: leaf[::-1], xs) if reverse else xs
-    at = np.arange(length)[::-1] if reverse else np.arange(length)
+        raise NotLinearGaussian(f"site '{loop.name}' in a scan is discrete")
+    init, xs = jax.tree.map(jnp.asarray, (call.init, call.xs))
+    at = np.arange(call.length)
+    if call.reverse:
+        xs, at = jax.tree.map(lambda leaf: leaf[::-1], (xs, at))
     flat, tree = jax.tree.flatten(init)
     first = jax.tree.map(lambda leaf: leaf[0], xs)
     shaped = jax.eval_shape(lambda: jax.tree.leaves(loop.trace(init, first, 0, loop.blank())[1]))
@@ -148,8 +149,8 @@ def scanned(loop: Loop, init: object, xs: object, length: int, reverse: bool,
     seen = [name for name, kind in body.owners if kind == "log" and name not in body.order]
     if not body.normal and rows is None:
         raise ModelError("no observed site depends on the sites of the scan")
-    step = steps_of_body(body, flat, xs, at)
+    step = compute_steps(body, flat, xs, at)
     if rows is not None:
         step = step.with_rows(rows, at)
     return chain_of(step, body.carried(flat), body.mixing, body.sizes, seen[0] if seen else None,
-                    reverse)
+                    call.reverse)

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.interface.functions.loops import Loop
+from probml.interface.functions.discrete_scans import Loop
 from probml.interface.functions.steps.affine_sites import (
-    Bent,
+    NotLinearGaussian,
     Uses,
-    site_records,
+    gaussian_records,
 )
-from probml.interface.functions.steps.recorded import recorded, results_at
+from probml.interface.functions.steps.record import evaluate_results, record_program
 from probml.interface.functions.steps.state_space import Affine, Carried, Step
 from probml.jaxpr import levels
 
@@ -89,10 +89,10 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
         trace, *handed = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
         return trace, jax.tree.leaves(handed)
 
-    order = tuple(sorted(loop.drawn))
+    order = tuple(sorted(loop.shapes))
     shapes = {name: loop.shapes[name] for name in order}
     blank = {name: jnp.zeros(shapes[name]) for name in order}
-    closed, owners = recorded(run, site_records, list(init), blank, first, 0)
+    closed, owners = record_program(run, gaussian_records, list(init), blank, first, 0)
     count, n = len(init), len(owners)
     depends = levels.dependencies(closed)
     sites, moved = set(range(count, count + len(order))), set[int]()
@@ -108,10 +108,11 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
     found = uses.found
     for i in (*range(count), *told_of):
         if handed[i] in uses.curved:
-            raise Bent("what a step hands on is not affine in sites of the scan")
+            raise NotLinearGaussian("what a step hands on is not affine in sites of the scan")
     for name, kind in owners:
         if kind == "log" and (found[name, kind] or name in order) and not uses.is_linear(name):
-            raise Bent(f"site '{name}' is not linear and Gaussian in sites of the scan")
+            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in sites of the "
+                                    f"scan")
     look = {name: found[name, kind] for name, kind in owners if kind == "loc"}
     outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars
     return Body(
@@ -126,7 +127,7 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
         tuple(n + i for i in told_of))
 
 
-def steps_of_body(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndarray) -> Step:
+def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndarray) -> Step:
     """Every step of a scan.
 
     Args:
@@ -148,7 +149,7 @@ def steps_of_body(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndar
         sites = [part.reshape(body.shapes[name])
                  for name, part in zip(body.order, parts(z, widths), strict=True)]
         inputs = [*(carry[i] for i in range(body.leaves)), *sites, *jax.tree.leaves(x), t]
-        return results_at(body.closed, outputs, inputs.__getitem__)
+        return evaluate_results(body.closed, outputs, inputs.__getitem__)
 
     m, z = jnp.zeros(sum(sizes)), jnp.zeros(sum(widths))
 

@@ -1,4 +1,4 @@
-"""What stands outside a scan and looks at what it returns: each of its numbers at one step.
+"""Observations outside a scan that depend on what it returns, each element on one step.
 
 The function is run once by itself, what scans return its inputs, for its program: jaxpr/levels.py
 proves that a location is affine in these, jaxpr/cells.py at which step each of its numbers looks.
@@ -18,19 +18,19 @@ import numpy as np
 
 from probml.errors import ModelError
 from probml.interface.functions.steps.affine_sites import (
-    Bent,
+    NotLinearGaussian,
     Uses,
-    site_records,
+    gaussian_records,
 )
-from probml.interface.functions.steps.recorded import Owner, recorded, results_at
+from probml.interface.functions.steps.record import Owner, evaluate_results, record_program
 from probml.jaxpr import levels
-from probml.jaxpr.cells import NONE, SEVERAL, cells
+from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.repeats.stored import by_elements
 
 
 class Returned(NamedTuple):
-    """What one scan returns: the places of its leaves among all paths, of each leaf the steps that
-    its first axis runs along, and how many steps there are."""
+    """What one scan returns: the positions of its leaves among all paths, the steps along the first
+    axis of each leaf, and the number of steps."""
 
     leaves: tuple[int, ...]
     at: tuple[np.ndarray, ...]
@@ -38,7 +38,7 @@ class Returned(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The numbers that look at one scan.
+    """The observed elements that depend on one scan.
 
     Attributes:
         at: the step, as the scan returns them; looked: the leaves that they look at, by their
@@ -56,9 +56,9 @@ class Rows(NamedTuple):
     mask: jax.Array
 
 
-def slots(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
-    """Of numbers that are seen at steps, the place of each among those of its step, and how many
-    the fullest step has."""
+def slots_in_steps(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
+    """Of elements observed at steps, the position of each among those of its step, and the largest
+    number of elements at one step."""
     order = np.argsort(when, kind="stable")
     starts = np.searchsorted(when[order], np.arange(count))
     slot = np.empty(len(when), int)
@@ -67,7 +67,7 @@ def slots(when: np.ndarray, count: int) -> tuple[np.ndarray, int]:
 
 
 class Outside(NamedTuple):
-    """What looks at scans from outside.
+    """The sites outside scans that depend on what these return.
 
     Attributes:
         closed: the paths, then `others` by name → a result for each of `owners`.
@@ -89,7 +89,7 @@ class Outside(NamedTuple):
     def _program(self, kinds: Sequence[Owner], values: Mapping[str, Any]) -> Callable:
         """The paths → results."""
         outputs, count = [self.owners.index(own) for own in kinds], len(self.paths)
-        return lambda paths: results_at(self.closed, outputs, lambda i: (
+        return lambda paths: evaluate_results(self.closed, outputs, lambda i: (
             paths[i] if i < count else values[self.others[i - count]]))
 
     def unaffected_log_density(self, values: Mapping[str, Any]) -> jax.Array:
@@ -138,10 +138,10 @@ class Outside(NamedTuple):
         return jax.vmap(push_unit)(jnp.eye(size).reshape(size, *shape[1:])).T
 
 
-def outside_of(run: Callable[..., Mapping[str, Any]],
-               scans: Sequence[Returned], paths: Sequence[jax.Array],
-               others: Mapping[str, jax.Array]) -> Outside:
-    """What looks at scans from outside.
+def trace_outside(run: Callable[..., Mapping[str, Any]],
+                  scans: Sequence[Returned], paths: Sequence[jax.Array],
+                  others: Mapping[str, jax.Array]) -> Outside:
+    """The sites outside scans that depend on what these return.
 
     Args:
         run: (paths, values of other unseen sites) → the messages of the function.
@@ -151,16 +151,16 @@ def outside_of(run: Callable[..., Mapping[str, Any]],
         Bent: it is not normal about a location affine in what is returned.
         ModelError: one of its numbers looks at several steps.
     """
-    program, owners = recorded(lambda *own: (run(*own), ()), site_records, list(paths),
-                               dict(others))
+    program, owners = record_program(lambda *own: (run(*own), ()), gaussian_records, list(paths),
+                                     dict(others))
     closed = by_elements(program)
     uses = Uses.of(closed, owners, {i: f"{i}" for i in range(len(paths))})
     found = uses.found
     near = tuple(name for name, kind in owners if kind == "log" and found[name, kind])
     for name in near:
         if name in others or not uses.is_linear(name):
-            raise Bent(f"site '{name}' is not linear and Gaussian in the values that a scan "
-                       f"returns")
+            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in the values that "
+                                    f"a scan returns")
     looked = tuple(sorted({int(i) for name in near for i in found[name, "loc"]}))
     outside = Outside(closed, owners, tuple(scans), tuple(paths), tuple(sorted(others)),
                       near, looked, (), frozenset({*near, *uses.computed()}))
@@ -168,7 +168,7 @@ def outside_of(run: Callable[..., Mapping[str, Any]],
 
 
 def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """The scan and the step at which each number looks; some step for one that looks at none."""
+    """The scan and the step on which each element depends; some step where it depends on none."""
     paths, near = outside.paths, outside.near
     part, takes = levels.restrict(outside.closed,
                                   [outside.owners.index((name, "loc")) for name in near])
@@ -184,9 +184,8 @@ def _where(outside: Outside) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     for name, var, own in zip(near, part.out_avals, cells(part, tracked, numbers), strict=True):
         where = np.full(var.shape, NONE)
         for marks in own.values():
-            if ((marks == SEVERAL) | (marks != NONE) & (where != NONE) & (marks != where)).any():
+            if not merge_cells(where, marks):
                 raise ModelError(f"an element of '{name}' depends on several steps of a scan")
-            where = np.where(marks != NONE, marks, where)
         where = np.where(where == NONE, some, where).ravel()
         scan = np.searchsorted(first, where, side="right") - 1
         out.append((scan, where - first[scan]))

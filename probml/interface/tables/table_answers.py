@@ -8,11 +8,11 @@ from typing import Any
 import jax
 
 from probml.dataset.grid import Places
-from probml.interface.tables.flat_tables import flattened, tables_of, widened
+from probml.interface.tables.flat_tables import flatten_tables, tables_of, widen
 from probml.interface.tables.relational_function import RelationalFunction
 
 
-def in_tables(of_site: bool = False) -> Callable:
+def answers_in_tables(of_site: bool = False) -> Callable:
     """For a question whose first argument is data, also of several tables: what is answered of a
     site comes in the order of its table's rows, what is answered of rows in that of the first
     table's.
@@ -25,32 +25,32 @@ def in_tables(of_site: bool = False) -> Callable:
     def asked(verb: Callable) -> Callable:
         @functools.wraps(verb)
         def ask(self: Any, data: Any, *args: Any, **named: Any) -> Any:
-            found = spread_out(self, data)
+            found = flatten_for(self, data)
             if found is None:
                 return verb(self, data, *args, **named)
             fit, flat, places = found
             answer = verb(fit, flat, *args, **named)
             if isinstance(answer, dict):
-                return gathered(fit, answer, places)
+                return gather_by_table(fit, answer, places)
             if not of_site:
                 return answer
             site = named.get("site", args[0] if args else None)
             site = site or fit._unseen(fit._read(flat), continuous=verb.__name__ == "predict")
-            return gathered(fit, {site: answer}, places)[site]
+            return gather_by_table(fit, {site: answer}, places)[site]
 
         return ask
 
     return asked
 
 
-def spread_out(fit: Any, data: Any) -> tuple[Any, dict[str, Any], dict[str, Places]] | None:
+def flatten_for(fit: Any, data: Any) -> tuple[Any, dict[str, Any], dict[str, Places]] | None:
     """A fit with as many places as these tables need, the tables as rows of the first, and where
     the rows of others stand; None where the data are no tables, or the fit knows none."""
     tables = tables_of(data) if isinstance(fit.model.generative, RelationalFunction) else None
     if tables is None:
         return None
-    flat, places = flattened(fit.model, tables)
-    model = widened(fit.model, {name: found.width for name, found in places.items()})
+    flat, places = flatten_tables(fit.model, tables)
+    model = widen(fit.model, {name: found.width for name, found in places.items()})
     if model != fit.model:
         reading = model.generative
         wide = {name: reading.tables[reading.owners[own]][1]
@@ -61,7 +61,8 @@ def spread_out(fit: Any, data: Any) -> tuple[Any, dict[str, Any], dict[str, Plac
     return fit, flat, places
 
 
-def gathered(fit: Any, answers: Mapping[str, Any], places: Mapping[str, Places]) -> dict[str, Any]:
+def gather_by_table(fit: Any, answers: Mapping[str, Any], places: Mapping[str, Places]) -> dict[str,
+                    Any]:
     """Answers about sites, name → (n, ...), those of other tables' sites in the order of these."""
     out = {}
     for name, answer in answers.items():

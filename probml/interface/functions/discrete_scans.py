@@ -1,0 +1,435 @@
+"""numpyro's scan with latent discrete states → its evidence, by the forward algorithm.
+
+Let c be the carry of a step and z its discrete sites, in cells that do not depend on each other
+(sequences, animals). Where c depends on the step's own z and not on the one before (a chain of
+first order), then for every cell
+
+    α_1(z) = p(z, y_1 | c_0),  α_t(z') = Σ_z α_{t−1}(z) p(z', y_t | c_{t−1}(z)),  p(y) = Σ_z α_T(z)
+
+and where it depends on the z of the last h steps (a chain of order h), z is replaced by their joint
+states. Sites on which c does not depend are summed out within the step, in cells of their own, each
+below one cell of the chain. Latent continuous sites of a step are drawn by a scan of their own,
+which does not depend on z.
+
+Cost: steps × K^(h+1) evaluations of the step's body, K joint states of a cell (Rabiner 1989).
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.contrib.control_flow import scan
+
+from probml.elimination.semiring import SUM, Semiring
+from probml.errors import ModelError
+from probml.interface.functions.marginal_weights import StateWeights
+from probml.interface.functions.scan_starts import ScanCall
+from probml.interface.functions.states import States, is_hidden, logs_of, states_of
+from probml.jaxpr import levels
+from probml.jaxpr.cells import NONE, cells, merge_cells
+from probml.jaxpr.program import jaxpr_of
+from probml.structure.leaves import leaves_of_distribution
+
+MOST_JOINT_STATES = 2**12  # joint states of a cell
+
+
+class SummedOut:
+    """In the place of what a scan returns where it was summed out: any use of it raises."""
+
+    def __init__(self, name: str, how: str = "discrete, in a scan, and summed out there"):
+        self.name, self.how = name, how
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__") and attribute != "__jax_array__":
+            raise AttributeError(attribute)
+        self._refuse()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise ModelError(
+            f"site '{self.name}' is {self.how}, so the scan cannot return its value: observe every "
+            f"site that depends on it inside the body of the scan"
+        )
+
+
+for _name in ("getitem iter len float bool array neg abs add radd sub rsub mul rmul truediv "
+              "rtruediv pow rpow matmul rmatmul lt le gt ge").split():
+    setattr(SummedOut, f"__{_name}__", SummedOut._refuse)
+
+
+class Loop(NamedTuple):
+    """The body of a scan whose latent sites are summed or integrated out.
+
+    Attributes:
+        hidden: its latent discrete sites; shapes: of its latent continuous sites.
+        given: sites that a handler around the scan conditions on, name → values of all steps.
+    """
+
+    body: Callable
+    hidden: Mapping[str, States]
+    shapes: Mapping[str, tuple[int, ...]]
+    given: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The first of its discrete sites."""
+        return next(iter(self.hidden))
+
+    def trace(self, carry: object, x: object, step: object,
+              values: Mapping) -> tuple[dict, Any, Any]:
+        """The messages of one step at some values of its sites, its carry and its output."""
+        observed = {name: value[step] for name, value in self.given.items()}
+        with (handlers.block(), handlers.trace() as trace, handlers.condition(data=observed),
+              handlers.substitute(data=dict(values))):
+            returned = self.body(carry, x)
+        return trace, *jax.tree.map(jnp.asarray, returned)
+
+    def run(self, carry: object, x: object, step: object, states: Mapping,
+            values: Mapping) -> tuple[list[jax.Array], Any]:
+        """The flat log densities of all discrete and observed sites at these states, and the
+        carry."""
+        trace, after, _ = self.trace(carry, x, step, {**states, **values})
+        return [log.ravel() for log in logs_of(trace, self.shapes).values()], after
+
+    def blank(self) -> dict[str, jax.Array]:
+        """Some value of each latent site of a step."""
+        return self.lowest() | {name: jnp.zeros(shape) for name, shape in self.shapes.items()}
+
+    def lowest(self) -> dict[str, jax.Array]:
+        """Each discrete site of a step, all of its cells in the lowest state."""
+        return {name: jnp.full(states.shape, states.low) for name, states in self.hidden.items()}
+
+    def joint(self, names: Sequence[str]) -> tuple[np.ndarray, dict[str, jax.Array]]:
+        """The joint states of some sites, (joint states, sites), and each site with all of its
+        cells in one, for each of these."""
+        grid = np.array(list(itertools.product(*(range(self.hidden[name].count)
+                                                 for name in names))), int)
+        return grid, {name: self.hidden[name].everywhere()[grid[:, i]]
+                      for i, name in enumerate(names)}
+
+
+def sites_inside(msg: dict) -> set[str]:
+    """The sites of a control-flow message's body; of cond those of its first."""
+    if (call := ScanCall.of(msg)) is not None:
+        return _of_body(set, call.body, call.init, call.first_x)
+    _, body, _, operand = msg["args"]
+    return _of_body(set, body, operand)
+
+
+def sum_out_scan(msg: dict, weights: StateWeights | None = None) -> None:
+    """Replace a scan whose body has latent discrete sites by one factor, named after the first of
+    them; other messages stay as they are.
+
+    Args:
+        weights: of the states of these sites, step by step.
+    """
+    call = ScanCall.of(msg)
+    if call is None or msg["value"] is not None:  # integrated out already
+        return
+    loop = loop_of(call, conditioned_values(msg))
+    if not loop.hidden:
+        return
+    init, xs = jax.tree.map(jnp.asarray, (call.init, call.xs))
+    values = _draw_continuous(loop, call) if loop.shapes else {}
+    own = {} if weights is None else {name: weights.of(states, call.length)
+                                      for name, states in loop.hidden.items()}
+    if call.reverse:
+        xs, values, own = jax.tree.map(lambda leaf: leaf[::-1], (xs, values, own))
+    semiring = SUM if weights is None else weights.semiring(loop.hidden)
+    numpyro.factor(loop.name, _evidence(loop, init, xs, values, call.length, own, semiring))
+    left = SummedOut(loop.name)
+    shapes = jax.eval_shape(lambda: loop.trace(init, call.first_x, 0, loop.blank())[1])
+    msg["value"] = call.result(jax.tree.map(lambda _: left, shapes), left)
+
+
+def conditioned_values(msg: dict) -> dict[str, Any]:
+    """The sites of a scan that handlers around it condition on, name → values of all steps."""
+    return dict(item for kind, values in msg["kwargs"]["substitute_stack"]
+                if kind == "condition" and isinstance(values, Mapping) for item in values.items())
+
+
+def _of_body(read: Callable[[dict], Any], body: Callable, *args: object) -> Any:
+    """`read` of the trace of a loop's body, run abstractly."""
+    found = list[Any]()
+
+    def run() -> int:
+        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0):
+            body(*args)
+        found.append(read(trace))
+        return 0
+
+    jax.eval_shape(run)
+    return found[0]
+
+
+def loop_of(call: ScanCall, given: Mapping) -> Loop:
+    """The latent sites of a scan's body, found by an abstract run.
+
+    Args:
+        given: see Loop.
+    """
+    def latent(trace: dict) -> tuple[dict, dict]:
+        free = {name: site["fn"] for name, site in trace.items()
+                if name not in given and site["type"] == "sample" and not site["is_observed"]
+                and not isinstance(site["fn"], dist.Unit)}
+        discrete = {name for name in free if is_hidden(trace[name])}
+        return ({name: states_of(name, free[name], " in a scan") for name in free
+                 if name in discrete},
+                {name: tuple(fn.shape()) for name, fn in free.items() if name not in discrete})
+
+    hidden, shapes = _of_body(latent, call.body, call.init, call.first_x)
+    joint = math.prod(states.count for states in hidden.values())
+    if joint > MOST_JOINT_STATES:
+        raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states per step "
+                         f"are too many to be summed out")
+    return Loop(call.body, hidden, shapes, given)
+
+
+def _draw_continuous(loop: Loop, call: ScanCall) -> dict[str, jax.Array]:
+    """The continuous sites of all steps, by a scan whose discrete sites are fixed: the continuous
+    ones do not depend on them (_dependence)."""
+    fixed = loop.lowest()
+
+    def step(carry: tuple, x: object):
+        with (handlers.block(hide_fn=lambda site: site["name"] not in loop.shapes
+                             and site["type"] != "plate"),
+              handlers.trace() as trace, handlers.substitute(data=fixed)):
+            after, _ = loop.body(carry, x)
+        return after, {name: trace[name]["value"] for name in loop.shapes}
+
+    return scan(step, call.init, call.xs, length=call.length, reverse=call.reverse)[1]
+
+
+class _StepTables(NamedTuple):
+    """The log densities of a step at its joint states, for the forward algorithm.
+
+    Attributes:
+        tree: of the carry.
+        chain, below: the discrete sites on which the carry depends, and the others.
+    """
+
+    loop: Loop
+    tree: Any
+    chain: tuple[str, ...]
+    below: tuple[str, ...]
+    cells: "_Cells"
+    semiring: Semiring
+
+    def weights(self, weights: Mapping[str, jax.Array], names: Sequence[str],
+                count: int) -> jax.Array:
+        """The log weights of the joint states of some sites of a step, (joint states, cells)."""
+        grid = self.loop.joint(names)[0]
+        total = jnp.zeros((len(grid), count))
+        for i, name in enumerate(names):
+            if name in weights:
+                states = self.loop.hidden[name]
+                each = weights[name].reshape(states.cells, states.count)[:, grid[:, i]].T
+                total = total.at[:, : states.cells].add(each)
+        return total
+
+    def at_state(self, carry: list, x: Any, t: Any, states: Mapping, values: Mapping,
+                 weights: Mapping) -> tuple[jax.Array, jax.Array, list]:
+        """The log density of each cell at a joint state of the chain, that of what depends on no
+        cell, and the carry."""
+        inner, own = self.loop.joint(self.below)
+
+        def run(now: Mapping) -> tuple[jax.Array, list]:
+            logs, after = self.loop.run(jax.tree.unflatten(self.tree, carry), x, t,
+                                        {**states, **now}, values)
+            return jnp.concatenate(logs), jax.tree.leaves(after)
+
+        logs, after = jax.vmap(run, axis_size=len(inner))(own)
+        each = self.weights(weights, self.below, self.cells.number) + self.cells.sum_below(logs)
+        log = self.cells.sum_chain(logs[0], self.semiring.logs(each, 0))
+        return log[:-1], log[-1], [leaf[0] for leaf in after]
+
+    def at_states(self, carry: list, x: Any, t: Any, values: Mapping, weights: Mapping) -> tuple:
+        """The same at every joint state."""
+        grid, every = self.loop.joint(self.chain)
+        return jax.vmap(lambda states: self.at_state(carry, x, t, states, values, weights),
+                        axis_size=len(grid))(every)
+
+
+def _evidence(loop: Loop, init: object, xs: object, values: Mapping, length: int,
+              state_weights: Mapping[str, jax.Array], semiring: Semiring) -> jax.Array:
+    """log p of all that is observed in the scan, discrete sites summed out or maximised.
+
+    Args:
+        values: of the continuous sites, steps first.
+        state_weights: site → log weights of its states, (steps, *cells, states).
+    """
+    every = xs, dict(values), dict(state_weights)
+    x, drawn, weights = jax.tree.map(lambda leaf: leaf[0], every)
+    varies, order, chain = _dependence(loop, init, x, drawn)
+    start, tree = jax.tree.flatten(init)
+    below = tuple(name for name in loop.hidden if name not in chain)
+    steps = _StepTables(loop, tree, chain, below,
+                        _cells_of_elements(loop, init, x, drawn, order, chain), semiring)
+    joint = len(loop.joint(chain)[0])
+    older = joint ** (order - 1)  # joint states of the earlier steps, without the last one
+
+    def weighted(log: jax.Array, weights: Mapping) -> jax.Array:
+        own = steps.weights(weights, chain, steps.cells.chains)
+        return log + jnp.tile(own, (older, 1)) if state_weights else log
+
+    log, rest, carry = steps.at_states(start, x, 0, drawn, weights)
+    # the steps before the first are in one state
+    log = jnp.concatenate([log, jnp.full(((older - 1) * joint, log.shape[1]), -jnp.inf)])
+    carry = [jnp.concatenate([leaf] * older) for leaf in carry]
+    # a leaf that varies with the states has one value for each, another is the same in all
+    split = lambda flat: [leaf if own else leaf[0]  # noqa: E731
+                          for leaf, own in zip(flat, varies, strict=True)]
+    kinds = [leaf.dtype for leaf in carry]
+
+    def forward(state: tuple, now: tuple):
+        log, total, carry, t = state
+        x, values, weights = now
+        step, rest, after = jax.vmap(
+            lambda *own: steps.at_states(list(own), x, t, values, weights),
+            [0 if own else None for own in varies], axis_size=len(log))(*carry)
+        # (states of the oldest step, of the others and of the new one, ...)
+        split_off = lambda leaf: leaf.reshape(joint, -1, *leaf.shape[2:])  # noqa: E731
+        log = weighted(semiring.logs(split_off(log[:, None] + step), 0), weights)
+        # the carry is the same from any state of the oldest step
+        after = [split_off(leaf)[0].astype(kind) for leaf, kind in zip(after, kinds, strict=True)]
+        return (log, total + rest[0, 0], split(after), t + 1), None
+
+    state = weighted(log, weights), rest[0], split(carry), 1
+    if length > 1:
+        later = jax.tree.map(lambda leaf: leaf[1:], every)
+        state, _ = jax.lax.scan(forward, state, later, length=length - 1)
+    return semiring.logs(state[0], 0).sum() + state[1]
+
+
+def _dependence(loop: Loop, init: object, x: object,
+                drawn: Mapping) -> tuple[list[bool], int, tuple[str, ...]]:
+    """Whether each leaf of the carry varies with the discrete states, the number of steps on whose
+    states it depends (the order of the chain), and the sites of these.
+
+    Raises:
+        ModelError: the order is all earlier steps, or so high that there are too many joint states;
+            a continuous site depends on a state.
+    """
+    flat, tree = jax.tree.flatten(init)
+    states = loop.lowest()
+
+    def after(states: jax.Array, *leaves: jax.Array):
+        trace, carry, _ = loop.trace(jax.tree.unflatten(tree, leaves), x, 0, {**states, **drawn})
+        return jax.tree.leaves(carry), [leaf for name in loop.shapes for leaf in
+                                        leaves_of_distribution(trace[name]["fn"])[0]]
+
+    closed = jaxpr_of(after)(states, *flat)
+    depends = levels.dependencies(closed)
+    first, inputs = len(states), sorted(states)
+    chain = tuple(name for name in loop.hidden if any(inputs.index(name) in depends[leaf]
+                                                      for leaf in range(len(flat))))
+    joint = math.prod(loop.hidden[name].count for name in chain)
+    varying = {leaf for leaf in range(len(flat)) if any(i < first for i in depends[leaf])}
+    order, late = 1, set(varying)  # leaves that depend on the states of so many steps, or more
+    while late := {leaf for leaf in range(len(flat)) if depends[leaf] & {first + i for i in late}}:
+        varying |= late
+        order += 1
+        if order > len(flat) or joint**order > MOST_JOINT_STATES:
+            raise ModelError(
+                f"site '{loop.name}' in a scan is summed out by the forward algorithm, over the "
+                f"joint states of the steps on which the carry of a step depends, up to "
+                f"{MOST_JOINT_STATES:,}: here the carry depends on "
+                f"{'all steps before' if order > len(flat) else order}. Put only the newest states "
+                f"in the carry, or combine the older ones in one site with more states"
+            )
+    discrete = {*range(first), *(first + leaf for leaf in varying)}
+    if any(uses & discrete for uses in depends[len(flat) :]):
+        raise ModelError(
+            f"site '{next(iter(loop.shapes))}' is continuous and latent in a scan and depends on "
+            f"the discrete site '{loop.name}', which is summed out there: observe one of the two"
+        )
+    return [leaf in varying for leaf in range(len(flat))], order, chain
+
+
+class _Cells(NamedTuple):
+    """The cells on which the elements of a step's log densities depend.
+
+    Attributes:
+        chain: the cell of the chain of each element, in this step and the earlier ones.
+        below: the cell of each element, of the sites on which the carry does not depend.
+        above: the cell of the chain of each of the latter cells.
+        chains: the number of cells of the chain.
+    """
+
+    chain: np.ndarray
+    below: np.ndarray
+    above: np.ndarray
+    chains: int
+
+    @property
+    def number(self) -> int:
+        """The number of cells below the chain."""
+        return len(self.above)
+
+    def sum_below(self, logs: jax.Array) -> jax.Array:
+        """The log densities of elements, (states, elements) → of cells below, (states, cells)."""
+        return jax.ops.segment_sum(logs.T, np.where(self.below == NONE, self.number, self.below),
+                                   self.number + 1)[:-1].T
+
+    def sum_chain(self, logs: jax.Array, cells: jax.Array) -> jax.Array:
+        """The log densities of elements, and of the cells below → those of each cell of the chain,
+        and, last, of what depends on none."""
+        where = np.concatenate([self.chain, self.above])
+        return jax.ops.segment_sum(
+            jnp.concatenate([jnp.where(self.below == NONE, logs, 0.0), cells]),
+            np.where(where == NONE, self.chains, where), self.chains + 1)
+
+
+def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, order: int,
+                       chain: Sequence[str]) -> _Cells:
+    """The cells on which the elements of a step's log densities depend.
+
+    Args:
+        order: the number of steps on which the carry depends. chain: the sites of these.
+
+    Raises:
+        ModelError: an element depends on two cells.
+    """
+    names, states = list(loop.hidden), list(loop.lowest().values())
+
+    def last(every: Any, x: Any, drawn: Any):
+        carry = init
+        for now in every:
+            logs, carry = loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)
+        return logs
+
+    closed = jaxpr_of(last)([states] * (order + 1), x, dict(drawn))
+    tracked = {i: f"{i}" for i in range((order + 1) * len(names))}
+    sizes = [max((s.cells for name, s in loop.hidden.items() if (name in chain) == which),
+                 default=int(which)) for which in (True, False)]
+
+    def refused(name: str) -> ModelError:
+        return ModelError(
+            f"site '{name}' in a scan has {loop.hidden[name].cells} cells, and a step depends on "
+            f"more than one of them at once, so they cannot be summed out cell by cell: put the "
+            f"chains in a plate whose members do not depend on each other")
+
+    out: list[list[np.ndarray]] = [[], []]
+    for aval, found in zip(closed.out_avals, cells(closed, tracked), strict=True):
+        sides = [np.full(aval.shape, NONE), np.full(aval.shape, NONE)]
+        for at, own in found.items():
+            name = names[int(at) % len(names)]
+            where = sides[name not in chain]
+            if not merge_cells(where, own):
+                raise refused(name)
+        for side, where in zip(out, sides, strict=True):
+            side.append(where)
+    above, below = map(np.concatenate, out)
+    least, most = np.full(sizes[1], sizes[0]), np.full(sizes[1], NONE)
+    both = (above != NONE) & (below != NONE)
+    np.minimum.at(least, below[both], above[both])
+    np.maximum.at(most, below[both], above[both])
+    if ((least != most) & (most != NONE)).any():
+        raise refused(chain[0])
+    return _Cells(above, below, most, sizes[0])

@@ -1,0 +1,214 @@
+"""A call of numpyro's scan, and scans whose carry starts at None (NumPyro's idiom for a chain whose
+first step has a distribution of its own) or at one number for all members of a plate: the same scan
+from a carry of arrays that keep their shapes.
+
+Where the carry that a body returns has another form (tree and shapes) than the one it took, as
+None → x, the first steps are told apart by their number: the distribution of each site is that of
+the body at the start in the first step, and that of the body at its carry in the others,
+
+    fn_t = fn(init) if t = 0 else fn(c_{t−1}).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+from numpyro.contrib.control_flow.scan import PytreeTrace
+from numpyro.primitives import Messenger
+
+from probml.errors import ModelError
+from probml.interface.functions.states import zeros_of
+from probml.structure.recorder import peel
+
+MOST_CHANGES = 4  # steps after which the form of the carry must be the same
+PLACEHOLDER = 0.5  # for a number that is not there yet: its logarithm and its root are finite
+
+
+class ScanCall(NamedTuple):
+    """The arguments of numpyro's scan."""
+
+    body: Callable
+    init: Any
+    xs: Any
+    length: int
+    reverse: bool
+
+    @classmethod
+    def of(cls, msg: dict) -> "ScanCall | None":
+        """The call of a message; None: it is no scan."""
+        if msg["type"] != "control_flow" or len(msg["args"]) != 5:  # cond has four
+            return None
+        body, init, xs, length, reverse = msg["args"]
+        return cls(body, init, xs, len(jax.tree.leaves(xs)[0]) if length is None else length,
+                   reverse)
+
+    @property
+    def first_x(self) -> Any:
+        """The inputs of the first step."""
+        return jax.tree.map(lambda leaf: leaf[0], self.xs)
+
+    def result(self, carry: object, outputs: object) -> tuple:
+        """The value of the message where the scan is not run."""
+        return (self.length, None, carry), (PytreeTrace({}), outputs)
+
+
+def settle_start(msg: dict) -> None:
+    """Make a scan whose carry changes its form in the first steps one whose carry keeps it; any
+    other message is left as it is."""
+    call = ScanCall.of(msg)
+    if call is None or msg["value"] is not None or all(map(np.ndim, _leaves(call.init))):
+        return
+    body, init = call.body, call.init
+    *starts, last = _forms_of_carry(body, init, call.first_x)
+    if not starts:
+        return
+    number = np.arange(call.length)[:: -1 if call.reverse else 1]
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        number, own = x
+        runs = [_HiddenRun(body, _restrict_to_form(start, carry) if i else init, own)
+                for i, start in enumerate(starts)]
+        chosen = _ChooseByStep(runs, number)
+        with chosen:
+            returned = body(carry, own)
+        for i, run in enumerate(runs):
+            returned = _where_present(number == i, run.returned(chosen.values), returned)
+        return returned
+
+    msg["args"] = (step, jax.tree.map(_placeholder, last), (number, call.xs), call.length,
+                   call.reverse)
+
+
+def _is_none(leaf: object) -> bool:
+    return leaf is None
+
+
+def _leaves(tree: object) -> list:
+    return jax.tree.leaves(tree, is_leaf=_is_none)
+
+
+def _placeholder(like: jax.ShapeDtypeStruct) -> jax.Array:
+    value = PLACEHOLDER if jnp.issubdtype(like.dtype, jnp.floating) else 0
+    return jnp.full(like.shape, value, like.dtype)
+
+
+def _restrict_to_form(form: object, carry: object) -> Any:
+    """A carry as far as a form has it."""
+    return jax.tree.map(lambda had, now: had if had is None else now, form, carry, is_leaf=_is_none)
+
+
+def _where_present(which: object, some: object, every: object) -> Any:
+    """A tree of `some`, as far as it is there, where `which` holds, else of `every`."""
+    return jax.tree.map(lambda had, now: now if had is None else jnp.where(which, had, now),
+                        some, every, is_leaf=_is_none)
+
+
+def _forms_of_carry(body: Callable, init: object, first: object) -> list[Any]:
+    """The shapes of the carry that each step takes, up to the first step that returns the form it
+    took; another dtype is no other form.
+
+    Raises:
+        ModelError: the form does not settle.
+    """
+    found = [jax.eval_shape(lambda: jax.tree.map(jnp.asarray, init))]
+    while len(found) <= MOST_CHANGES:
+        after = jax.eval_shape(lambda *own: _HiddenRun(body, *own).returned({})[0], found[-1],
+                               first)
+        if _form(after) == _form(found[-1]):
+            return found
+        found.append(after)
+    raise ModelError(f"a scan starts at {init!r}, and its carry still changes its shape or type "
+                     f"after {MOST_CHANGES} steps: let the body return a carry of the same shape "
+                     f"and type in every step")
+
+
+def _form(tree: object) -> tuple:
+    leaves, own = jax.tree.flatten(tree)
+    return own, [leaf.shape for leaf in leaves]
+
+
+class _HiddenRun:
+    """A body run at some carry, hidden from handlers outside."""
+
+    def __init__(self, body: Callable, carry: object, x: object):
+        self.body, self.carry, self.x = body, carry, x
+
+    def _of(self, values: Mapping[str, Any]) -> tuple[Any, dict]:
+        """The carry and the output, and the sites: those without a value at zeros."""
+        def value(site: dict) -> jax.Array | None:
+            if site["type"] != "sample" or site["is_observed"]:
+                return None
+            return values.get(site["name"], zeros_of(site["fn"]))
+
+        with (handlers.block(), handlers.seed(rng_seed=0), handlers.trace() as trace,
+              handlers.substitute(substitute_fn=value)):
+            return self.body(self.carry, self.x), trace
+
+    def returned(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The carry and the output where the sites have these values."""
+        return self._of(values)[0]
+
+    def distribution(self, name: str, values: Mapping[str, Any]) -> dist.Distribution:
+        """The distribution of a site, given the values of the sites before it.
+
+        Raises:
+            ModelError: the site is in the later steps alone.
+        """
+        trace = self._of(values)[1]
+        if name in trace:
+            return trace[name]["fn"]
+        raise ModelError(f"site '{name}' is in the later steps of a scan but not in the first, "
+                         f"which starts at None: let every step have the same sites")
+
+
+class _ChooseByStep(Messenger):
+    """Gives each site its distribution in the step of this number."""
+
+    def __init__(self, runs: list[_HiddenRun], number: Any):
+        super().__init__()
+        self.runs, self.number, self.values = runs, number, dict[str, Any]()
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "sample" and not isinstance(msg["fn"], dist.Unit):
+            for i, run in enumerate(self.runs):
+                own = run.distribution(msg["name"], self.values)
+                msg["fn"] = _choose_distribution(msg["name"], self.number == i, own, msg["fn"])
+
+    def postprocess_message(self, msg: dict) -> None:
+        if msg["type"] == "sample":
+            self.values[msg["name"]] = msg["value"]
+
+
+def _choose_distribution(name: str, which: object, one: dist.Distribution,
+                         other: dist.Distribution) -> dist.Distribution:
+    """One distribution or another of the same kind.
+
+    Raises:
+        ModelError: they are of different kinds.
+    """
+    shape = np.broadcast_shapes(one.batch_shape, other.batch_shape)
+    if isinstance(one, dist.MaskedDistribution) and isinstance(other, dist.MaskedDistribution):
+        mask = jnp.where(which, one._mask, other._mask)
+        return _choose_distribution(name, which, one.base_dist, other.base_dist).mask(mask)
+    (first, copies), (later, _) = map(peel, (one, other))
+    if {type(first), type(later)} <= {dist.CategoricalProbs, dist.CategoricalLogits}:
+        first, later = (dist.CategoricalLogits(own.logits) if type(first) is not type(later)
+                        else own for own in (first, later))
+    (leaves, _), (others, own) = map(jax.tree.flatten, (first, later))
+    if type(first) is not type(later) or len(leaves) != len(others) or (
+            one.event_shape != other.event_shape):
+        raise ModelError(
+            f"site '{name}' in a scan that starts at None is {type(first).__name__} in the first "
+            f"step and {type(later).__name__} in the others, expected the same distribution with "
+            f"arguments that may differ: write the site of the first step outside the scan, and "
+            f"start the scan from its value"
+        )
+    made = jax.tree.unflatten(own, [jnp.where(which, *pair)
+                                    for pair in zip(leaves, others, strict=True)])
+    made._batch_shape = np.broadcast_shapes(first.batch_shape, later.batch_shape)
+    made = made.expand(shape + one.event_shape[:copies])
+    return made.to_event(copies) if copies else made
