@@ -1,4 +1,4 @@
-"""Arrays, frames and lists of the user as NumPy arrays with masks and labels."""
+"""A user's arrays, tables and lists as NumPy arrays: numbers, or codes with labels."""
 
 import enum
 import sys
@@ -21,28 +21,36 @@ class Categories(enum.IntEnum):
     """Where the labels of a column come from."""
 
     FOUND = 0  # from its values, sorted here
-    LISTED = 1  # from the user's list of categories, which need not have an order
-    ORDERED = 2  # the same, and the user says that their order means something
+    LISTED = 1  # from an unordered categorical column
+    ORDERED = 2  # from an ordered categorical column
 
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """A column as it was given."""
+    """A user's column, before it is checked against a model."""
 
-    values: np.ndarray  # numbers, NaN unseen; with labels codes, -1 unseen
+    values: np.ndarray  # numbers, missing ones NaN; with labels codes, missing ones -1
     labels: tuple | None = None
     categorical: Categories = Categories.FOUND
 
     @property
+    def missing(self) -> np.ndarray:
+        """The mask of missing cells."""
+        if self.labels is not None:
+            return self.values < 0
+        return (np.isnan(self.values) if self.values.dtype.kind == "f"
+                else np.zeros(self.values.shape, bool))
+
+    @property
     def in_order(self) -> bool:
-        """Whether the order of the labels is known: the user's, or that of numbers."""
+        """Whether the labels have an order: an ordered categorical's, or that of sorted numbers."""
         labels = self.labels or ()
         return self.categorical is Categories.ORDERED or all(
             isinstance(label, NUMBERS) for label in labels) and list(labels) == sorted(labels)
 
 
 class Labelled(np.ndarray):
-    """Codes beside the labels that they stand for, as an array that was read already."""
+    """An array of codes with their labels, of a column that was read before."""
 
     labels: tuple | None = ()
     categorical = Categories.FOUND
@@ -55,15 +63,17 @@ class Labelled(np.ndarray):
 
 
 def as_raw(what: str, value: object, rows: bool):
-    """Whatever the user gave as an array; rows: it must have a row axis, not empty."""
+    """A user's value as an array; with `rows`, its first axis is that of rows, of which there must
+    be some."""
     if isinstance(value, Labelled) and value.labels:
         return Raw(np.asarray(value).astype(np.int32), value.labels, value.categorical)
     try:
         raw = _from_library(what, frames.to_pandas(value), rows)
     except Exception as error:
-        # text of a file is looked at for the first time here
-        torn = isinstance(error, UnicodeError) or type(error).__module__.startswith("pyarrow")
-        if isinstance(error, DataError) or not torn:
+        # the text of a file is decoded here
+        undecodable = (isinstance(error, UnicodeError)
+                       or type(error).__module__.startswith("pyarrow"))
+        if isinstance(error, DataError) or not undecodable:
             raise
         raise DataError(f"{what} cannot be read ({error}): does it contain text that is not UTF-8? "
                         f"Read the file with the encoding it was written in") from None
@@ -76,7 +86,7 @@ def as_raw(what: str, value: object, rows: bool):
 
 
 def _from_library(what: str, value: Any, rows: bool):
-    """A value as an array, read by the rules of the library it comes from."""
+    """A value of pyarrow, pandas or NumPy as an array."""
     module = type(value).__module__.partition(".")[0]
     if module == "pyarrow" and hasattr(value, "schema"):  # several columns as one array
         value, module = value.to_pandas(), "pandas"
@@ -87,6 +97,7 @@ def _from_library(what: str, value: Any, rows: bool):
 
 
 def _from_pandas(what: str, value: Any, rows: bool):
+    """A pandas column or table as an array; categories and text as codes."""
     import pandas as pd
 
     if isinstance(value, pd.Index | pd.api.extensions.ExtensionArray):
@@ -100,7 +111,7 @@ def _from_pandas(what: str, value: Any, rows: bool):
         return Raw(codes if value.ndim == 2 else codes[:, 0], tuple(kind.categories.tolist()),
                    Categories.ORDERED if kind.ordered else Categories.LISTED)
     if isinstance(kind, pd.StringDtype) and value.ndim == 1:
-        codes, seen = pd.factorize(value)  # −1 unseen
+        codes, seen = pd.factorize(value)  # −1: missing
         order = np.argsort(np.asarray(seen, object).astype(str))
         place = np.append(np.argsort(order), -1).astype(np.int32)
         return Raw(place[codes], tuple(str(label) for label in seen[order]))
@@ -108,6 +119,7 @@ def _from_pandas(what: str, value: Any, rows: bool):
 
 
 def _from_numpy(what: str, value: object, rows: bool):
+    """An array, or what NumPy makes an array of; text as codes."""
     if isinstance(value, np.ma.MaskedArray) and value.dtype.kind in "biuf":
         value = np.ma.filled(value.astype(np.result_type(value.dtype, np.float32)), np.nan)
     elif isinstance(value, np.ma.MaskedArray):
@@ -132,8 +144,9 @@ def _from_numpy(what: str, value: object, rows: bool):
 
 
 def _from_objects(what: str, a: np.ndarray, rows: bool):
+    """An array of objects: numbers and missing values as floats, text as codes."""
     flat = a.ravel()
-    if Decimal in set(map(type, flat.tolist())):  # whose signalling NaN no comparison takes
+    if Decimal in set(map(type, flat.tolist())):  # comparisons with its signalling NaN raise
         flat = np.array([np.nan if isinstance(v, Decimal) and v.is_nan() else v
                          for v in flat.tolist()], object)
     pandas = sys.modules.get("pandas")
@@ -158,10 +171,10 @@ def _from_objects(what: str, a: np.ndarray, rows: bool):
 
 
 def coded(a: np.ndarray, hidden: np.ndarray):
-    """Values as codes into their sorted distinct labels, numbers before text."""
+    """Values as codes of their sorted distinct labels, numbers before text."""
     seen = a[~hidden].tolist()
     labels = sorted(set(seen), key=lambda v: (isinstance(v, str), v))
-    "".join(v for v in labels if isinstance(v, str)).encode()  # else no file and no table holds it
+    "".join(v for v in labels if isinstance(v, str)).encode()  # raises for lone surrogates
     lookup = {label: code for code, label in enumerate(labels)}
     codes = np.full(a.shape, -1, np.int32)
     codes[~hidden] = [lookup[v] for v in seen]
@@ -170,7 +183,8 @@ def coded(a: np.ndarray, hidden: np.ndarray):
 
 def deny(bad: np.ndarray, what: str, values: "np.ndarray | Raw | None", must: str,
          rows: bool = True, hint: str = UNSEEN):
-    """Refuse the first bad cell: which it is, what it must be, what it holds."""
+    """Raise an error about the first cell in the mask `bad`: its place, what it must be, its value.
+    """
     if bad.any():
         i = tuple(int(j) for j in np.unravel_index(np.argmax(bad), bad.shape))
         got = ("a missing cell" if values is None else (values.labels or ())[values.values[i]]

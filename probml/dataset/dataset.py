@@ -1,4 +1,4 @@
-"""A structure with its data, on the host: what was seen of which site."""
+"""A model with its data, as NumPy arrays: which cells of which site are observed."""
 
 import functools
 import math
@@ -19,26 +19,26 @@ from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
 
-# rows up to which a question to a network goes through the one program in which every discrete cell
-# may be unseen
-FEW = 2**14
-HELD = 2**23  # numbers that the evidence of such a question may take
+# rows, and states of all cells together, up to which a question about a network uses the one
+# program in which every discrete cell may be missing
+NETWORK_ROWS = 2**14
+NETWORK_STATES = 2**23
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Of all rows of a source, part by part.
+    """A summary of all rows of a source, made in one pass over its parts.
 
     Attributes:
-        names, sizes: of the parts, and their rows.
-        pattern: site → seen, part, torn or likelihood, as Data.pattern of all rows.
+        names, sizes: the names of the parts, and their numbers of rows.
+        pattern: site → seen, part, torn or likelihood: Data.pattern of all rows.
         labels: site → labels of its states.
-        moments: continuous site → of its cells.
-        sample: at most `profile.KEPT` rows, of many numbers fewer, drawn without regard to
-            anything; all, if they are no more.
-        weight: of all rows.
-        ranks: (rows of the sample,) by which they were drawn: made of their numbers among all rows,
-            so that it does not matter how these are cut into parts.
+        moments: continuous site → mean and variance of its cells.
+        sample: a random sample of rows: all of them, or about `profile.SAMPLE_ROWS`, fewer where
+            a row has many numbers.
+        ranks: (rows of the sample,) the pseudorandom ranks by which they were drawn. They depend
+            only on the numbers of the rows among all, not on how these are cut into parts.
+        weight: the sum of the weights of all rows.
     """
 
     names: tuple[str, ...]
@@ -56,21 +56,21 @@ class Profile:
 
     @property
     def means(self) -> dict[str, np.ndarray]:
-        """Continuous site → of its cells, of those that are not along time."""
+        """Continuous site without an axis of time → the means of its cells."""
         sites = self.sample.structure.sites
         return {name: found.mean for name, found in self.moments.items()
                 if sites[name].time is None}
 
 
 class Survey(NamedTuple):
-    """Rows that are read in parts, and what one look at all of them told.
+    """A source of rows, and the profile of all of them.
 
     Args:
         profile: of all rows, also those of other processes.
-        names, sizes: of the parts of this process.
-        shares: of several processes, the sizes of the parts of each; () of one.
-        held: whether they are read once and held, on several devices.
-        chosen: of passes over some rows; None: they meet all.
+        names, sizes: the names and numbers of rows of the parts of this process.
+        shares: the sizes of the parts of each of several processes; () where there is one.
+        held: whether the rows are read once and stay on the devices.
+        chosen: the rows that a pass reads; None: all.
     """
 
     source: Source
@@ -83,7 +83,7 @@ class Survey(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """That a pass meets in this process."""
+        """The number of rows that a pass reads in this process."""
         return sum(self.sizes) if self.chosen is None else self.chosen.rows
 
 
@@ -94,25 +94,25 @@ class Data(NamedTuple):
     structure: Structure
     table: tables.Table
     steps: int | None = None  # of sites along chains
-    lengths: np.ndarray | None = None  # (rows,) how many of them count; None: all
-    given: np.ndarray | None = None  # (rows,) how many each sequence of a list had
-    # index input → the number of its new member, (rows, ...); −1 where the fit knows it
+    lengths: np.ndarray | None = None  # (rows,) steps before the padding of each row; None: all
+    given: np.ndarray | None = None  # (rows,) the lengths of sequences that came as a list
+    # index input → the number of the new group of each cell, (rows, ...); −1: a group of the fit
     new: Mapping[str, np.ndarray] = {}
-    survey: "Survey | None" = None  # these are a sample of rows that are read in parts
+    survey: "Survey | None" = None  # the source of which these rows are a sample
     weights: np.ndarray | None = None  # (rows,), where those of a source have some
-    measured: Mapping[str, Moments | None] = {}  # of the columns by which priors are measured
+    measured: Mapping[str, Moments | None] = {}  # of the columns on which priors depend
 
     @property
     def size(self) -> int:
-        """Rows, of a sample those for which it stands."""
+        """The number of rows; for a sample of a source, that of all rows of the source."""
         return self.table.rows if self.survey is None else self.survey.profile.rows
 
     @property
     def numbers(self) -> int:
-        """How many a row has."""
-        held = [column.values for column in self.table.columns.values()]
-        held += self.table.inputs.values()
-        return sum(math.prod(value.shape[1:]) for value in held)
+        """How many numbers a row has."""
+        arrays = [*(column.values for column in self.table.columns.values()),
+                  *self.table.inputs.values()]
+        return sum(math.prod(array.shape[1:]) for array in arrays)
 
     @property
     def extent(self) -> str:
@@ -121,35 +121,26 @@ class Data(NamedTuple):
 
     @property
     def pattern(self) -> dict[str, str]:
-        """Site → seen, part, torn (some vector of it is seen in part), likelihood or carried."""
-
-        def state(column: tables.Column):
-            if column.likelihood is not None:
-                return "likelihood"
-            if column.carried is not None:
-                return "carried"
-            return "seen" if column.seen is None else "torn" if column.torn else "part"
-
-        return {name: state(column) for name, column in self.table.columns.items()}
+        """Site → Column.pattern."""
+        return {name: column.pattern for name, column in self.table.columns.items()}
 
     @property
     def labels(self) -> dict[str, tuple]:
-        """Site → labels of its states: those that the model declares, and those that came with the
-        data."""
+        """Site → labels of its states, from the model or from the data."""
         return {**self.structure.labels, **self.table.labels}
 
     @property
     def shapes(self) -> dict[str, tuple]:
-        """Input → (trailing shape, dtype kind): what the structure was traced for."""
+        """Input → (trailing shape, dtype kind) with which the structure is traced; None in a shape
+        is the number of steps."""
         timed = self.structure.timed
-        shapes = {name: (None, *value.shape[2:]) if name in timed else value.shape[1:]
-                  for name, value in self.table.inputs.items()}
-        return {name: (tuple(shapes[name]), value.dtype.kind)
+        return {name: ((None, *value.shape[2:]) if name in timed else value.shape[1:],
+                       value.dtype.kind)
                 for name, value in self.table.inputs.items()}
 
     def trimmed(self) -> "Data":
-        """The same data without the steps behind the last that shows anything: they sum to one,
-        whatever the parameters are."""
+        """The same data, in which the steps after the last observed one of each row are padding:
+        they sum to one, whatever the parameters are."""
         sites, shown = self.structure.sites, self.observed_steps()
         lengths = None if shown is None else ragged.count_steps(shown)
         if lengths is None:
@@ -172,11 +163,11 @@ class Data(NamedTuple):
 
     def extended(self, last: np.ndarray, more: int, read: Callable,
                  inputs: Mapping[str, Any]) -> "Data":
-        """The same rows with `more` steps behind the `last` of each, in which nothing is seen.
+        """The same rows with `more` missing steps from the step `last` of each row on.
 
         Args:
-            read: from a mapping name → array to Data.
-            inputs: those with an axis of time, at the steps that follow.
+            read: makes Data of a mapping name → array.
+            inputs: the inputs with an axis of time, at the added steps.
         """
         table, sites, timed = self.table, self.structure.sites, self.structure.timed
         missing = [name for name in timed
@@ -215,52 +206,52 @@ class Data(NamedTuple):
         return read(out)
 
     def unrolled(self, picks: np.ndarray) -> "Data":
-        """Single steps as rows: `picks` number them, row by row."""
+        """Single steps as rows; `picks` are their numbers, counted row by row."""
         return self.stretches(picks // self.steps, picks % self.steps, 1)._replace(lengths=None)
 
     def stretches(self, rows: np.ndarray, begins: np.ndarray, steps: int) -> "Data":
-        """So many steps in turn of some of the rows, as rows of their own."""
-        table, sites = self.table, self.structure.sites
+        """Windows of `steps` steps as rows: of the rows `rows`, from the steps `begins` on."""
         at = begins[:, None] + np.arange(steps)
 
-        def cut(array: np.ndarray, axis: int | None) -> np.ndarray:
+        def window(array: np.ndarray, axis: int | None) -> np.ndarray:
             return array[rows] if axis is None else np.moveaxis(
                 np.moveaxis(array, 1 + axis, 1)[rows[:, None], at], 1, 1 + axis
             )
 
-        inputs = {name: cut(array, 0 if name in self.structure.timed else None)
-                  for name, array in table.inputs.items()}
-        columns = {name: column.mapped(functools.partial(cut, axis=sites[name].time))
-                   for name, column in table.columns.items()}
-        table = replace(table, rows=len(rows), columns=columns, inputs=inputs, index=None)
         lengths = None if self.lengths is None else np.clip(self.lengths[rows] - begins, 0, steps)
-        new = {name: array[rows] for name, array in self.new.items()}
-        return self._replace(table=table, steps=steps, lengths=lengths, given=None, new=new)
+        return self._indexed(rows, len(rows), window)._replace(steps=steps, lengths=lengths)
 
     def taken(self, index: np.ndarray | slice) -> "Data":
-        """Some of the rows, in this order, as often as they stand there; of a slice, nothing is
-        copied."""
+        """The rows with these numbers, in this order; a slice copies nothing."""
 
         def at(array: Any) -> Any:
             return None if array is None else array[index]
 
-        columns = {name: column.mapped(at) for name, column in self.table.columns.items()}
-        inputs = {name: array[index] for name, array in self.table.inputs.items()}
         rows = (len(range(*index.indices(self.table.rows))) if isinstance(index, slice)
                 else len(index))
+        return self._indexed(index, rows, lambda array, axis: array[index])._replace(
+            lengths=at(self.lengths), given=at(self.given), survey=None, weights=at(self.weights))
+
+    def _indexed(self, index: np.ndarray | slice, rows: int,
+                 take: Callable[..., np.ndarray]) -> "Data":
+        """The rows with these numbers: of each array `take(array, axis of time or None)`."""
+        sites, timed = self.structure.sites, self.structure.timed
+        columns = {name: column.mapped(functools.partial(take, axis=sites[name].time))
+                   for name, column in self.table.columns.items()}
+        inputs = {name: take(array, 0 if name in timed else None)
+                  for name, array in self.table.inputs.items()}
         table = replace(self.table, rows=rows, columns=columns, inputs=inputs, index=None)
-        new = {name: array[index] for name, array in self.new.items()}
-        return self._replace(table=table, lengths=at(self.lengths), given=at(self.given), new=new,
-                             survey=None, weights=at(self.weights))
+        return self._replace(table=table, given=None,
+                             new={name: array[index] for name, array in self.new.items()})
 
     def without(self, names: Iterable[str]) -> "Data":
-        """The same rows, in which nothing of some sites is seen."""
+        """The same rows, in which some sites are missing."""
         columns = {name: column for name, column in self.table.columns.items() if name not in names}
         return self._replace(table=replace(self.table, columns=columns))
 
     def loosened(self, names: Iterable[str]) -> "Data":
-        """The same data, in which the discrete sites `names` count as seen in part: another pattern
-        of evidence, the same program."""
+        """The same data, in which the discrete sites `names` count as partially observed, so that
+        other patterns of missing cells need no other program."""
         columns = dict(self.table.columns)
         for name in names:
             column, shape = columns.get(name), (self.table.rows,
@@ -272,15 +263,14 @@ class Data(NamedTuple):
         return self._replace(table=replace(self.table, columns=columns))
 
     def torn_open(self, targets: Iterable[str]) -> "Data":
-        """The same data, in which numbers that nothing depends on and nobody asks for count as seen
-        in part: other holes, the same program."""
+        """The same data, in which scalar continuous sites without descendants that are no targets
+        count as partially observed, so that other missing cells need no other program."""
         columns = dict(self.table.columns)
         for name, column in columns.items():
-            site, plain = self.structure.sites[name], (column.likelihood is None
-                                                       and column.seen is None)
-            if (plain and site.rows and site.states is None and not site.event
-                and site.time is None and site.family is not None and name not in targets
-                and not self.descendants(name)
+            site = self.structure.sites[name]
+            if (column.likelihood is None and column.seen is None and site.rows
+                and site.states is None and not site.event and site.time is None
+                and site.family is not None and name not in targets and not self.descendants(name)
                 and all(self.structure.sites[p].discrete or not self.structure.sites[p].rows
                         for p in site.parents)):
                 columns[name] = replace(column, seen=np.ones(column.values.shape, bool))
@@ -288,64 +278,63 @@ class Data(NamedTuple):
 
     def small(self) -> bool:
         """Whether evidence on every cell of the network takes little memory, and compiling a
-        program for it more than running it."""
-        return self.table.rows <= FEW and self.table.rows * sum(
+        program takes longer than running it."""
+        return self.table.rows <= NETWORK_ROWS and self.table.rows * sum(
             self.structure.sites[n].states or 0 for n in self.structure.network
-        ) <= HELD
+        ) <= NETWORK_STATES
 
     def plan(self, targets: tuple[str, ...] = (), merge_globals: bool = False,
              joints: tuple = (), hidden: tuple[str, ...] = (),
              effects: tuple[str, ...] = (), lenient: bool = False, flat: tuple[str, ...] = (),
              nodes: int | None = None) -> Plan:
-        """The plan for what was seen.
+        """The plan for these observed and missing cells.
 
         Args:
-            hidden: continuous sites whose unseen cells are asked for as latents.
+            hidden: continuous sites whose missing cells are treated as latent variables.
             effects: parameters that are integrated out.
-            lenient: to be read and not run: latents that have no integral are labelled so.
-            flat, nodes: how effects are integrated out, see decide.make.
+            lenient: a plan to be shown, not run: latent variables without an integral are labelled.
+            targets, merge_globals, joints, flat, nodes: see decide.make.
         """
-        plan = decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                           merge_globals, joints, effects=effects, lenient=lenient, flat=flat,
-                           nodes=nodes)
+        make = functools.partial(decide.make, self.structure, self.pattern,
+                                 tuple(self.table.values), targets, merge_globals, joints,
+                                 effects=effects, lenient=lenient, flat=flat, nodes=nodes)
+        plan = make()
         holes = {name: np.zeros(self.table.rows, bool) for name in hidden} | self._holes(plan)
         if not holes:
             return plan
         try:
-            return decide.make(self.structure, self.pattern, tuple(self.table.values), targets,
-                               merge_globals, joints, tuple(holes), effects, lenient, flat, nodes)
+            return make(holes=tuple(holes))
         except Refusal as refusal:
-            name, hurt = next(iter(holes.items()))
-            if not hurt.any():
+            name, latent = next(iter(holes.items()))
+            if not latent.any():
                 raise
-            raise Refusal(f"site '{name}' is missing in row {int(np.argwhere(hurt)[0, 0])} "
-                          f"({int(hurt.sum())} rows in all). Drop these rows, or fill '{name}' "
+            raise Refusal(f"site '{name}' is missing in row {int(np.argwhere(latent)[0, 0])} "
+                          f"({int(latent.sum())} rows in all). Drop these rows, or fill '{name}' "
                           f"first: {refusal}") from None
 
     def carrying(self, names: Iterable[str]) -> "Data":
-        """The same data, in which the unseen cells of some continuous sites count as seen, to be
-        moved by a sampler; each holds a value of its support."""
+        """The same data, in which the missing cells of some continuous sites count as observed,
+        since a sampler sets them; each begins at a value in its support."""
         columns = dict(self.table.columns)
         for name in names:
             site, column = self.structure.sites[name], columns.get(name)
             middle = np.asarray(site.domain.middle(site.shape)) if site.domain.fixed else np.full(
                 site.shape, 0.5)
-            whole = np.broadcast_to(np.asarray(site.collect(middle, 1))[0],
-                                    (self.table.rows, *site.cells)).astype(float)
-            free = np.ones(whole.shape, bool)
+            values = np.broadcast_to(np.asarray(site.collect(middle, 1))[0],
+                                     (self.table.rows, *site.cells)).astype(float)
+            missing = np.ones(values.shape, bool)
             if column is not None:
-                free = ~column.seen if column.seen is not None else ~free
-                whole = np.where(free, whole, column.values)
-            columns[name] = tables.Column(whole, None, None, False, free)
+                missing = ~column.seen if column.seen is not None else ~missing
+                values = np.where(missing, values, column.values)
+            columns[name] = tables.Column(values, None, carried=missing)
         return self._replace(table=replace(self.table, columns=columns))
 
     def _holes(self, plan: Plan) -> dict[str, np.ndarray]:
-        """The sites that are no variables of which some cell is unseen in a row in which a site
-        that matters looks at it, latents there, and whether that is so, (rows,). A vector is seen
-        whole or not at all, unless its family integrates coordinates out.
+        """Continuous sites with missing cells on which an observed, summed out or asked for site
+        depends: they are latent in these rows, a mask (rows,) by site.
 
         Raises:
-            Refusal: a vector is seen in part that cannot be.
+            Refusal: a vector is partially observed whose family cannot integrate coordinates out.
         """
         sites, columns, found = self.structure.sites, self.table.columns, {}
         for name, column in columns.items():
@@ -362,31 +351,31 @@ class Data(NamedTuple):
                     f"{'Poisson' if site.discrete else 'Normal'}(...).to_event(1), for which "
                     f"missing cells are handled exactly"
                 )
-            hole = ~self._units(name).all(-1)
+            missing = ~self._units(name).all(-1)
             for child in self.descendants(name):
                 if child in plan.targets or child in sites and sites[child].factor:
-                    hurt = hole
+                    latent = missing
                 elif child in columns and child in (*plan.observed, *plan.variables,
                                                     *plan.cellwise):
-                    seen = columns[child].seen  # of likelihoods in no cell, though they tell
-                    every = seen is None or columns[child].likelihood is not None
-                    hurt = hole & (True if every else self._units(child).any(-1))
+                    # label probabilities are evidence, though no cell of theirs is observed
+                    every = columns[child].seen is None or columns[child].likelihood is not None
+                    latent = missing & (True if every else self._units(child).any(-1))
                 else:
                     continue
-                if hurt.any():
-                    found[name] = found.get(name, False) | hurt.any(-1)
+                if latent.any():
+                    found[name] = found.get(name, False) | latent.any(-1)
         return found
 
     def with_observed_codes(self, name: str, codes: np.ndarray) -> np.ndarray:
-        """Codes of a site, its observed cells replaced by those of the data: an impossible row has
-        no other codes that would agree with them."""
+        """Codes of a site, its observed cells replaced by those of the data, with which the codes
+        of an impossible row need not agree."""
         column = self.table.columns.get(name)
         if column is None or column.likelihood is not None:
             return codes
         return column.values if column.seen is None else np.where(column.seen, column.values, codes)
 
     def _units(self, name: str) -> np.ndarray:
-        """What is seen of a site, (rows, steps or 1, cells)."""
+        """Whether cells of a site are observed, (rows, steps or 1, cells)."""
         column, time = self.table.columns[name], self.structure.sites[name].time
         seen = np.ones(column.values.shape, bool) if column.seen is None else column.seen
         steps = 1 if time is None else seen.shape[1 + time]
@@ -394,7 +383,7 @@ class Data(NamedTuple):
         return seen.reshape(self.table.rows, steps, -1)
 
     def descendants(self, name: str) -> list[str]:
-        """The sites, and what is computed, that depend on a site, directly or through others, the
+        """The sites and deterministic sites that depend on a site, directly or through others, the
         nearest first."""
         found, stack = [], list(self.structure.children[name])
         while stack:

@@ -1,7 +1,7 @@
-"""The columns of a user's table in plain words: type, missing values, range, an example.
+"""The columns of a user's data described: type, missing values, range, an example.
 
-It reads what a user gives to a fit: a table of any library, an array, a list of sequences, a
-mapping of name → values, before any of it is coded as numbers.
+Data are as a user gives them to a fit, before they are coded as numbers: a table of any library, an
+array, a list of sequences, or a mapping of name → values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,21 +11,20 @@ import numpy as np
 
 from probml.dataset.frames import as_pandas, is_table, names_of
 
-CATEGORIES = 8  # that a range lists
-WIDE = 200  # columns of one array that are described by themselves
+CATEGORIES = 8  # categories that a description lists
+WIDE = 200  # columns of one array up to which each is described by itself
 
 
 class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
-        name: as the user knows it. type: "number", "integer", "boolean", "category", "text" or
-            "date".
-        rows: values in it, missing ones included. missing: those that are.
-        low, high, middle: of numbers and dates, smallest, largest, median, as text where no float.
-        labels: of categories and text, in order, at most CATEGORIES of them; distinct: how many
-            there are.
-        example: its first value that is not missing.
+        name: the user's name. type: "number", "integer", "boolean", "category", "text" or "date".
+        rows: the number of values, missing ones included. missing: the number of missing ones.
+        low, high, middle: minimum, maximum and median of numbers, minimum and maximum of dates as
+            text; `middle` of text is the most frequent value.
+        labels: the first CATEGORIES categories or distinct texts. distinct: the number of all.
+        example: the first value that is not missing.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Column(NamedTuple):
 
     @property
     def numeric(self) -> bool:
-        """Whether a range has a length."""
+        """Whether its values are numbers."""
         return self.type in ("number", "integer")
 
     def record(self) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def described(data: Any, name: str = "column") -> list[Column]:
     flat = values.reshape(-1, values.shape[-1])
     if flat.shape[1] == 1:
         return [column_of(name, flat[:, 0])]
-    # a coded array of many columns is one column of a page
+    # many columns are described as one
     if flat.shape[1] > WIDE:
         return [column_of(f"{name} ({flat.shape[1]} columns)", flat.ravel())]
     return [column_of(f"{name} {j}" if name == "column" else f"{name}[{j}]", flat[:, j])
@@ -109,7 +108,7 @@ def described(data: Any, name: str = "column") -> list[Column]:
 
 
 def _together(data: Sequence) -> np.ndarray:
-    """Rows, or sequences of unequal lengths behind one another."""
+    """Rows as an array, sequences of unequal lengths concatenated."""
     parts = [np.asarray(as_pandas(part)) for part in data]
     if parts and len({part.shape for part in parts}) > 1 and parts[0].ndim:
         return np.concatenate([part.reshape(len(part), -1) for part in parts])

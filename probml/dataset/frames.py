@@ -1,5 +1,5 @@
-"""Tables of any library that narwhals knows: read as pandas, answered as the kind of table that
-went in; the names of columns that travel as one array."""
+"""Tables of any library that narwhals supports: read as pandas, and answers as the same kind of
+table; the names of columns of a matrix."""
 
 import difflib
 import warnings
@@ -11,18 +11,18 @@ import numpy as np
 
 from probml.errors import DataError, listed
 
-OURS = ("pandas", "pyarrow")  # read as they are
+OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
 
 
 def to_pandas(data: object) -> Any:
-    """A table or a column of another library (Polars, Modin, cuDF, …) as pandas, a lazy one of
-    Polars read; anything else unchanged."""
+    """A table or a column of another library (Polars, Modin, cuDF, …) as pandas, a lazy frame of
+    Polars collected; anything else unchanged."""
     if not _foreign(data):
         return data
     import narwhals.stable.v1 as nw
 
     found = nw.from_native(data, pass_through=True, allow_series=True)
-    if isinstance(found, nw.LazyFrame):  # of many rows it is a source
+    if isinstance(found, nw.LazyFrame):  # of other libraries, a source of rows
         return to_pandas(data.collect()) if type(data).__module__.startswith("polars") else data
     if isinstance(found, nw.Series):
         return _column(found)
@@ -34,13 +34,13 @@ def to_pandas(data: object) -> Any:
 
 
 def as_pandas(data: Any) -> Any:
-    """A table or a column of any library, Arrow's too, as pandas; all else as it is."""
+    """A table or a column of any library, Arrow's too, as pandas; anything else unchanged."""
     arrow = type(data).__module__.partition(".")[0] == "pyarrow" and hasattr(data, "to_pandas")
     return data.to_pandas() if arrow else to_pandas(data)
 
 
 def _foreign(data: object) -> bool:
-    """Whether data are of a library that only narwhals can tell."""
+    """Whether data may be a table or a column of a library that needs narwhals."""
     if data is None or isinstance(data, Mapping | Sequence | np.ndarray | str):
         return False
     module = type(data).__module__.partition(".")[0]
@@ -49,8 +49,7 @@ def _foreign(data: object) -> bool:
 
 
 def _column(series: Any) -> Any:
-    """A narwhals Series as pandas: numbers with NaN, categories with their order, else objects with
-    None."""
+    """A narwhals Series as pandas: numbers with NaN, ordered categories, else objects with None."""
     import narwhals.stable.v1 as nw
     import pandas as pd
 
@@ -66,9 +65,9 @@ def _column(series: Any) -> Any:
 
 
 def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
-    """Columns of rows as the kind of table that `given` is, with its index, its columns first, its
-    categories, and the numbers that it shows to the last digit; columns that the answer does not
-    tell of stay as they are. A mapping where it is no table."""
+    """Columns as the same kind of table as `given`, with its index, the order of its columns, its
+    categories and its observed numbers unchanged; its columns that are not in `columns` are
+    copied. A mapping if `given` is not a table."""
     if not is_table(given):
         return dict(columns)
     table, module = as_pandas(given), type(given).__module__.partition(".")[0]
@@ -97,8 +96,8 @@ def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
 
 
 def native(answer: Any, given: object) -> Any:
-    """An answer whose tables and columns are pandas' with those of the library that the rows came
-    from; also inside lists, tuples and mappings. Dates have the type that they had."""
+    """An answer with pandas tables and columns converted to the library of `given`, also inside
+    lists, tuples and mappings. Dates keep the type they have in `given`."""
     if isinstance(given, list | tuple):
         given = given[0] if len(given) else None
     if not _foreign(given):
@@ -126,12 +125,12 @@ def native(answer: Any, given: object) -> Any:
 
 
 def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, np.ndarray]:
-    """Columns in the order of a table, then what it had none of."""
+    """Columns in the order of a table, then those that it does not have."""
     return {**{name: flat[name] if name in flat else stay[name] for name in own}, **flat}
 
 
 def _filled_column(column: Any, filled: np.ndarray) -> np.ndarray:
-    """A pandas column, its missing cells filled."""
+    """A pandas column of numbers, its missing cells filled; of other types `filled` itself."""
     import pandas as pd
 
     filled = shortest(filled)
@@ -144,8 +143,8 @@ def _filled_column(column: Any, filled: np.ndarray) -> np.ndarray:
 
 
 def shortest(values: object) -> np.ndarray:
-    """Numbers of float32 as the doubles that their shortest decimals name, 0.3 for
-    0.30000001192092896, as a table is to show them; all else as it is."""
+    """float32 as the float64 with the shortest decimals, 0.3 for 0.30000001192092896, for tables;
+    anything else unchanged."""
     values = np.asarray(values)
     if values.dtype != np.float32:
         return values
@@ -153,16 +152,16 @@ def shortest(values: object) -> np.ndarray:
     wide, size = out.copy(), np.abs(out)
     usual = (size > 1e-15) & (size < 1e15)  # so that powers of ten are exact
     place = np.floor(np.log10(np.where(usual, size, 1.0)))
-    for digits in (9, 8, 7, 6):  # nine always name it
+    for digits in (9, 8, 7, 6):  # nine always identify a float32
         scale = 10.0 ** np.abs(digits - 1 - place)
-        told = np.where(digits - 1 >= place, np.rint(wide * scale) / scale,
-                        np.rint(wide / scale) * scale)
-        out = np.where(usual & (told.astype(np.float32) == values), told, out)
+        rounded = np.where(digits - 1 >= place, np.rint(wide * scale) / scale,
+                           np.rint(wide / scale) * scale)
+        out = np.where(usual & (rounded.astype(np.float32) == values), rounded, out)
     return out
 
 
 def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Columns of one axis; of several, one a cell, named as `summary` names entries."""
+    """Columns with one axis; an array with several is one column per cell, named `name[i, j]`."""
     out = {}
     for name, value in columns.items():
         value = np.asarray(value)
@@ -174,8 +173,8 @@ def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def check_order(data: object) -> None:
     """
     Raises:
-        DataError: columns of a mapping that are pandas' have the same index in another order, which
-            would put what is of one row beside what is of another; records of NumPy.
+        DataError: pandas columns of a mapping have the same index in different orders, so that
+            matching them by position would mix up rows; or data are NumPy records.
     """
     if isinstance(data, np.ndarray) and data.dtype.names:
         raise DataError(f"data are records of NumPy with the fields {list(data.dtype.names)}: pass "
@@ -207,13 +206,14 @@ def check_once(data: object) -> None:
 
 
 def is_far(data: object) -> bool:
-    """Whether data are a table that lies elsewhere, as Dask's: its length is work."""
+    """Whether data are a table of Dask, on other machines perhaps: its length has to be computed.
+    """
     return type(data).__module__.partition(".")[0] in ("dask", "dask_expr")
 
 
 def is_table(data: object) -> bool:
     """Whether data are a table of some library, with columns by name."""
-    kind = type(data)  # asking a lazy table itself would make it read
+    kind = type(data)  # attributes of a lazy table itself would make it read
     return not isinstance(data, Mapping) and hasattr(kind, "columns") and hasattr(kind, "shape")
 
 
@@ -222,11 +222,11 @@ def names_of(table: Any) -> list:
     return list(getattr(table, "column_names", None) or table.columns)
 
 
-# Columns that travel as one array, {"x": table[["a", "b"]]}
+# Columns of a matrix, {"x": table[["a", "b"]]}
 
 
 def columns_of(data: object) -> dict[str, tuple[str, ...]]:
-    """Name → the names of the columns of what is given for it as a table."""
+    """Name → the names of its columns, for values that are tables."""
     if not isinstance(data, Mapping):
         return {}
     return {name: tuple(map(str, names_of(value))) for name, value in data.items()
@@ -234,10 +234,10 @@ def columns_of(data: object) -> dict[str, tuple[str, ...]]:
 
 
 def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
-    """Data whose tables have the columns of a fit, in its order; others are left alone.
+    """Data whose tables have their columns in the order of those in `columns`, those of a fit.
 
     Raises:
-        DataError: a column that the fit knows is not there.
+        DataError: a column of the fit is missing.
     """
     own = columns_of(data)
     out = dict(data) if any(own[name] != columns[name] for name in own if name in columns) else data
@@ -253,12 +253,11 @@ def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
     return out
 
 
-# The names of a table's columns beside those of a model
+# The names of a table's columns compared with those of a model
 
 
 def closest_name(name: object, own: Iterable[str]) -> str | None:
-    """The own name closest to a mistyped one, upper and lower case alike; None where none is
-    close."""
+    """The name of `own` closest to a mistyped one, ignoring case; None where none is close."""
     small = {each.lower(): each for each in own}
     found = difflib.get_close_matches(str(name).lower(), small, 1)
     return small[found[0]] if found else None
@@ -267,14 +266,14 @@ def closest_name(name: object, own: Iterable[str]) -> str | None:
 def select_known_columns(items: Mapping[str, Any], expected: Mapping[str, Any],
                          inputs: Sequence[str], asked: bool,
                          model: str) -> dict[str, Any]:
-    """The columns of a table that a model uses. Others are ignored if all of the model's are there;
-    in a question one may be absent, since it may be what is asked for, and a warning says so.
+    """The columns of a table that a model uses. Others are ignored if all of the model's are there.
+    With a fit (`asked`) one may be absent, the one to predict, with a warning.
 
     Args:
-        expected: site → what is expected of it, a tables.Expected.
+        expected: site → tables.Expected.
 
     Raises:
-        DataError: a further column, where one of the model's is lacking.
+        DataError: a column that the model does not use, where one of the model's is absent.
     """
     extra = [name for name in items if name not in expected and name not in inputs]
     absent = [e.name for e in expected.values() if e.rows and e.name not in items]
@@ -299,7 +298,7 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
           model: str) -> None:
     """
     Raises:
-        DataError: the model has no such site or input, or none that a column of a table can hold.
+        DataError: the model has no such site or input, or it does not fit in a column of a table.
     """
     vectors = [e.name for e in expected.values() if e.rows and e.cells not in ((), (1,))]
     if name not in expected:
@@ -324,7 +323,7 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
 
 
 def lacked(name: str, items: Iterable) -> str:
-    """What to do about an input that a table has no column of."""
+    """The remedy for an input that is not a column of the table."""
     columns = [str(column) for column in items]
     if meant := closest_name(name, columns):
         return f" Is it the column '{meant}'? Then rename that column."

@@ -1,8 +1,8 @@
-"""Rows of a table as places beside the rows of another, to which they belong: (m, ...) ↔ (n,
-places, ...).
+"""The rows of a table, arranged by the rows of another table to which they belong:
+(m, ...) ↔ (n, places, ...).
 
-A row of the other table has as many places as the one to which most belong; places that are left
-are unseen cells, of which every answer is independent, and inputs there repeat a row's.
+Each of the n rows has as many places as the row to which most belong. The other places are padding:
+missing cells of sites, on which no answer depends, and repeated values of inputs.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from probml.errors import DataError
 
 
 class Places(NamedTuple):
-    """Where the rows of a table stand: beside which row of the other, in which place, (m,)."""
+    """For each row of a table, (m,): the row of the other table, and the place in that row."""
 
     row: np.ndarray
     place: np.ndarray
 
     @property
     def width(self) -> int:
-        """The most rows that belong to one."""
+        """The number of places."""
         return int(self.place.max()) + 1 if len(self.place) else 1
 
     def gathered(self, array: object) -> np.ndarray:
@@ -34,7 +34,7 @@ class Places(NamedTuple):
 
         Args:
             what: the column, in words.
-            unseen: places that are left are unseen; else they hold the first row's value.
+            unseen: padding is missing; else it holds the first row's value.
         """
         raw = as_raw(what, column, True)
         if len(raw.values) != len(self.row):
@@ -51,19 +51,19 @@ class Places(NamedTuple):
 
 
 def _first(what: str, raw: Raw) -> Any:
-    """The value of an input's first row; inputs are seen."""
-    gone = raw.values == -1 if raw.labels is not None else np.isnan(raw.values.astype(float))
-    if gone.any():
-        raise DataError(f"{what} is missing in row {int(np.argwhere(gone)[0, 0])}: an input needs "
-                        f"a value in every row. Drop the row or fill the cell")
+    """The first row's value of an input, which must not have missing cells."""
+    if raw.missing.any():
+        row = int(np.argwhere(raw.missing)[0, 0])
+        raise DataError(f"{what} is missing in row {row}: an input needs a value in every row. "
+                        f"Drop the row or fill the cell")
     return raw.values[0]
 
 
 def _labelled(codes: np.ndarray, raw: Raw) -> Any:
-    """Codes as what they stand for; those of a categorical column keep its order."""
+    """Codes as labels; those of a categorical column as a pandas Categorical."""
     assert raw.labels is not None
     if raw.categorical and codes.ndim == 2:
-        import pandas as pd  # such a column is its own
+        import pandas as pd  # the column came from it
 
         kind = pd.CategoricalDtype(list(raw.labels), raw.categorical is Categories.ORDERED)
         return pd.DataFrame({j: pd.Categorical.from_codes(codes[:, j], dtype=kind)
@@ -72,18 +72,17 @@ def _labelled(codes: np.ndarray, raw: Raw) -> Any:
 
 
 def keys_of(what: str, column: object) -> tuple[list[Any], np.ndarray]:
-    """The different values of a column that is an index, in order, and which of them every row has.
+    """The sorted distinct values of an index column, and the code of each row.
 
     Raises:
-        DataError: it is no column of single values; it is unseen in some row.
+        DataError: the column has several values per row, or a missing one.
     """
     raw = as_raw(what, column, True)
     if raw.values.ndim != 1:
         raise DataError(f"{what} has the shape {raw.values.shape}: an index has one value per row")
-    gone = raw.values == -1 if raw.labels is not None else np.isnan(raw.values.astype(float))
-    if gone.any():
-        raise DataError(f"{what} is missing in row {int(np.argmax(gone))}: it gives the row of the "
-                        f"other table to which the row belongs. Drop the row")
+    if raw.missing.any():
+        raise DataError(f"{what} is missing in row {int(np.argmax(raw.missing))}: it gives the row "
+                        f"of the other table to which the row belongs. Drop the row")
     if raw.labels is not None:
         return list(raw.labels), raw.values
     values, codes = np.unique(raw.values, return_inverse=True)
@@ -91,14 +90,14 @@ def keys_of(what: str, column: object) -> tuple[list[Any], np.ndarray]:
 
 
 def positions(what: str, column: object, rows: Mapping[Any, int], other: str) -> Places:
-    """The places of a table's rows beside those of the other, in the order in which they come.
+    """The places of a table's rows in the rows of the other table.
 
     Args:
-        column: the index; what: it, in words; other: the other table, in words.
-        rows: key → row of the other table.
+        column: the index column, with a key of the other table per row; what: it, in words.
+        rows: key → row of the other table; other: that table, in words.
 
     Raises:
-        DataError: a key that is none of these.
+        DataError: a key that the other table does not have.
     """
     values, codes = keys_of(what, column)
     found = np.array([rows.get(value, -1) for value in values], int)[codes]

@@ -1,4 +1,4 @@
-"""Of what kind an input is traced: a whole number where it is an index, else a float."""
+"""The type with which inputs are traced: integers if they are indices, else floats."""
 
 from collections.abc import Mapping
 
@@ -15,11 +15,11 @@ from probml.structure.trace import structure_of
 
 def structure_for_inputs(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[str, tuple],
                          specs: Mapping[str, tuple]) -> Structure:
-    """The structure of a model for its inputs, those that index traced as integers.
+    """The structure of a model for its inputs, index inputs traced as integers.
 
     Args:
-        shapes: input → (trailing shape, dtype kind) that a fit had. specs: the same of these data,
-            None standing for steps.
+        shapes: input → (trailing shape, dtype kind) in an earlier fit. specs: the same for these
+            data; None in a shape is the number of steps.
 
     Raises:
         ModelError: the function fails with these inputs.
@@ -35,7 +35,8 @@ def structure_for_inputs(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[
 
 
 def _kind(raw: Raw) -> str:
-    """How an input is traced at first: text as codes, categories that are numbers as those."""
+    """The dtype kind with which an input is traced first: text as codes, labels that are numbers as
+    floats."""
     if raw.labels is None:
         return raw.values.dtype.kind
     return "f" if all(isinstance(label, NUMBERS) for label in raw.labels) else "i"
@@ -43,9 +44,8 @@ def _kind(raw: Raw) -> str:
 
 @memo(256)
 def _resolve_kinds(model: Bound, specs: tuple) -> tuple:
-    """Specs with which the function runs: a float or a boolean cannot index, and whatever does so
-    is a whole number. Whole numbers that index nothing are measurements, and floats: their squares
-    have no end at 2³¹, nor those of bytes at 255."""
+    """Specs with which the function runs: index inputs are integers, since floats and booleans
+    cannot index; other integers are floats, whose squares do not overflow."""
     given = {name: (shape, kind) for name, shape, kind in specs}
     try:
         indexed = {index.input for index in structure_of(model, given).indexed.values()}
@@ -71,8 +71,8 @@ def _resolve_kinds(model: Bound, specs: tuple) -> tuple:
 
 
 def _runs(model: Bound, specs: Mapping[str, tuple]) -> bool:
-    """Whether a function takes inputs of these kinds: one that takes a number of states, or shifts
-    bits, wants whole numbers."""
+    """Whether the model function runs with inputs of these types: one that uses an input as a size
+    or in bit operations needs integers."""
     try:
         structure_of(model, specs)
     except ModelError:
@@ -83,7 +83,7 @@ def _runs(model: Bound, specs: Mapping[str, tuple]) -> bool:
 def refuse_long(name: str, raw: Raw) -> None:
     """
     Raises:
-        DataError: whole numbers that the function takes as such are beyond those of JAX.
+        DataError: integers that the function uses as integers exceed JAX's.
     """
     ends = np.iinfo(np.int64 if jax.config.jax_enable_x64 else np.int32)
     deny((raw.values < ends.min) | (raw.values > ends.max), f"the input '{name}'",

@@ -1,5 +1,5 @@
-"""What tables and columns say of their rows besides numbers, an index or a column of dates, and the
-names of columns; answers about these rows, or about those that follow, bear the same."""
+"""The index, the dates and the column names of pandas tables and columns, and answers about their
+rows, or about following steps, with the same."""
 
 import datetime
 import warnings
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-MANY = 3  # dates from which on pandas finds a frequency
+MANY = 3  # dates that pandas needs to infer a frequency
 
 
 class Labels(NamedTuple):
     """Labels of a pandas table or column.
 
     Attributes:
-        index: of the rows.
-        names: of the columns; of a Series its own, one.
+        index: of the rows: the table's, or its column of dates.
+        names: of the columns; of a Series its own.
         column: whether it is a Series.
-        dates: the column that holds the dates, the index then; None where the index is its own.
+        dates: the name of the column of dates that is the index; None: the index is the table's.
     """
 
     index: pd.Index
@@ -28,11 +28,11 @@ class Labels(NamedTuple):
     dates: Any = None
 
     def table(self, values: Any, names: Sequence | None = None, index: Any = None) -> Any:
-        """Numbers (n,) or (n, c) as a Series or a DataFrame of these rows.
+        """Numbers (n,) or (n, c) as a Series or a DataFrame with these labels.
 
         Args:
-            names: of the columns, if others than the table's; of a Series, one.
-            index: of other rows.
+            names: of the columns, instead of the table's; of a Series, one.
+            index: instead of the table's.
         """
         values, index = np.asarray(values), self.index if index is None else index
         if self.column and names is None:
@@ -47,8 +47,8 @@ class Labels(NamedTuple):
         return out if self.dates is None else out.reset_index(names=[self.dates])
 
     def following(self, steps: int) -> pd.Index:
-        """The index of the steps that follow: dates go on by their frequency, numbers by their
-        difference; where there is none, and of text, steps are numbered from 1."""
+        """The index of the following steps: dates continue by their frequency, integers by their
+        difference; otherwise steps are numbered from 1."""
         index, numbered = self.index, pd.RangeIndex(1, steps + 1, name="step")
         if isinstance(index, pd.PeriodIndex):
             return pd.period_range(index[-1] + 1, periods=steps, name=index.name)
@@ -75,14 +75,14 @@ class Labels(NamedTuple):
 
 def tables_of(labels: Iterable[Labels | None], parts: Iterable, names: Sequence | None = None,
               ahead: bool = False, framed: bool = False) -> list:
-    """Answers about sequences, (steps, ...) each, as Series or DataFrames with the labels of their
-    rows.
+    """Answers about sequences, (steps, ...) each, as Series or DataFrames with the labels of the
+    sequences.
 
     Args:
-        labels: of each sequence; None of an array, whose answer is an array.
-        names: of the columns, if others than the table's; of an answer of one axis, one.
-        ahead: the answers are about the steps that follow.
-        framed: answers about arrays are DataFrames, too.
+        labels: of each sequence; None for an array, whose answer is an array.
+        names: of the columns, instead of the tables'; of an answer with one axis, one.
+        ahead: whether the answers are about the following steps.
+        framed: whether answers about arrays are DataFrames, too.
     """
     out = []
     for own, part in zip(labels, parts, strict=True):
@@ -93,6 +93,7 @@ def tables_of(labels: Iterable[Labels | None], parts: Iterable, names: Sequence 
 
 
 def _frequency(index: Any) -> Any:
+    """The frequency of dates or durations; None if there is none."""
     if index.freq is not None or index.hasnans or len(index) < 2:
         return index.freq
     if len(index) < MANY:
@@ -101,8 +102,8 @@ def _frequency(index: Any) -> Any:
 
 
 def labels_of(table: object) -> tuple[Any, Labels | None]:
-    """A pandas table without its one column of dates, a column as it is, and the labels of its
-    rows; an array has none."""
+    """A pandas table without its column of dates, if it has one, or a column, with its labels; None
+    for labels of an array."""
     if isinstance(table, pd.Series):
         return table, Labels(table.index, (table.name,), True)
     if not isinstance(table, pd.DataFrame):

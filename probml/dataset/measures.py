@@ -1,6 +1,7 @@
-"""Numbers of a prior that are measured on the rows (language/measured.py), as values of their sites
-beside those that the data give."""
+"""Constants of priors that are computed from the data (language/measured.py), such as a multiple of
+the standard deviation of a column, as values of their sites."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -15,9 +16,9 @@ from probml.structure.site import Site
 
 
 def with_measures(held: Data) -> Data:
-    """The same data, with what is measured of them.
+    """The same data, with the values of sites that are computed from their columns.
 
-    Cost: one pass over columns that are measured; of a source its profile knows it.
+    Cost: one pass over these columns; none for a source, whose profile has the moments.
     """
     sites = held.structure.sites
     measured = moments_by_column(held, [name for name in sites if name not in held.table.values])
@@ -26,8 +27,8 @@ def with_measures(held: Data) -> Data:
 
 
 def moments_by_column(held: Data, names: Iterable[str]) -> dict[str, Moments | None]:
-    """Column → its moments, of those by which some of the sites are measured; None where nothing
-    is seen of it."""
+    """Column → its moments, for the columns on which the sites `names` depend; None where every
+    cell is missing."""
     sites = held.structure.sites
     columns = {measure.of for measure in (sites[name].measure for name in names)
                if measure is not None}
@@ -36,22 +37,23 @@ def moments_by_column(held: Data, names: Iterable[str]) -> dict[str, Moments | N
 
 def merged(one: Mapping[str, Moments | None],
            other: Mapping[str, Moments | None]) -> dict[str, Moments | None]:
-    """Of the rows of both, the columns of the first."""
-    found = {of: (own, other.get(of)) for of, own in one.items()}
-    return {of: mine if theirs is None else theirs if mine is None else mine.merged(theirs)
-            for of, (mine, theirs) in found.items()}
+    """The moments of the rows of both, for the columns of the first."""
+    found = {of: [own for own in (mine, other.get(of)) if own is not None]
+             for of, mine in one.items()}
+    return {of: functools.reduce(Moments.merged, own) if own else None
+            for of, own in found.items()}
 
 
 def values_of(sites: Mapping[str, Site],
               measured: Mapping[str, Moments | None]) -> dict[str, np.ndarray]:
-    """Site → its value, of those whose column was measured."""
+    """Site → its value, for the sites computed from a column in `measured`."""
     return {name: _value(site.measure, measured[site.measure.of], site.shape)
             for name, site in sites.items()
             if site.measure is not None and site.measure.of in measured}
 
 
 def moments_of(held: Data, name: str) -> Moments | None:
-    """Of the cells of a column, steps of a chain together; None where nothing is seen of it."""
+    """The moments of a column, over rows and steps; None where every cell is missing."""
     if held.survey is not None:
         return held.survey.profile.moments.get(name)
     column = held.table.columns.get(name)
@@ -63,12 +65,13 @@ def moments_of(held: Data, name: str) -> Moments | None:
 
 
 def _value(measure: Measure, found: Moments | None, shape: tuple[int, ...]) -> np.ndarray:
+    """The value of a site from the moments of its column; the stated one if there are none."""
     if found is None:
         return np.full(shape, measure.stated)
     mean = np.asarray(found.mean, float)
     if measure.statistic == "sd":
         spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
-        # of a constant column the size of its value
+        # for a constant column the absolute value of the constant
         size = np.where(np.abs(mean) > 0, np.abs(mean), 1.0)
         value = measure.times * np.where(spread > ROUNDING * np.abs(mean), spread, size)
     else:

@@ -1,4 +1,4 @@
-"""Where the cells of a column lie, and how widely: sums that parts of the rows add up to."""
+"""Means and sums of squares of a column's cells, which can be merged over parts of the rows."""
 
 import functools
 import os
@@ -9,13 +9,14 @@ import numpy as np
 
 from probml.dataset.tables import Column
 
-PIECE = 2**17  # numbers that are looked at together: they stay in cache
-NARROW = 8  # numbers of a row, of which a product is the quicker sum
+PIECE = 2**17  # numbers at a time, which fit in cache
+NARROW = 8  # numbers of a row up to which a matrix product is the faster sum
 
 
 class Moments(NamedTuple):
-    """Of a column's cells, over the rows in which each is seen: their weight, their mean, and the
-    sum of squares about it. They add up without loss of digits (Chan, Golub & LeVeque 1983)."""
+    """The weight, the mean and the sum of squares about the mean of each cell of a column, over the
+    rows in which it is observed. They are merged without cancellation (Chan, Golub & LeVeque 1983).
+    """
 
     weight: np.ndarray
     mean: np.ndarray
@@ -23,9 +24,9 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, column: Column, weights: np.ndarray | None = None) -> "Moments":
-        """Of numbers, (n, *cells), with weights (n,); None: 1 each.
+        """The moments of a column with weights (n,); None: 1 each.
 
-        Cost: one pass, piece by piece, by several threads where it is long; memory of some pieces.
+        Cost: one pass, piece by piece, in several threads if it is long; memory of some pieces.
         """
         rows = len(column.values)
         size = max(PIECE // max(column.values[0].size, 1), 1)
@@ -58,25 +59,26 @@ class Moments(NamedTuple):
             weight = np.tensordot(share, seen, 1)
             some = np.where(weight > 0, weight, 1.0)
             mean = np.tensordot(share, np.where(seen, values, 0.0), 1) / some
-            # a cell that nobody has seen lies where the others do
+            # a cell that is missing in all rows gets the mean of the others
             mean = np.where(weight > 0, mean, (weight * mean).sum() / max(weight.sum(), 1e-300))
             away = np.where(seen, values - mean, 0.0)
         return cls(weight, mean, np.einsum("i,i...,i...->...", share, away, away))
 
     @classmethod
     def about(cls, away: np.ndarray, centre: np.ndarray) -> "Moments":
-        """Of cells that are all seen, in double, (n, *cells), less a guess of their means: the
-        squares about the means are those about the guess less n × the guess's error², which keeps
-        the digits where the guess is within a few spreads.
+        """The moments of completely observed cells from `away`, (n, *cells), float64, cells less
+        a guess of their means, `centre`: the sum of squares about the means is that about the guess
+        minus n × (error of the guess)², which is precise if the guess is within a few standard
+        deviations.
 
-        Cost: two reads, and nothing of the rows' size.
+        Cost: two reads, no copy of the rows.
         """
         n, off = float(len(away)), _mean(away)
         square = np.einsum("i...,i...->...", away, away) - n * off**2
         return cls(np.full(off.shape, n), centre + off, np.maximum(square, 0.0))
 
     def merged(self, other: "Moments") -> "Moments":
-        """Of both parts together."""
+        """The moments of both parts together."""
         weight = self.weight + other.weight
         share = other.weight / np.where(weight > 0, weight, 1.0)
         away = other.mean - self.mean
@@ -85,7 +87,7 @@ class Moments(NamedTuple):
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """values.mean(0), of narrow rows by a product: NumPy adds these up one row at a time."""
+    """values.mean(0), for narrow rows by a product, since NumPy's sum takes them one at a time."""
     flat = values.reshape(len(values), -1)
     if not 1 < flat.shape[1] <= NARROW:
         return values.mean(0)

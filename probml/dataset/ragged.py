@@ -1,5 +1,4 @@
-"""Sequences in: lists of arrays of different lengths become one array padded by unseen steps; which
-steps of each row count."""
+"""Sequences of different lengths as one array, padded with missing steps; their lengths."""
 
 import itertools
 from collections.abc import Mapping
@@ -18,10 +17,10 @@ MATRICES = 3  # axes of sequences of vectors
 
 def padded(name: str, value: Any, unseen: bool = True) -> Any:
     """A list of sequences, (steps, ...) each, as one array (rows, most steps, ...); anything else
-    as it is.
+    unchanged.
 
     Args:
-        unseen: pad by unseen cells; else by zeros, for inputs.
+        unseen: pad with missing cells; else with zeros, for inputs.
 
     Raises:
         DataError: an empty sequence, or sequences of different width.
@@ -57,14 +56,14 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
 
 
 def of_column(value: object) -> Any:
-    """A column of Arrow with lists of unequal lengths as sequences; all else as it is."""
+    """A column of Arrow with lists of unequal lengths as sequences; anything else unchanged."""
     return (arrow_values.sequences(value) if arrow_values.holds_lists(value)
             and arrow_values.uneven(value) else value)
 
 
 def of_table(data: Any) -> Any:
-    """A table of Arrow with columns of lists as a mapping, these as sequences; all else as it is.
-    """
+    """A table of Arrow with columns of lists as a mapping, these as sequences; anything else
+    unchanged."""
     schema: Any = getattr(data, "schema", None)
     if (type(data).__module__.partition(".")[0] != "pyarrow"
         or not any(arrow_values.is_list(kind) for kind in schema.types)):
@@ -73,11 +72,12 @@ def of_table(data: Any) -> Any:
             else data.column(name) for name, kind in zip(schema.names, schema.types, strict=True)}
 
 
-class Labelled(NamedTuple):
-    """What tables say of the sequences of a site.
+class SequenceTables(NamedTuple):
+    """The sequences of a site that came as tables.
 
     Attributes:
-        tables: one a sequence. labels: of each; None of an array. alone: one table, in no list.
+        tables: one per sequence. labels: of each; None for an array.
+        alone: whether it is a single table, not a list.
     """
 
     tables: list
@@ -85,10 +85,10 @@ class Labelled(NamedTuple):
     alone: bool
 
     def ahead(self, values: np.ndarray, name: str | None) -> Any:
-        """Answers about the steps that follow, (n, steps, ...), as the tables came.
+        """Forecasts of the following steps, (n, steps, ...), as tables like those of the sequences.
 
         Args:
-            name: of a site that is in no table; None: the columns are those of the tables.
+            name: a site that is in no table; None: the columns are those of the tables.
         """
         if values.ndim > MATRICES:
             return values
@@ -99,8 +99,8 @@ class Labelled(NamedTuple):
         return found[0] if self.alone else found
 
 
-def labelled(structure: Structure, data: object) -> dict[str, Labelled]:
-    """The labels of sequences that were given as tables, one each, by the name of their site."""
+def sequence_tables(structure: Structure, data: object) -> dict[str, SequenceTables]:
+    """Site with an axis of time → its sequences, for those that are given as tables."""
     out = {}
     for name, value in data.items() if isinstance(data, Mapping) else ():
         site, alone = structure.sites.get(name), _is_single_sequence(structure, name, value)
@@ -109,12 +109,12 @@ def labelled(structure: Structure, data: object) -> dict[str, Labelled]:
         tables = [value] if alone else list(value)
         labels = [labels_of(as_pandas(part))[1] for part in tables]
         if any(own is not None for own in labels):
-            out[name] = Labelled(tables, labels, alone)
+            out[name] = SequenceTables(tables, labels, alone)
     return out
 
 
 def _is_single_sequence(structure: Structure, name: str, value: object) -> bool:
-    """Whether a value is one sequence as a Series or a table, whose rows are its steps."""
+    """Whether a value is one sequence, a Series or a table whose rows are its steps."""
     if isinstance(value, list | tuple | np.ndarray):
         return False
     site = structure.sites.get(name)
@@ -124,11 +124,11 @@ def _is_single_sequence(structure: Structure, name: str, value: object) -> bool:
 
 def along_time(structure: Structure, items: Mapping[str, Any],
                steps: int | None) -> tuple[dict[str, Any], int, np.ndarray | None]:
-    """The data of a model with chains, its sequences padded, their number of steps, and that of
-    each where they came as lists.
+    """The data of a model with chains, its sequences padded; their number of steps; and the length
+    of each, None if they are not lists of different lengths.
 
     Args:
-        steps: the number of steps where the data do not tell it.
+        steps: the number of steps for data without sequences.
 
     Raises:
         DataError: sites of different lengths; no length at all.
@@ -179,8 +179,8 @@ def along_time(structure: Structure, items: Mapping[str, Any],
 
 
 def count_steps(shown: np.ndarray) -> np.ndarray | None:
-    """How many steps of each row count: up to the last at which anything is shown, (rows, steps);
-    None where that is all in every row."""
+    """The length of each row, up to its last step that is observed in `shown`, (rows, steps); None
+    where that is the last step in every row."""
     steps = shown.shape[1]
     lengths = np.where(shown.any(1), steps - shown[:, ::-1].argmax(1), 0)
     return None if (lengths == steps).all() else lengths

@@ -1,4 +1,5 @@
-"""Data in: every column checked against its site, labelled, and its unseen cells marked."""
+"""A user's data under a model: every column checked against its site, coded, with a mask of its
+missing cells."""
 
 import functools
 from collections.abc import Mapping
@@ -36,18 +37,18 @@ def read(
     steps: int | None = None,
     unknown: str = coding.REFUSE,
 ) -> Data:
-    """Check data against a model, before any compile.
+    """Data checked against a model, before anything is compiled.
 
     Args:
-        labels: site or index input → its labels, from a fit; None: there is no fit yet, and the
-            labels are those of these data. What a fit knows by codes has none later on either.
-        shapes: input → (trailing shape, dtype kind) that a fit had.
-        steps: the length of chains, where the data do not tell it.
-        unknown: what becomes of a label or code of an index input that the fit does not know:
-            "refuse", or "new".
+        labels: site or index input → its labels in an earlier fit; a site without labels there has
+            codes. None: there is no fit, and labels are found in the data.
+        shapes: input → (trailing shape, dtype kind) in the earlier fit.
+        steps: the length of chains, for data without sequences.
+        unknown: labels or codes of an index input that the fit does not have are refused
+            ("refuse"), or new groups ("new").
 
     Raises:
-        DataError: see tables.read and codes.read.
+        DataError: see tables.read and coding.indices.read.
     """
     frames.check_order(data)
     known = {} if data is None else as_table(frames.to_pandas(data))
@@ -75,8 +76,8 @@ def read(
 
 
 class _Input(NamedTuple):
-    """An input as it is read: its array, (trailing shape, dtype kind), and the cells (rows, steps)
-    that pad sequences of different lengths; None: there are none."""
+    """An input: its array, (trailing shape, dtype kind), and the mask (rows, steps) of padding;
+    None: there is none."""
 
     raw: arrays.Raw
     spec: tuple
@@ -84,11 +85,12 @@ class _Input(NamedTuple):
 
 
 def _columns(known: object) -> Any:
-    """The names that a table or a mapping has."""
+    """The names of the columns of a table or a mapping."""
     return getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
 
 
 def _check_columns(model: Bound, known: Any) -> None:
+    """Refuses data that are no table or mapping, duplicate names, and sites that do() sets."""
     frames.check_once(known)
     if isinstance(known, str | bytes | jax.Array):
         tables.read(known, {}, list(model.inputs), model=model.name)  # raises
@@ -99,11 +101,12 @@ def _check_columns(model: Bound, known: Any) -> None:
 
 
 def _read_input(model: Bound, known: Any, name: str, rows: int | None, shapes: Mapping) -> _Input:
+    """An input of the data, padded, with the shape that it has in an earlier fit."""
     if name not in _columns(known):
         tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
     value = ragged.of_column(known[name])
     full = ragged.padded(name, value, unseen=False)
-    # asking a column of Arrow would convert it
+    # np.ndim would convert a column of Arrow
     if not hasattr(full, "to_pandas") and not np.ndim(full):
         raise errors.DataError(
             f"{model.name}: the input '{name}' is a single value, {value!r}, but an input "
@@ -111,7 +114,7 @@ def _read_input(model: Bound, known: Any, name: str, rows: int | None, shapes: M
             f"rows, {model.name}({name}={value!r})"
         )
     padded = full is not value
-    # text is padded by None
+    # text is padded with None
     full = ragged.padded(name, value) if padded and full.dtype.hasobject else full
     raw = arrays.as_raw(f"the input '{name}'", full, True)
     shape, kind = raw.values.shape, raw.values.dtype.kind
@@ -130,6 +133,7 @@ def _read_input(model: Bound, known: Any, name: str, rows: int | None, shapes: M
 
 
 def _check_computed(model: Bound, structure: Structure, known: object) -> None:
+    """Refuses values of deterministic sites."""
     computed = next((name for name in structure.deterministics if name in _columns(known)), None)
     if computed is not None:
         raise errors.DataError(
@@ -141,8 +145,8 @@ def _check_computed(model: Bound, structure: Structure, known: object) -> None:
 
 def _read_sequences(structure: Structure, known: Any, steps: int | None
                     ) -> tuple[Any, int | None, Any]:
-    """The data with sequences padded to one length, that length, and the lengths that were given;
-    both None where the model has no chains."""
+    """The data with sequences padded to one length, that length, and the length of each as given;
+    both None if the model has no chains."""
     if not structure.chains:
         return known, None, None
     known, model = ragged.of_table(known), structure.model
@@ -155,10 +159,10 @@ def _read_sequences(structure: Structure, known: Any, steps: int | None
 
 
 def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.Expected:
-    """What a table must hold of a site."""
+    """The shape, type and support of the column of a site."""
     words, valid, domain = "real", None, site.domain
     if domain.sums_to_one:
-        # a density, whose value on the edge is 0 or infinite
+        # a density is 0 or infinite at the boundary
         domain = Simplex(interior=site.rows and site.entry.interior)
         words, valid = domain.description, domain.contains
     elif site.rows and site.traits.checked is not None:
@@ -181,9 +185,8 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
             return held.contains(site.valued(values))
 
     zero = ZERO.format(kind=site.kind) if site.rows and words == "positive" else arrays.UNSEEN
-    event = 0 if site.chain else len(site.event)  # a chain may be seen in part
-    low = site.low
+    event = 0 if site.chain else len(site.event)  # chains may be partially observed
     return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows,
-                           words, valid, event, site.plates, low, zero,
+                           words, valid, event, site.plates, site.low, zero,
                            functools.partial(why_ordered, structure, site.name))
 

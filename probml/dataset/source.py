@@ -1,7 +1,7 @@
-"""Rows that are read in parts, as often as they are passed over, and never all in memory.
+"""Sources of rows, which are read part by part in every pass and are never all in memory.
 
-A source is one file: a class with `parts()`. Data of any length are fitted with it in the place of
-a table, `model.fit(Mine(...))`, and asked about, `fit.log_prob(Mine(...))`.
+A source is a class with `parts()`. It is passed like a table, `model.fit(Mine(...))`,
+`fit.log_prob(Mine(...))`.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ class Part(NamedTuple):
     """Some rows of a source.
 
     Args:
-        name: what messages call where they lie, such as a file. rows: as `fit` takes a table.
-        first: the number of the first of them there.
-        weights: one a row, in all parts or in none; None: 1 each.
+        name: where they come from, such as a file, for messages. rows: a table as `fit` takes it.
+        first: the number of the first row there.
+        weights: one per row, in all parts or in none; None: 1 each.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
     @property
     def called(self) -> str:
-        """A name that no other part of its source has."""
+        """A name that is unique among the parts of the source."""
         return self.name if not self.first else f"{self.name} from row {self.first}"
 
 
@@ -41,19 +41,16 @@ class Source(ABC):
     @abstractmethod
     def parts(self) -> Iterator[Part | tuple[str, Any]]:
         """A new iterator of parts, or of pairs (name, rows): the same parts in the same order every
-        time. Only the part that is asked for is read.
-        """
+        time, each read when it is asked for."""
 
     def mixed(self, random: np.random.Generator) -> Iterator[Part | tuple[str, Any]]:
-        """The same rows in parts of any size, in an order that `random` chooses, for engines that
-        take batches. A source that cannot be read here and there gives them as they come: batches
-        are then mixed within a buffer alone.
-        """
+        """The same rows in parts of any size, in random order, for engines that take batches. By
+        default the order of `parts`: rows are then shuffled within a buffer only."""
         return self.parts()
 
 
 class Batches(Source):
-    """A function that makes a new iterator of tables."""
+    """A source from a function that returns a new iterator of tables."""
 
     def __init__(self, function: Callable[[], Iterator[Any]]):
         self.function = function
@@ -80,7 +77,7 @@ class Weighed(Source):
             with naming(found):
                 rows, weights = without(found.rows, self.column)
             yield found._replace(rows=rows, weights=weights)
-            del found, rows, weights  # before another part comes
+            del found, rows, weights  # frees the memory before the next part is read
 
 
 def parts_of(source: Source) -> Iterator[Part]:
@@ -89,35 +86,34 @@ def parts_of(source: Source) -> Iterator[Part]:
 
 
 def named(parts: Iterator[Part | tuple[str, Any]]) -> Iterator[Part]:
-    """Parts as such, without those that have no rows: what a filter leaves of a file may be none.
-    """
+    """Parts, or pairs, as parts, without those that have no rows, such as files of which a filter
+    leaves nothing."""
     for found in parts:
         part = Part(*found)
         del found
         if not _empty(part.rows):
             yield part
-        del part  # before another part comes
+        del part  # frees the memory before the next part is read
 
 
 def _empty(rows: Any) -> bool:
     """Whether a table has columns, and no rows."""
+
+    def is_empty(column: Any) -> bool:
+        if hasattr(column, "shape"):
+            return tuple(column.shape[:1]) == (0,)
+        return hasattr(column, "__len__") and not len(column)
+
     if isinstance(rows, Mapping):
-        return bool(rows) and all(map(_is_empty, rows.values()))
+        return bool(rows) and all(map(is_empty, rows.values()))
     return frames.is_table(rows) and not frames.is_far(rows) and rows.shape[0] == 0
-
-
-def _is_empty(column: object) -> bool:
-    shape = getattr(column, "shape", None)
-    if shape is not None:
-        return tuple(shape[:1]) == (0,)
-    return hasattr(column, "__len__") and not len(column)
 
 
 def without(rows: Any, column: str) -> tuple[Any, Any]:
     """A table without one of its columns, and that column.
 
     Raises:
-        DataError: it has none of that name.
+        DataError: it has no column of that name.
     """
     rows = frames.to_pandas(rows)
     names = list(rows) if isinstance(rows, Mapping) else frames.names_of(rows)
@@ -133,7 +129,7 @@ def without(rows: Any, column: str) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def naming(part: Part) -> Iterator[None]:
-    """What is wrong with data within is said of the part that has it."""
+    """A context in which errors about data name the part that they are in."""
     try:
         yield
     except RowError as error:

@@ -1,8 +1,8 @@
-"""Data in, answers out: labels, missing cells, shapes, weights; every refusal names the site, the
-row and what to do.
+"""A user's data as NumPy columns, checked: labels, missing cells, shapes, weights. Every error
+names the site, the row and what to do.
 
-Arrays, lists, DataFrames and pyarrow tables become NumPy columns with a mask of seen cells. pandas
-is imported only where the user's own data needs it.
+Arrays, lists, DataFrames and pyarrow tables become columns with a mask of observed cells. pandas is
+imported only where the user's own data needs it.
 """
 
 import contextlib
@@ -32,34 +32,44 @@ class Expected:
     discrete: bool
     # number of states 0..states-1 of a finite discrete site; None for counts and continuous sites
     states: int | None
-    # shape behind the row axis: plates inside rows, outermost first, then event axes
+    # shape after the row axis: plates inside rows, outermost first, then event axes
     cells: tuple[int, ...]
     rows: bool = True  # False: a site outside rows(), a parameter or global value of shape `cells`
     support: str = "real"  # words for messages: "'x' must be {support}"
-    # True where a seen value is in the support, per cell or per event
+    # True where an observed value is in the support, per cell or per event
     valid: Callable[[np.ndarray], np.ndarray] | None = None
-    event: int = 0  # trailing axes of `cells` that belong to one inseparable value
-    plates: tuple[tuple[str, int], ...] = ()  # those around the site
+    event: int = 0  # trailing axes of `cells` that are event axes
+    plates: tuple[tuple[str, int], ...] = ()  # (name, size) of those around the site
     low: int = 0  # the value of code 0
-    zero: str = UNSEEN  # what to do about a 0 that is refused
-    # (number of labels) → why their order means something; None: it does not
+    zero: str = UNSEEN  # the remedy for a 0 that is refused
+    # (number of labels) → why their order has a meaning; None: it has none
     ordered: Callable[[int], str | None] = lambda labels: None
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One site's values, (n, *cells); unseen cells hold a harmless value, never NaN."""
+    """One site's values, (n, *cells); missing cells hold a finite value, never NaN."""
 
     values: np.ndarray  # int32 codes, int32 or int64 counts, float32 or float64
-    seen: np.ndarray | None  # bool (n, *cells); None: every cell is seen
+    seen: np.ndarray | None  # bool (n, *cells), the observed cells; None: all
     # (n, states) weights >= 0 of a scalar finite discrete site; `seen` is then all False
     likelihood: np.ndarray | None = None
-    torn: bool = False  # some value with event axes is seen in part
-    # bool (n, *cells) where a sampler moves the values, which then count as seen
+    torn: bool = False  # some vector of it is partially observed
+    # bool (n, *cells): missing cells that a sampler sets, and which then count as observed
     carried: np.ndarray | None = None
 
+    @property
+    def pattern(self) -> str:
+        """Whether it is observed: "seen", "part", "torn" (some vector is partially observed),
+        "likelihood" or "carried"."""
+        if self.likelihood is not None:
+            return "likelihood"
+        if self.carried is not None:
+            return "carried"
+        return "seen" if self.seen is None else "torn" if self.torn else "part"
+
     def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> "Column":
-        """The same column of other rows or steps: a function of each of its arrays."""
+        """The same column with other rows or steps: a function of each of its arrays."""
         seen, likelihood = (None if array is None else function(array)
                             for array in (self.seen, self.likelihood))
         return Column(function(self.values), seen, likelihood, self.torn)
@@ -75,7 +85,7 @@ class Table:
     """Data as a model takes it."""
 
     rows: int
-    columns: dict[str, Column]  # sites inside rows with a seen cell or likelihood evidence
+    columns: dict[str, Column]  # sites inside rows with an observed cell or likelihood evidence
     inputs: dict[str, np.ndarray]  # covariates, rows first
     values: dict[str, np.ndarray]  # sites outside rows that were given
     labels: dict[str, tuple]  # site -> labels in code order, for sites that came with labels
@@ -87,10 +97,16 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
          codes: Mapping[str, np.ndarray] = {}, asked: bool = False) -> Table:
     """The user's data as NumPy columns, checked against what the model expects.
 
-    Args: data, a mapping name -> array, a DataFrame, a pyarrow Table or None; labels, those of an
-    earlier fit; rows, the number of rows where the data does not tell it; codes, what inputs that
-    are indices were read as; asked, whether there is an earlier fit: a site without labels has
-    codes then, and text names none of them. Returns: Table. Raises: DataError.
+    Args:
+        data: a mapping name → array, a DataFrame, a pyarrow Table or None.
+        labels: site → its labels in an earlier fit.
+        rows: the number of rows, for data without a column of rows.
+        codes: index input → its codes.
+        asked: whether there is an earlier fit; a site that has no labels in it has codes.
+
+    Raises:
+        DataError: a column does not have the rows, shape, type or support that its site has.
+
     Cost: one or two passes over each column; a complete contiguous float array is not copied.
     """
     items, frame, index, height = _items(data, expected, inputs, model)
@@ -123,8 +139,8 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
 
 
 def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarray | None:
-    """Row weights as float64 (n,), finite, not negative, of all rows not all zero; None stays
-    None."""
+    """Row weights as float64 (n,), checked to be finite and not negative, and, where they are those
+    of all rows, not all zero; None stays None."""
     if weights is None:
         return None
     raw = as_raw("weights", weights, True)
@@ -153,7 +169,7 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
 
 
 def _items(data: Any, expected: Mapping[str, Expected], inputs: Sequence[str], model: str):
-    """(name -> value, is it a table, its index, its rows)."""
+    """(name → value, whether data are a table, its index, its number of rows)."""
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "pyarrow") and hasattr(data, "columns") and hasattr(data, "shape"):
         pandas = module == "pandas"
@@ -173,7 +189,7 @@ def _items(data: Any, expected: Mapping[str, Expected], inputs: Sequence[str], m
 
 def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known: list[str],
             model: str):
-    """The one number of rows."""
+    """The number of rows, the same in all columns."""
     if rows is not None and rows < 1 or height == 0:
         raise DataError(f"{model}: the data is empty: expected at least 1 row, got 0.")
     n = rows or height or (Counter(counts.values()).most_common(1)[0][0] if counts else None)
@@ -189,13 +205,14 @@ def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known:
 
 
 def _likely(e: Expected, raw: Raw):
-    """Is this likelihood evidence, float (n, states) on a scalar finite discrete site?"""
+    """Whether a column is likelihood evidence: float (n, states) for a scalar discrete site."""
     v = raw.values
     return (e.rows and e.states is not None and e.cells == () and raw.labels is None
             and v.dtype.kind == "f" and v.shape[1:] == (e.states,))
 
 
 def _shaped(e: Expected, raw: Raw):
+    """A column that has the shape its site expects; refused otherwise."""
     shape = raw.values.shape
     behind = shape[1:] if e.rows else shape
     if behind == e.cells or _likely(e, raw):
@@ -215,7 +232,7 @@ def _shaped(e: Expected, raw: Raw):
 
 
 def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> str:
-    """What to do about values of rows for a site that is outside rows()."""
+    """The remedy for a column of rows that is given for a site outside rows()."""
     own = next((plate for plate, size in plates if size in (rows, 1)), None)
     if own is not None:
         return (
@@ -230,7 +247,7 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
 
 
 def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
-    """(Column or None where nothing is seen, labels or None)."""
+    """(Column, or None where every cell is missing; labels or None)."""
     what = f"'{e.name}'"
     if _likely(e, raw):
         return _likelihood(what, raw), None
@@ -241,7 +258,7 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
         return _checked(e, _read_integers(e, a) if e.discrete else _floats(e, a, seen), seen), None
     if raw.labels is None:
         deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
-    # to a fit whose states came as codes, or unseen, labels of these rows alone would say nothing
+    # an earlier fit without labels has codes: labels of these rows alone do not name its states
     own = None if asked and known is None else tuple(known) if known is not None else naming.of(
         {e.name: raw}, what, e.states, f"only {e.states} states")
     if known is None and not asked:
@@ -254,13 +271,13 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
 
 
 def _finite(what: str, raw: Raw, rows: bool):
-    """(numbers with 0 in unseen cells, seen or None), all finite; categories that are numbers are
-    read as such."""
+    """(finite numbers with 0 in missing cells, mask of observed cells or None); labels that are
+    numbers are read as numbers."""
     a = raw.values
     if raw.labels is not None:
         text = [not isinstance(label, NUMBERS) for label in raw.labels]
         deny(bad := np.array([*text, False])[a], what, raw, "a number", rows,
-             _read_as(raw.labels[a[bad][0]]) if bad.any() else UNSEEN)
+             _how_to_convert(raw.labels[a[bad][0]]) if bad.any() else UNSEEN)
         a = np.array([*(np.nan if t else float(v) for t, v in zip(text, raw.labels, strict=True)),
                       np.nan])[a]
     if a.dtype.kind != "f" or finite(a):  # one pass, no temporary
@@ -270,8 +287,8 @@ def _finite(what: str, raw: Raw, rows: bool):
     return (np.where(hidden, a.dtype.type(0), a), ~hidden) if hidden.any() else (a, None)
 
 
-def _read_as(text: Any):
-    """What to do about text in the place of a number."""
+def _how_to_convert(text: Any) -> str:
+    """The remedy for text where a number is expected."""
     for said, instead in ((text, "pandas.to_numeric(column)"),
                           (text.replace(",", "."), "pandas.read_csv(..., decimal=',')")):
         with contextlib.suppress(ValueError):
@@ -282,6 +299,7 @@ def _read_as(text: Any):
 
 
 def _complete(what: str, raw: Raw):
+    """The finite numbers of an input without missing cells."""
     a, seen = _finite(what, raw, True)
     if seen is not None:
         deny(~seen, what, None, "complete",
@@ -291,8 +309,8 @@ def _complete(what: str, raw: Raw):
 
 
 def _floats(e: Expected, a: np.ndarray, seen: np.ndarray | None):
-    """Floats, with the mean of their column (else of all) in unseen cells; `a` is a copy where
-    there are any."""
+    """Floats, missing cells filled in place with the mean of their column, or of all columns where
+    that has no observed cell."""
     a = np.asarray(a, np.float64 if a.dtype.kind != "f" else None, order="C")
     if seen is None or not e.rows:
         return a
@@ -314,12 +332,13 @@ def _read_integers(e: Expected, a: np.ndarray):
     copied = a.ndim and (a.dtype != kind or not a.flags.c_contiguous)
     out = np.empty(a.shape, kind) if copied else np.asarray(a, kind)
 
-    def copy_and_bound(part=...):  # of a piece, which is copied where it has to be
+    def copy_and_bound(part=...):
+        """(minimum, maximum, is a value not an integer) of a part, copied to `out` if needed."""
         some = a[part]
         if copied:
             with np.errstate(invalid="ignore"):
                 out[part] = some
-        if a.dtype.kind != "f":  # one look: of a number below 0 the bits are those of a huge one
+        if a.dtype.kind != "f":  # one pass: the bits of a negative integer are a huge unsigned one
             return 0, some.view(f"u{a.dtype.itemsize}").max(), False
         return some.min(), some.max(), bool((out[part] != some).any())
 
@@ -333,7 +352,7 @@ def _read_integers(e: Expected, a: np.ndarray):
 
 
 def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):
-    """The column, its seen values inside the support; None where nothing is seen."""
+    """The column, its observed values checked against the support; None where all are missing."""
     if seen is not None and not seen.any():
         return None
     if seen is not None and not e.rows:
@@ -344,7 +363,7 @@ def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):
         with np.errstate(all="ignore"):
             ok = np.asarray(e.valid(values))
         batch, look = values.shape[: values.ndim - e.event], True if seen is None else seen
-        # one answer per event: judge those seen whole
+        # one answer per event: check those that are completely observed
         if ok.shape != values.shape and ok.size == np.prod(batch, dtype=int):
             ok, look = ok.reshape(batch), np.all(look, tuple(range(len(batch), np.ndim(look))))
         bad = ~np.broadcast_to(ok, values.shape if ok.ndim == 0 else ok.shape) & look
@@ -358,6 +377,7 @@ def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):
 
 
 def _likelihood(what: str, raw: Raw):
+    """A column of likelihood evidence; None where every row is missing."""
     w, nan = raw.values, np.isnan(raw.values)
     unseen = nan.all(1)
     bad = (nan.any(1) & ~unseen) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)

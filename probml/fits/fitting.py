@@ -112,7 +112,7 @@ def _inferred(
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
                       f"everything: write `with probml.rows():` in the place of their plate, or "
                       f"numpyro.handlers.scale around what is weighed")
-    with Progress("first look", None, False) as look, parts.telling(look.passed):
+    with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
     _refuse_unobserved(held)

@@ -133,7 +133,7 @@ class Serving(Answers):
         out = {name: ahead(name, filled[name]) for name in timed}
         numbers = [name for name in timed if name in structure.sites and not timed[name].states]
         bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
-        given = ragged.labelled(structure, data)
+        given = ragged.sequence_tables(structure, data)
         first = next(iter(given.values()), None)
 
         def back(name: str, array: np.ndarray):

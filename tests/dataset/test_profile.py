@@ -10,7 +10,7 @@ import probml
 from probml.dataset.moments import Moments
 from probml.dataset.read import read
 from probml.dataset.sources.parts import open_data
-from probml.dataset.sources.profile import KEPT, profile_of
+from probml.dataset.sources.profile import SAMPLE_ROWS, profile_of
 from probml.dataset.tables import Column
 
 
@@ -78,13 +78,13 @@ def test_a_cell_that_nobody_has_seen_lies_where_the_others_do():
 
 
 def test_a_sample_stands_for_many_rows_and_keeps_their_order():
-    batch = KEPT // 2 + 1
+    batch = SAMPLE_ROWS // 2 + 1
     parts = [{"count": np.arange(i * batch, (i + 1) * batch)} for i in range(4)]
     held = open_data(columns(), lambda: iter(parts))
     kept = held.table.columns["count"].values
-    assert len(kept) == held.table.rows == KEPT and held.size == 4 * batch
+    assert len(kept) == held.table.rows == SAMPLE_ROWS and held.size == 4 * batch
     assert (np.diff(kept) > 0).all()
-    shares = np.bincount(kept // batch) / KEPT
+    shares = np.bincount(kept // batch) / SAMPLE_ROWS
     np.testing.assert_allclose(shares, 0.25, atol=0.03)
 
 

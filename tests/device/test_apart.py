@@ -39,12 +39,12 @@ def rows_of(data, chosen, random=None):
 def test_which_rows_are_held_apart_depends_on_their_numbers_alone():
     learnt, left = split(N, 0.3, 5)
     assert learnt.rows + left.rows == N and 40 < left.rows < 80
-    np.testing.assert_array_equal(np.sort(np.r_[learnt.at(0, N), left.at(0, N)]), np.arange(N))
-    assert set(left.at(0, N)) != set(split(N, 0.3, 6)[1].at(0, N))
+    np.testing.assert_array_equal(np.sort(np.r_[learnt.indices(0, N), left.indices(0, N)]), np.arange(N))
+    assert set(left.indices(0, N)) != set(split(N, 0.3, 6)[1].indices(0, N))
     for parts in (cut(), cut(7, 8, 150), cut(100)):
         data = open_data(normal(), parts)
-        np.testing.assert_array_equal(rows_of(data, left), X[left.at(0, N)])
-        np.testing.assert_array_equal(rows_of(data, learnt), X[learnt.at(0, N)])
+        np.testing.assert_array_equal(rows_of(data, left), X[left.indices(0, N)])
+        np.testing.assert_array_equal(rows_of(data, learnt), X[learnt.indices(0, N)])
 
 
 def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
@@ -54,8 +54,8 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
     data = open_data(normal(), ds.dataset(tmp_path))
     _, left = split(N, 0.3, 5)
     found = rows_of(data, left, np.random.default_rng(1))
-    np.testing.assert_array_equal(np.sort(found), np.sort(X[left.at(0, N)]))
-    assert not np.array_equal(found, X[left.at(0, N)])
+    np.testing.assert_array_equal(np.sort(found), np.sort(X[left.indices(0, N)]))
+    assert not np.array_equal(found, X[left.indices(0, N)])
 
     class Nameless(Source):
         def parts(self):
@@ -73,7 +73,7 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
 def test_rows_held_apart_are_judged_by_and_not_learnt_from(batch):
     engine = probml.MAP(optimizer=optax.sgd(1e-3), steps=40, held_out=0.3, batch_rows=batch)
     fit = normal().fit(cut(33, 120), engine, seed=5)
-    learnt, left = (X[part.at(0, N)] for part in split(N, 0.3, 5))
+    learnt, left = (X[part.indices(0, N)] for part in split(N, 0.3, 5))
     mean = fit.params["mean"]
 
     def log(x, at, scale=1.0):

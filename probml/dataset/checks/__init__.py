@@ -1,1 +1,1 @@
-"""What is said of data before anything is fitted."""
+"""Checks of data before anything is fitted."""

@@ -1,5 +1,5 @@
-"""Bounds that inputs tell, row by row: of hits the trials, of a waiting time how long anybody has
-waited."""
+"""Bounds that depend on inputs, row by row: the trials of a binomial count, the censoring time of a
+waiting time."""
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,12 @@ from probml.structure.structure import Structure
 
 
 def check(structure: Structure, table: Table) -> None:
-    """Refuse seen values beyond bounds of their support that depend on inputs alone.
+    """Checks observed values against bounds of their support that depend on inputs only.
 
     Raises:
-        DataError: which value, in which row, and its bound there.
+        DataError: a value is out of bounds: which, its row and its bound there.
 
-    Cost: one pass over the inputs that such bounds look at.
+    Cost: one pass over the inputs on which such bounds depend.
     """
     for name, column in table.columns.items():
         site = structure.sites[name]
@@ -31,9 +31,9 @@ def check(structure: Structure, table: Table) -> None:
                 continue
 
             def at(*row: jax.Array, program: ClosedJaxpr = program, site: Site = site):
-                held = (jnp.asarray(v[None], aval.dtype)
-                        for v, aval in zip(row, program.in_avals, strict=True))
-                return site.layout(evaluate(program, *held)[0], 0)
+                values = (jnp.asarray(v[None], aval.dtype)
+                          for v, aval in zip(row, program.in_avals, strict=True))
+                return site.layout(evaluate(program, *values)[0], 0)
 
             bound = np.asarray(jax.vmap(at)(*(table.inputs[t] for t in takes))).reshape(
                 values.shape

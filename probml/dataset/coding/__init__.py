@@ -1,1 +1,1 @@
-"""A user's columns as codes of an axis, and codes as labels."""
+"""Labels of a user's columns as codes along an axis, and codes as labels."""

@@ -1,9 +1,9 @@
-"""Index inputs in: labels (labels.py) and whole numbers become codes, each inside the axis it
-indexes; every refusal names input, row and code.
+"""The codes of index inputs, from labels (labels.py) or integers, checked to be in the range of
+the axes they index; every error names input, row and code.
 
-What is an index is a fact of the structure (structure/indices.py). Inputs that index one axis share
-their labels: the home and the away team of a match are teams. A label, or a code, that no axis has
-is refused, or counted as a new member where that is asked for.
+Which inputs are indices is known from the structure (structure/indices.py). Inputs that index one
+axis share their labels: the home and the away team of a match are teams. An unknown label or code
+is refused, or is a new group with unknown="new".
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from probml.structure.indices import Formula, Index
 from probml.structure.ordering import why_ordered
 from probml.structure.structure import Structure
 
-REFUSE, NEW = "refuse", "new"  # what becomes of a label that a fit does not know
+REFUSE, NEW = "refuse", "new"  # how labels that a fit does not have are treated
 
 
 class Codes(NamedTuple):
@@ -30,8 +30,8 @@ class Codes(NamedTuple):
     Attributes:
         values: index input → its codes, rows first.
         labels: index input → its labels, from its lowest code on, where it came with labels.
-        new: index input → the number of its new member, −1 where it is known; inputs without any
-            are left out.
+        new: index input → the number of the new group, −1 where the group is known; inputs
+            without new groups are left out.
     """
 
     values: dict[str, np.ndarray]
@@ -46,20 +46,20 @@ def read(
     """The codes of index inputs, checked.
 
     Args:
-        labels: those of an earlier fit. beyond: input → True at the steps that pad a sequence.
-        unknown: "refuse", or "new". asked: whether there is an earlier fit: labels that it has not
-            would be codes of these rows alone.
+        labels: those of an earlier fit. beyond: input → mask of the steps that pad a sequence.
+        unknown: "refuse", or "new".
+        asked: whether there is an earlier fit; an input that has no labels in it has codes.
 
     Raises:
-        DataError: a code out of range, a number that is not whole, an unseen cell, an unknown
-            label, too many labels, text that is no index.
+        DataError: a code out of range, a number that is not an integer, a missing cell, an unknown
+            label, too many labels, text in an input that is not an index.
     """
     if unknown not in (REFUSE, NEW):
         raise ModelError(f"unknown={unknown!r}: expected '{REFUSE}' or '{NEW}'")
     out = Codes({}, {}, {})
     raws = {name: raw if name not in beyond else replace(raw, values=np.where(
         np.expand_dims(beyond[name], tuple(range(2, raw.values.ndim))), raw.values[:, :1],
-        raw.values)) for name, raw in raws.items()}  # steps that pad repeat the first
+        raw.values)) for name, raw in raws.items()}  # padding repeats the first step
     _refuse_text(structure, raws)
     present = [index for index in structure.indexed.values() if index.input in raws]
     for index in (index for index in present if index.cells):
@@ -70,7 +70,7 @@ def read(
                out)
     for formula in structure.formulas:
         _formula(formula, raws, structure.timed, out)
-    # where the function itself makes them whole
+    # integers that are traced as floats or booleans are converted
     kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
     for name, raw in raws.items():
         if raw.labels is None and raw.values.dtype.kind in "iu" and name not in out.values:
@@ -85,7 +85,7 @@ def read(
 def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
     """
     Raises:
-        DataError: text in an input that is no index, with its first row.
+        DataError: text in an input that is not an index.
     """
     for name, raw in raws.items():
         text = np.array([*(not isinstance(label, NUMBERS) for label in raw.labels or ()), False])
@@ -96,7 +96,7 @@ def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
-    """The names of indices, those together that index an axis in common."""
+    """The names of index inputs, in groups that index an axis in common."""
     groups: list[tuple[set, list[str]]] = []
     for name, index in indexed.items():
         axes: set = {(a.parameter, a.axis) for a in index.axes} or {name}
@@ -107,7 +107,7 @@ def together(indexed: Mapping[str, Index]) -> list[list[str]]:
 
 
 def bounds(indices: Iterable[Index]) -> tuple[int, int | None]:
-    """The codes that inputs with common labels may have; None: without an end."""
+    """The least and the greatest code of inputs with common labels; None: there is no greatest."""
     lows = [index.low for index in indices if index.low is not None]
     highs = [index.high for index in indices if index.high is not None]
     return max(lows, default=0), min(highs, default=None)
@@ -115,7 +115,7 @@ def bounds(indices: Iterable[Index]) -> tuple[int, int | None]:
 
 def as_labels(structure: Structure, labels: Mapping[str, tuple], name: str,
               codes: np.ndarray) -> np.ndarray:
-    """The codes of an input as its labels, where it has some."""
+    """The codes of an input as labels, if it has labels."""
     if name not in labels or name not in structure.indexed:
         return codes
     base, _ = axis(structure, name)
@@ -123,8 +123,7 @@ def as_labels(structure: Structure, labels: Mapping[str, tuple], name: str,
 
 
 def axis(structure: Structure, name: str) -> tuple[int, int | None]:
-    """The lowest code of an index input, and how many entries the axis has that it indexes; None:
-    it has no end."""
+    """The least code of an index input, and the length of the axis it indexes; None: unlimited."""
     whole = {name: index for name, index in structure.indexed.items() if not index.cells}
     group = next(names for names in together(whole) if name in names)
     base, top = bounds([whole[other] for other in group])
@@ -132,7 +131,7 @@ def axis(structure: Structure, name: str) -> tuple[int, int | None]:
 
 
 def have_same_coding(indices: Iterable[Index]) -> bool:
-    """Whether a code stands for the same entry in all of them."""
+    """Whether a code selects the same entry in all of them."""
     places: dict[tuple[str, int], set] = {}
     for index in indices:
         for axis in index.axes:
@@ -142,7 +141,7 @@ def have_same_coding(indices: Iterable[Index]) -> bool:
 
 def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, labels: Mapping,
            unknown: str, asked: bool, out: Codes) -> None:
-    """Inputs that index one axis: their labels are the same."""
+    """Adds the codes of inputs that index one axis, and have the same labels, to `out`."""
     seen = {name: _complete(indices[name], raws[name]) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
     members: dict[Any, int] = {}
@@ -181,11 +180,11 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
 
 def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str, base: int,
                 top: int | None, coded: bool) -> tuple:
-    """The labels that inputs of one axis have in common, where no fit has some.
+    """The common labels of inputs that index one axis, without labels from a fit.
 
     Args:
-        description: the parameters that they index. base, top: the codes that it allows.
-        coded: a fit knows codes alone: numbers are codes, text is none.
+        description: the parameters that they index. base, top: the least and the greatest code.
+        coded: an earlier fit has codes: numbers are codes, and there are no labels.
     """
     if coded:
         numbers: list[Any] = [label for raw in raws.values() for label in (
@@ -203,24 +202,21 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
 
 
 def _complete(index: Index, raw: Raw) -> Raw:
-    """An index has no unseen cells. Booleans and categories have labels; numbers beside them are
-    whole."""
-    values = raw.values
-    hidden = (values < 0 if raw.labels is not None else np.isnan(values) if values.dtype.kind == "f"
-              else np.zeros(values.shape, bool))
-    if hidden.any():
-        row, cell = _where(hidden)
+    """An index input, which must not have missing cells; booleans as codes with labels."""
+    if raw.missing.any():
+        row, cell = _where(raw.missing)
         raise DataError(
             f"'{index.input}' is missing in row {row}{cell}: a group index cannot be missing, "
             f"since it selects an entry of {index.description}. Drop these rows, or give them a "
             f"group of their own"
         )
-    if values.dtype.kind == "b":
-        return Raw(values.astype(np.int32), (False, True), Categories.LISTED)
+    if raw.values.dtype.kind == "b":
+        return Raw(raw.values.astype(np.int32), (False, True), Categories.LISTED)
     return raw
 
 
 def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
+    """The values of an index input as int64; refused where they are not integers."""
     with np.errstate(invalid="ignore"):
         broken = (~(np.isfinite(values) & (values == np.floor(values))) if values.dtype.kind == "f"
                   else np.zeros(values.shape, bool))
@@ -233,7 +229,7 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
     far = (values >= 2**63 if values.dtype.kind == "u" else
            np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
            np.zeros(values.shape, bool))
-    if far.any():  # as whole numbers of 64 bits some of them would be one
+    if far.any():  # different values would be the same integer
         row, cell = _where(far)
         raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, which does not "
                         f"fit in a 64-bit integer; it is an index of {index.description}: pass "
@@ -242,7 +238,7 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
 
 
 def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out: Codes) -> None:
-    """Codes as they are, in range."""
+    """Adds integers as codes to `out`, those out of range as new groups or refused."""
     codes = _whole_numbers(index, values)
     bad = _outside(index, codes)
     if unknown == REFUSE:
@@ -253,7 +249,8 @@ def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out:
 
 
 def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
-    """One cell of a matrix of numbers that is an index; `lead` axes come before the cells."""
+    """Adds one column of a matrix of numbers, which is an index, to `out`; `lead` axes come before
+    the columns."""
     where: tuple[Any, ...] = (*(slice(None),) * lead,
                               *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
@@ -262,9 +259,9 @@ def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
                         f"this input are numbers: pass it as a separate input")
     part = _complete(own, Raw(raw.values[where]))
     codes = _whole_numbers(own, part.values)
+    if unknown == REFUSE:
+        within(own, codes)
     bad = _outside(own, codes)
-    if bad.any() and unknown == REFUSE:
-        _refuse(own, codes, bad)
     if bad.any():
         members: dict = {}
         number = out.new.setdefault(index.input, np.full(raw.values.shape, -1))
@@ -276,7 +273,7 @@ def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
 
 def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
              out: Codes) -> None:
-    """Refuse codes that together make an index out of range."""
+    """Refuses codes from which the model computes an index out of range."""
     codes = {}
     for source in formula.sources:
         name, cell = formula.cells[source]
@@ -302,23 +299,11 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
 def within(index: Index, codes: np.ndarray) -> None:
     """
     Raises:
-        DataError: codes out of the range of what they index, the first row of them.
+        DataError: a code out of the range of the axis it indexes.
     """
     bad = _outside(index, codes)
-    if bad.any():
-        _refuse(index, codes, bad)
-
-
-def _outside(index: Index, codes: np.ndarray) -> np.ndarray:
-    bad = np.zeros(codes.shape, bool)
-    if index.low is not None:
-        bad |= codes < index.low
-    if index.high is not None:
-        bad |= codes > index.high
-    return bad
-
-
-def _refuse(index: Index, codes: np.ndarray, bad: np.ndarray) -> None:
+    if not bad.any():
+        return
     row, cell = _where(bad)
     low = "…" if index.low is None else index.low
     high = "…" if index.high is None else index.high
@@ -337,7 +322,18 @@ def _refuse(index: Index, codes: np.ndarray, bad: np.ndarray) -> None:
     )
 
 
+def _outside(index: Index, codes: np.ndarray) -> np.ndarray:
+    """The mask of codes out of range."""
+    bad = np.zeros(codes.shape, bool)
+    if index.low is not None:
+        bad |= codes < index.low
+    if index.high is not None:
+        bad |= codes > index.high
+    return bad
+
+
 def _keep(name: str, codes: np.ndarray, number: np.ndarray, low: int, out: Codes) -> None:
+    """Adds the codes of an input, and the numbers of its new groups (−1: none), to `out`."""
     if (number >= 0).any():
         out.new[name] = number
         codes = np.where(number >= 0, low, codes)
@@ -345,5 +341,6 @@ def _keep(name: str, codes: np.ndarray, number: np.ndarray, low: int, out: Codes
 
 
 def _where(bad: np.ndarray) -> tuple[int, str]:
+    """The row of the first True in a mask, and its cell in words."""
     row, *cell = (int(i) for i in np.argwhere(bad)[0])
     return row, f", cell {cell[0] if len(cell) == 1 else tuple(cell)}" if cell else ""

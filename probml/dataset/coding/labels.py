@@ -1,17 +1,15 @@
-"""Labels and codes: what a column of the user's is along an axis of a model, and how it comes back.
+"""Labels and their codes along an axis of a model: the states of a site (tables.py), the entries
+that an index input selects (indices.py), or an argument of a plain NumPyro function
+(given/values.py), of rows in memory or in parts (sources/profile.py).
 
-The one place that says so, whether the axis holds the states of a site (tables.py), the entries
-that an input picks (indices.py), or what a function of the user's own is given (given/values.py),
-whether rows lie in memory or come in parts (sources/profile.py):
-
-- labels stand in the order of their categories where the column is categorical, levels that no row
-  shows included, else sorted, numbers before text;
-- text beside numbers is refused, but in a Categorical;
-- where their order means something (structure/ordering.py), the user gives it: an ordered category,
-  numbers, or labels that the model states;
-- an axis that has more entries than labels counts on: the others are numbers, "state 3" beside text
-  or where a label is that number; one that has fewer is refused;
-- what a fit knows by labels is asked by labels; what it knows by codes, by codes.
+- Labels are in the order of the categories if the column is categorical, levels without a row
+  included; else sorted, numbers before text.
+- Text and numbers in one column are refused, except in a Categorical.
+- Where their order has a meaning (structure/ordering.py), the user gives it: an ordered category,
+  numbers, or labels in the model.
+- If an axis has more entries than there are labels, the others are labelled by their number, "state
+  3" if labels are text or one is that number. If it has fewer, the column is refused.
+- A fit to labels is asked about labels, a fit to codes about codes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,15 +22,14 @@ from probml.errors import DataError, listed
 
 
 def order(label: object) -> tuple:
-    """What labels are sorted by: numbers before text."""
+    """The key by which labels are sorted: numbers before text."""
     return isinstance(label, str), label
 
 
 def union(parts: Sequence[tuple], categorical: bool = False) -> tuple:
-    """The labels of several columns, or parts of one, of one axis: in the order of that which has
-    the most, where it holds in the others; else of all in turn where the order of each is the
-    user's, `categorical`; else sorted, as of dictionaries in the order in which each file met its
-    words."""
+    """The labels of one axis from several columns, or parts of one: in the order of the longest
+    part, if the others agree with it; else in order of appearance for `categorical` columns, sorted
+    for others."""
     longest = max(parts, key=len)
     if all(tuple(label for label in longest if label in own) == own for own in parts):
         return longest
@@ -42,12 +39,12 @@ def union(parts: Sequence[tuple], categorical: bool = False) -> tuple:
 
 def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
        hint: str = UNSEEN) -> tuple:
-    """The labels of an axis that some columns show, one an entry.
+    """The labels of an axis from the columns that have it, one per entry.
 
     Args:
         columns: name → its values.
-        words: what the axis is, for messages. size: its entries; None: as many as there are.
-        few: what is said of fewer entries than labels.
+        words: the axis, in words. size: its number of entries; None: the number of labels.
+        few: in messages, why there are fewer entries than labels.
 
     Raises:
         DataError: text and numbers in one column, labels in one and codes in another, more labels
@@ -86,11 +83,11 @@ def unmixed(what: str, raw: Raw, hint: str = UNSEEN) -> None:
 def refuse_unordered(name: str, raw: Raw, why: Callable[[int], str | None], instead: str) -> None:
     """
     Args:
-        why: (number of labels) → why their order means something; None: it does not.
-        instead: what else than an ordered category tells it.
+        why: (number of labels) → why their order has a meaning; None: it has none.
+        instead: a further remedy besides an ordered category.
 
     Raises:
-        DataError: labels whose order nobody has given, where it means something.
+        DataError: the order of the labels has a meaning, and is unknown.
     """
     if raw.labels is None or raw.in_order or (reason := why(len(raw.labels))) is None:
         return
@@ -100,7 +97,7 @@ def refuse_unordered(name: str, raw: Raw, why: Callable[[int], str | None], inst
 
 
 def filled(labels: tuple, size: int) -> tuple:
-    """One label an entry: entries that nobody has named are numbers, or named by them."""
+    """One label per entry: those without a label are labelled by their number."""
     text = any(isinstance(label, str) for label in labels)
     rest = (f"state {code}" if text or code in labels else code
             for code in range(len(labels), size))
@@ -108,7 +105,7 @@ def filled(labels: tuple, size: int) -> tuple:
 
 
 def without_padding(labels: tuple, codes: np.ndarray | None) -> tuple:
-    """Labels without the last ones that stand for entries which no row contains."""
+    """Labels without the numbers at the end that `filled` added and no row contains."""
     count = len(labels)
     while count and (labels[count - 1] in (count - 1, f"state {count - 1}")
                      and (codes is None or not (codes == count - 1).any())):
@@ -122,12 +119,13 @@ def places(labels: Iterable, base: int = 0) -> dict[Any, int]:
 
 
 class Coded(NamedTuple):
-    """A column by the labels of its axis.
+    """A column as codes of the labels of its axis.
 
     Attributes:
-        codes: of each cell, that of the first label where there is none.
-        strange: cells whose value is no label. hidden: unseen ones.
-        given, values: the different values of the column, and which of these each cell has.
+        codes: the code of each cell, that of the first label where it has none.
+        strange: mask of cells whose value is not a label. hidden: mask of missing cells.
+        given, values: the distinct values of the column, and the position of each cell's among
+            these, −1 where it is missing.
     """
 
     codes: np.ndarray
@@ -138,18 +136,17 @@ class Coded(NamedTuple):
 
 
 def coded(what: str, raw: Raw, known: tuple, base: int = 0, rows: bool = True) -> Coded:
-    """A column by labels that are known, those of a fit or its own.
+    """A column as codes of the labels `known`.
 
     Args:
-        raw: labels, −1 unseen, or numbers, NaN unseen.
-        base: the code of the first label. rows: the first axis is that of rows.
+        base: the code of the first label. rows: whether the first axis is that of rows.
 
     Raises:
-        DataError: codes for an axis whose labels are text.
+        DataError: the column has codes, and the labels are text.
     """
     given, values = raw.labels, raw.values
     if given is None:
-        hidden = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
+        hidden = raw.missing
         if known and all(isinstance(label, str) for label in known):
             deny(~hidden, what, values, f"one of its labels, {listed(known)}, not a code", rows, "")
         found, values = np.unique(np.where(hidden, values.dtype.type(0), values),

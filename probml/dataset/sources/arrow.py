@@ -1,9 +1,9 @@
-"""Rows on disk, as pyarrow sees them: a `pyarrow.dataset.Dataset` of Parquet, CSV or Arrow files,
-local or in any store that it reaches, or a `Scanner` of one, which names columns, or makes them.
+"""Rows of files through pyarrow: a `pyarrow.dataset.Dataset` of Parquet, CSV or Arrow files, local
+or remote, or a `Scanner` of one, with chosen or computed columns.
 
-A part is a file, or so many rows of one as are worth reading at once; pyarrow's own threads read
-and decode the next ones meanwhile. What other libraries hold (Polars) comes through Arrow's
-interface, without a dependency on them.
+A part is a file, or up to ROWS rows of one; pyarrow's threads read and decode the next ones
+meanwhile. Tables of other libraries (Polars) come through Arrow's interface, without importing
+them.
 """
 
 import os
@@ -16,34 +16,33 @@ from probml.dataset.source import Part, Source
 from probml.dataset.sources.schemas import unify_schemas
 from probml.errors import DataError
 
-ROWS = 2**17  # of a part at the most
-AHEAD, FILES = 4, 2  # batches of a file, and files, that pyarrow reads ahead: it holds them whole
-MEMORY = "in memory"  # what rows are called that come from no file
+ROWS = 2**17  # of a part at most
+AHEAD, FILES = 4, 2  # batches of a file, and files, that pyarrow reads ahead into memory
+MEMORY = "in memory"  # the name of parts that come from no file
 
 
 class ArrowRows(Source):
     """A `pyarrow.dataset.Dataset`: its files in their order, each in parts of at most ROWS rows.
 
-    Every file must have the columns of the dataset, of their kinds; a column by which files are
-    partitioned stands in their paths. A filter of the dataset holds; rows are then numbered among
-    those that it leaves.
+    Every file must have the columns of the dataset, with the same types, except those by which the
+    dataset is partitioned. If the dataset has a filter, the rows that pass it are numbered.
     """
 
     def __init__(self, dataset: Any):
         self.dataset = dataset
-        self._sound = False
+        self._checked = False
 
     def parts(self) -> Iterator[Part]:
-        if not self._sound:
+        if not self._checked:
             names = self._names()
             self.dataset = unify_schemas(self.dataset, ((names[_path(fragment)], fragment)
                                                         for fragment in self._fragments()))
-            self._sound = True
+            self._checked = True
         return _parted(self._batches())
 
     def mixed(self, random: np.random.Generator) -> Iterator[Part]:
-        """Row groups of all files in random order; of other formats than Parquet files. A filtered
-        dataset is read as it comes: pyarrow does not hand out its files."""
+        """Row groups of Parquet files in random order, whole files of other formats. A filtered
+        dataset is read in order, since pyarrow does not give access to its files."""
         import pyarrow as pa
 
         try:
@@ -79,8 +78,8 @@ class ArrowRows(Source):
             raise DataError(f"{self._where(last)}: {error}") from error
 
     def _where(self, last: str) -> str:
-        """Which file from `last` on cannot be read, and from which row on: pyarrow reads ahead, and
-        does not say."""
+        """The first file from `last` on that cannot be read, and the row, in words: pyarrow's error
+        does not name them, and it reads ahead."""
         import pyarrow as pa
 
         names, files = self._names(), list(self._fragments())
@@ -96,7 +95,7 @@ class ArrowRows(Source):
         return f"the dataset cannot be read after part '{last}'"
 
     def _fragments(self) -> Iterator[Any]:
-        """The files, of a dataset with a filter too, whose fragments pyarrow does not hand out."""
+        """The files of the dataset. Of one with a filter pyarrow gives the paths only."""
         import pyarrow.dataset as ds
 
         try:
@@ -107,16 +106,16 @@ class ArrowRows(Source):
                                   format=data.format).get_fragments()
 
     def _names(self) -> dict[str, str]:
-        """Path of each file → what it is called: its path below the folder of all."""
+        """Path of each file → its path relative to the common folder."""
         paths = [_path(fragment) for fragment in self._fragments()]
         top = os.path.commonpath([os.path.dirname(path) for path in paths]) if all(paths) else ""
         return {path: os.path.relpath(path, top) if top else path for path in paths}
 
 
 class ScannedRows(Source):
-    """A `pyarrow.dataset.Scanner`, dataset.scanner(columns=..., filter=...): some of the columns of
-    a dataset, or what is computed of them, named by the files they come from. It must be one that
-    can be read again: of a dataset, not of an iterator of batches."""
+    """A `pyarrow.dataset.Scanner`, dataset.scanner(columns=..., filter=...): chosen or computed
+    columns of a dataset, in parts named after the files. It must be one that can be read again: of
+    a dataset, not of an iterator of batches."""
 
     def __init__(self, scanner: Any):
         self.scanner = scanner
@@ -138,7 +137,7 @@ class ScannedRows(Source):
 
 
 def _parted(batches: Iterator[tuple[str, Any]]) -> Iterator[Part]:
-    """(file, batch) in turn as parts of at most ROWS rows of one file."""
+    """Pairs (file, batch) as parts of at most ROWS rows of one file."""
     import pyarrow as pa
 
     name, first, waiting, count = None, 0, [], 0
@@ -159,7 +158,7 @@ def _parted(batches: Iterator[tuple[str, Any]]) -> Iterator[Part]:
 
 
 def _groups(fragment: object) -> list[Any]:
-    """What can be read of a file by itself."""
+    """The row groups of a Parquet file; of another format the whole file."""
     return fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
 
 
@@ -174,12 +173,12 @@ def _first_rows(groups: list[Any]) -> list[int]:
 
 
 def _path(fragment: object) -> str:
-    """Where a fragment lies; "" of one in memory."""
+    """The path of a fragment; "" for one in memory."""
     return getattr(fragment, "path", "") or ""
 
 
 def as_table(data: object) -> Any:
-    """A frame that speaks Arrow's interface as a pyarrow Table; all else as it is."""
+    """A table with Arrow's C stream interface as a pyarrow Table; anything else unchanged."""
     library = type(data).__module__.partition(".")[0]
     if library in ("pandas", "pyarrow") or not hasattr(data, "__arrow_c_stream__"):
         return data

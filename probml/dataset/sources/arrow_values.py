@@ -1,6 +1,5 @@
-"""Columns of Arrow as pandas or NumPy has them, also of kinds that these would hold as objects:
-decimals are numbers, lists of numbers, as many in every row, an array, and lists along time
-sequences."""
+"""Columns of Arrow as pandas columns or NumPy arrays: decimals are floats, lists of numbers of one
+length are an array, other lists are sequences."""
 
 from typing import Any
 
@@ -8,8 +7,8 @@ import numpy as np
 
 
 def from_arrow(column: Any) -> Any:
-    """An Arrow array, chunked or not: of lists of one length (n, length, ...), NaN where a row has
-    none; else as pandas."""
+    """An Arrow array, chunked or not, as an array (n, length, ...) if it holds lists of one length,
+    NaN where a row has none; else as NumPy or pandas."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
@@ -21,18 +20,18 @@ def from_arrow(column: Any) -> Any:
     if kinds.is_decimal(kind):
         column = column.cast(pa.float64())
     if kinds.is_floating(column.type) and not column.null_count:
-        return column.to_numpy()  # without a Series around it
+        return column.to_numpy()  # faster than a Series
     return column.to_pandas()
 
 
 def sequences(column: object) -> list[np.ndarray]:
-    """Lists as arrays of as many steps; of a row without one, a step that is unseen."""
+    """Lists as arrays, (steps, ...) each; a row without a list has one missing step."""
     import pyarrow.compute as pc
 
     lists = _single_chunk(column)
     flat = lists.flatten()
     steps = _stacked(flat) if _inner(flat.type) is not None else flat.to_pandas().to_numpy(object)
-    if steps is None:  # vectors of unequal widths, which are refused as such
+    if steps is None:  # vectors of different widths, which `ragged.padded` refuses
         steps = flat.to_pandas().to_numpy()
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
     found = np.split(steps, np.cumsum(lengths)[:-1])
@@ -44,7 +43,7 @@ def sequences(column: object) -> list[np.ndarray]:
 
 
 def uneven(column: object) -> bool:
-    """Whether lists are of several lengths."""
+    """Whether lists have different lengths."""
     import pyarrow.compute as pc
 
     return pc.count_distinct(pc.list_value_length(_single_chunk(column))).as_py() > 1
@@ -58,7 +57,7 @@ def _single_chunk(column: Any) -> Any:
 
 
 def holds_lists(column: object) -> bool:
-    """Whether it is a column of Arrow with a list in every row."""
+    """Whether it is a column of Arrow with lists."""
     return (type(column).__module__.partition(".")[0] == "pyarrow" and hasattr(column, "type")
             and is_list(column.type))
 
@@ -71,7 +70,7 @@ def is_list(kind: object) -> bool:
 
 
 def _inner(kind: Any) -> Any:
-    """The type of the numbers in lists, or in lists of lists; None: they hold something else."""
+    """The type of the numbers in lists, or in lists of lists; None if they hold anything else."""
     import pyarrow.types as kinds
 
     while is_list(kind):
@@ -80,7 +79,7 @@ def _inner(kind: Any) -> Any:
 
 
 def _stacked(lists: Any) -> np.ndarray | None:
-    """Lists of one length as an array; None: their lengths differ."""
+    """Lists of one length as an array; None if their lengths differ."""
     import pyarrow.compute as pc
 
     if not is_list(lists.type):

@@ -1,19 +1,19 @@
-"""Some rows of a source, told by their numbers among all: it does not matter how these are cut into
-parts, nor in which order they are read."""
+"""A random split of the rows of a source, which depends only on their numbers among all, not on the
+parts or the order of reading."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-BLOCK = 2**20  # numbers that are looked at together
+BLOCK = 2**20  # row numbers at a time, to bound memory
 
 
 class Chosen(NamedTuple):
-    """A share of rows that chance drew, or the others.
+    """A random subset of rows, or its complement.
 
     Args:
-        share: of all, in (0, 1). seed: of the draw. others: those that were not drawn.
-        rows: how many they are.
+        share: the probability that a row is drawn, in (0, 1). seed: of the draw.
+        others: whether it is the rows that are not drawn. rows: how many there are.
     """
 
     share: float
@@ -21,23 +21,23 @@ class Chosen(NamedTuple):
     others: bool
     rows: int
 
-    def at(self, first: int, rows: int) -> np.ndarray:
-        """Which of so many rows from the number `first` on, as indices."""
+    def indices(self, first: int, rows: int) -> np.ndarray:
+        """The indices of its rows among `rows` rows, of which the first has the number `first`."""
         numbers = np.arange(first, first + rows, dtype=np.uint64)
-        drawn = scrambled(numbers ^ scrambled(np.array([self.seed], np.uint64))) < np.uint64(
+        drawn = hashed(numbers ^ hashed(np.array([self.seed], np.uint64))) < np.uint64(
             self.share * 2.0**64)
         return np.flatnonzero(drawn != self.others)
 
 
 def split(rows: int, share: float, seed: int) -> tuple[Chosen, Chosen]:
-    """The rows that are not drawn, and those that are: about a share of all."""
+    """The rows that are not drawn, and those that are."""
     drawn = Chosen(share, seed, False, 0)
-    count = sum(len(drawn.at(low, min(BLOCK, rows - low))) for low in range(0, rows, BLOCK))
+    count = sum(len(drawn.indices(low, min(BLOCK, rows - low))) for low in range(0, rows, BLOCK))
     return drawn._replace(others=True, rows=rows - count), drawn._replace(rows=count)
 
 
-def scrambled(numbers: np.ndarray) -> np.ndarray:
-    """Whole numbers in no order: the mixing of SplitMix64 (Steele, Lea & Flood 2014)."""
+def hashed(numbers: np.ndarray) -> np.ndarray:
+    """Pseudorandom 64-bit integers, one for each: SplitMix64's hash (Steele, Lea & Flood 2014)."""
     x = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,5 +1,5 @@
-"""A source of rows under a model: one look at all its parts, in which every row is checked, then
-pass after pass of which each reads, codes and cuts them anew."""
+"""The data of a model from a source of rows: a first pass, in which every row is checked and a
+profile is made, and a reader for all further passes."""
 
 import contextlib
 import functools
@@ -33,16 +33,16 @@ from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 
 CHANGED = "the source has changed since it was first read"
-SLACK = 2  # times the rows that stand for all, of which a first look holds as many
-# who hears how many rows a first look has met
-_TELL: ContextVar[Callable[[int], object]] = ContextVar("tell", default=lambda rows: None)
+SLACK = 2  # times the size of the sample: rows that the first pass keeps before it draws again
+# called with the number of rows that the first pass has read so far
+_REPORT: ContextVar[Callable[[int], object]] = ContextVar("report", default=lambda rows: None)
 
 
 def source_of(data: Any) -> Source | None:
-    """The source that a user gave in the place of data; None: it is none.
+    """A user's data as a source, if they are one; else None.
 
     Raises:
-        DataError: an iterator, which could be passed over once.
+        DataError: data are an iterator, which can be read only once.
     """
     if isinstance(data, Source):
         return data
@@ -59,25 +59,24 @@ def source_of(data: Any) -> Source | None:
 
 
 @contextlib.contextmanager
-def telling(tell: Callable[[int], object]) -> Iterator[None]:
-    """Within it, tell(rows) hears how many rows a first look has met so far."""
-    token = _TELL.set(tell)
+def reporting_progress(report: Callable[[int], object]) -> Iterator[None]:
+    """A context in which a first pass calls report(number of rows read so far)."""
+    token = _REPORT.set(report)
     try:
         yield
     finally:
-        _TELL.reset(token)
+        _REPORT.reset(token)
 
 
 def open_data(model: Bound, data: object, weights: object = None) -> Data:
-    """A user's data, checked against a model: a table as it is, of a source its profile and a
-    sample.
+    """A user's data, checked against a model: a table, or a sample of a source with its profile.
 
     Args:
-        weights: one a row, (n,), or the name of their column; of a source that.
+        weights: one per row, (n,), or the name of a column, the only choice for a source.
 
     Raises:
-        DataError: see read.read; of a source also the part, and how parts differ.
-        Refusal: a source of one density of everything.
+        DataError: see read.read; for a source with the part, or because parts differ.
+        Refusal: the model is one joint density, which cannot be fitted to a source.
     """
     data, weights = weighed(data, weights)
     source = source_of(data)
@@ -93,8 +92,8 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
 
 
 def weighed(data: object, weights: object) -> tuple[Any, Any]:
-    """Data and weights, of which the name of a column has become what it names: of a source its
-    parts' own. A table that lies elsewhere is left to who reads it there."""
+    """Data and weights, weights that name a column replaced by that column, for a source in each
+    part. A table of Dask is unchanged: its workers do that."""
     if not isinstance(weights, str) or frames.is_far(data):
         return data, weights
     source = source_of(data)
@@ -104,26 +103,29 @@ def weighed(data: object, weights: object) -> tuple[Any, Any]:
 
 
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
-    """The profile of all batches of a source, numbered from the row `first`."""
+    """The profile of all batches of a source, whose rows are numbered from `first` on."""
+    if model.whole:
+        raise Refusal(f"model '{model.name}' cannot be fitted to rows that are read in batches: it "
+                      f"is one joint density without rows. Pass all rows in memory")
     profile: Profile | None = None
     for part in parts_of(source):
         with naming(part):
             held = measured(_weighed(read(model, part.rows), part))
-            _refuse(held)
             found = profile_of(held, part.called, first + (profile.rows if profile else 0), profile)
             profile = found if profile is None else merged(profile, found, SLACK)
-        _TELL.get()(profile.rows)
+        _REPORT.get()(profile.rows)
     if profile is None:
         raise DataError(f"model '{model.name}': the source has no batches: expected at least one")
     return trim_sample(profile)
 
 
 def _weighed(held: Data, part: Part) -> Data:
+    """The data of a part with its weights."""
     return held._replace(weights=tables.read_weights(part.weights, held.table.rows, False))
 
 
 def sampled(survey: Survey) -> Data:
-    """The rows that stand for all."""
+    """The sample of a profile as data, with the source they come from."""
     profile = survey.profile
     if not profile.weight > 0:
         raise DataError("weights are all zero: at least one row needs a weight above 0.")
@@ -131,16 +133,9 @@ def sampled(survey: Survey) -> Data:
         survey=survey))
 
 
-def _refuse(held: Data) -> None:
-    model = held.model
-    where = f"model '{model.name}' cannot be fitted to rows that are read in batches"
-    if model.whole:
-        raise Refusal(f"{where}: it is one joint density without rows. Pass all rows in memory")
-
-
 class Reader:
-    """The rows of a source, pass after pass; what a fit has made sure of is not checked again, and
-    nothing in it is JAX's: it works beside running programs.
+    """Reads the rows of a source, any number of passes. It skips checks of the first pass, and does
+    not call JAX, so that it can run in a thread beside compiled programs.
 
     Args:
         data: of a source, see `open_data`.
@@ -151,10 +146,14 @@ class Reader:
         self.data, self.survey, self.profile = data, data.survey, data.survey.profile
         self.means = self.profile.means
         self._known: dict[int | None, dict[str, tables.Expected]] = {}
-        self._sums: dict[str, int] = {}  # of the values that a pass has met, by part
+        self._sums: dict[str, int] = {}  # part → checksum of its values
 
     def batches(self) -> Iterator[Data]:
-        """One pass over the data, batch by batch."""
+        """One pass over the rows, batch by batch.
+
+        Raises:
+            DataError: the source has other parts or values than in the first pass.
+        """
         parts, first = parts_of(self.survey.source), 0
         left = len(self.survey.names)
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
@@ -169,9 +168,9 @@ class Reader:
                 raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows and now has "
                                 f"{whole.table.rows}")
             self._check_unchanged(f"batch '{name}'", _sum_of_bits(whole))
-            del found  # before another part comes
+            del found  # frees the memory before the next part is read
             left -= 1
-            if not left and (more := next(parts, None)) is not None:  # nobody asks beyond the last
+            if not left and (more := next(parts, None)) is not None:
                 raise DataError(f"{CHANGED}: after its last batch, '{name}', it now has "
                                 f"'{more.called}'")
             yield self._chosen(whole, first)
@@ -179,7 +178,7 @@ class Reader:
             del whole
 
     def mixed(self, random: np.random.Generator) -> Iterator[Data]:
-        """The same rows in an order that the source chooses."""
+        """One pass over the rows in random order, see Source.mixed."""
         before, rows, total = sum(self.survey.sizes), 0, 0
         for part in named(self.survey.source.mixed(random)):
             whole, first = self._read(part), self._first(part)
@@ -200,15 +199,15 @@ class Reader:
                             f"fit a copy that nothing writes to")
 
     def _chosen(self, whole: Data, first: int) -> Data:
-        """Those of rows that a pass meets; `first` stand before them in all parts."""
+        """The chosen rows of a part, whose first row has the number `first` among all."""
         chosen = self.survey.chosen
-        return whole if chosen is None else whole.taken(chosen.at(first, whole.table.rows))
+        return whole if chosen is None else whole.taken(chosen.indices(first, whole.table.rows))
 
     def _first(self, part: Part) -> int:
-        """How many rows stand before those of a part that comes in another order.
+        """The number of the first row of a part of `mixed` among all rows.
 
         Raises:
-            Refusal: its source does not say which they are.
+            Refusal: the source does not name such a part as `parts` does.
         """
         if self.survey.chosen is None:
             return 0
@@ -226,6 +225,7 @@ class Reader:
         return dict(zip(names, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
 
     def _read(self, part: Part) -> Data:
+        """The rows of a part, coded, padded and with missing cells as all rows of the source."""
         model, like, rows, steps = self.data.model, self.data.table, part.rows, None
         with naming(part):
             if self.data.steps is None:
@@ -243,7 +243,7 @@ class Reader:
         return under(held._replace(table=table), self.profile.pattern, self.means)
 
     def _codes(self, rows: Any) -> dict[str, np.ndarray]:
-        """Of the inputs that are indices with labels."""
+        """The codes of index inputs, if any have labels."""
         structure, labels = self.data.structure, self.data.labels
         if not any(name in labels for name in structure.indexed):
             return {}
@@ -252,7 +252,7 @@ class Reader:
         return coding.read(structure, raws, labels, {}, coding.REFUSE, True).values
 
     def _expected(self, steps: int | None) -> dict[str, tables.Expected]:
-        """Of sites at so many steps; values have been checked."""
+        """What is expected of each site with this number of steps; supports are not checked."""
         if steps not in self._known:
             structure = self.data.structure
             self._known[steps] = {
@@ -264,7 +264,7 @@ class Reader:
 
 def _sum_of_bits(data: Data) -> int:
     """A checksum of the values of some rows: the sum of their bits as integers, modulo 2⁶⁴. It does
-    not matter in which order the rows come and how they are cut into parts."""
+    not depend on the order of rows or on the parts."""
     table = data.table
     arrays = [*table.inputs.values(), *([] if data.weights is None else [data.weights])]
     for column in table.columns.values():
@@ -275,22 +275,28 @@ def _sum_of_bits(data: Data) -> int:
 
 
 def by_parts(verb: Callable) -> Callable:
-    """A question whose first argument is data, and whose answer is arrays of their rows, also of a
-    source: part by part, the answers one behind the other."""
+    """Decorates a method whose first argument is data and whose result are arrays with rows: for a
+    source it is called part by part, and the results are concatenated."""
 
     @functools.wraps(verb)
     def ask(self: Any, data: object, *args: object, **named: object) -> Any:
         source = source_of(data)
         if source is None:
             return verb(self, data, *args, **named)
-        return _stacked(source, lambda part: verb(self, part, *args, **named))
+        found = []
+        for part in parts_of(source):
+            with naming(part):
+                found.append(verb(self, part.rows, *args, **named))
+        if not found:
+            raise DataError("the source has no batches: expected at least one")
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
     return ask
 
 
 def as_given(verb: Callable) -> Callable:
-    """A question whose first argument is data, and whose answer is columns of their rows: of a
-    table the same kind of table."""
+    """Decorates a method whose first argument is data and whose result are columns of their rows:
+    for a table the result is the same kind of table."""
 
     @functools.wraps(verb)
     def ask(self: Any, data: object, *args: object, **named: object) -> Any:
@@ -298,13 +304,3 @@ def as_given(verb: Callable) -> Callable:
         return found if source_of(data) is not None else frames.like(data, found)
 
     return ask
-
-
-def _stacked(source: Source, ask: Callable) -> np.ndarray:
-    found = []
-    for part in parts_of(source):
-        with naming(part):
-            found.append(ask(part.rows))
-    if not found:
-        raise DataError("the source has no batches: expected at least one")
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)

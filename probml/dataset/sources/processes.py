@@ -1,5 +1,5 @@
-"""Rows of which every process of a job has its own: one profile of all, so that plans, labels,
-centres and starts are the same everywhere, and no row moves but those of the sample."""
+"""Data of several processes, each with rows of its own. They exchange only their samples and
+profiles, so that plans, labels, centres and starts are the same in all."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,11 +18,11 @@ from probml.language.language import Bound
 from probml.numerics.outside.processes import agreed
 from probml.structure.structure import Structure
 
-FAR = 40  # bits: more rows than any process has
+ROW_BITS = 40  # a process numbers its rows from its index × 2^ROW_BITS on
 
 
 class Own(Source):
-    """The table of one process."""
+    """The table of this process as a source of one part."""
 
     def __init__(self, table: Any, weights: object = None):
         self.table, self.weights = table, weights
@@ -33,11 +33,11 @@ class Own(Source):
 
 
 def open_data(model: Bound, data: object, weights: object = None) -> Data:
-    """As parts.open_data, of the rows of all processes: the same sample and profile in each,
-    followed by its own rows. All processes call it.
+    """parts.open_data for the rows of all processes: the sample and the profile are the same in
+    all, the source is that of this process. All processes must call it.
 
     Raises:
-        DataError: as parts.open_data, of any of them; all hear of it.
+        DataError: as parts.open_data, in all processes if in any.
     """
     here = jax.process_index()
     data, weights = weighed(data, weights)
@@ -47,8 +47,8 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
 
     counts = agreed(count)
     known = [rows for rows in counts if rows is not None]
-    # sampled as in one process, where their numbers are known beforehand
-    first = sum(known[:here]) if len(known) == len(counts) else here << FAR
+    # the same sample as of one process, if the numbers of rows are known before reading
+    first = sum(known[:here]) if len(known) == len(counts) else here << ROW_BITS
     source = source_of(data) or Own(data, weights)
     structures: list[Structure] = []
 
@@ -56,7 +56,7 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
         profile = profile_source(model, source, first)
         sample = profile.sample
         structures.append(sample.structure)
-        # they are the same in all
+        # the model and the structure are the same in all processes, and are not sent
         bare = sample._replace(model=None, structure=None)  # type: ignore[arg-type]
         return replace(profile, sample=bare), sample.shapes
 

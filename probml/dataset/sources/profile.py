@@ -1,6 +1,5 @@
-"""What is told of all rows by a first look at them: how many they are, what is seen of which site,
-labels, where columns lie, and some rows themselves. Profiles of parts add up to that of the whole.
-"""
+"""The profile of rows: their number, the sites observed, labels, moments of columns, and a random
+sample. Profiles of parts are merged to that of all rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,28 +12,28 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data, Profile
 from probml.dataset.moments import Moments
-from probml.dataset.sources.chosen import scrambled
+from probml.dataset.sources.chosen import hashed
 from probml.dataset.sources.sequences import along_steps, lengthened
 from probml.errors import DataError
 
-KEPT = 2**16  # rows that stand for all: engines look there for a start
-NUMBERS, LEAST = 2**23, 2**10  # numbers that these hold, but so many rows in any case
-STRENGTH = ("seen", "part", "torn")  # of patterns: what holds of a part holds of the whole
+SAMPLE_ROWS = 2**16  # at most; engines find a start on the sample
+SAMPLE_NUMBERS, FEWEST = 2**23, 2**10  # numbers in the sample at most, but as many rows at least
+WEAKER = ("seen", "part", "torn")  # patterns: that of all rows is the last of those of the parts
 
 
 def profile_of(data: Data, name: str = "", first: int = 0,
                before: Profile | None = None) -> Profile:
-    """Of one part, as it was read; `first` rows stand before it in those of all parts.
+    """The profile of one part, whose first row has the number `first` among all.
 
     Args:
-        before: of other parts, with which it will be merged: rows that their sample leaves no
-            room for are not kept.
+        before: the profile with which it will be merged; rows that cannot come into the sample of
+            both are left out.
     """
     sites, rows, weights = data.structure.sites, data.table.rows, data.weights
     moments = {name: Moments.of(column, weights) if sites[name].time is None
                else along_steps(data, name, weights)
                for name, column in data.table.columns.items() if not sites[name].discrete}
-    ranks = scrambled(np.arange(first, first + rows, dtype=np.uint64))
+    ranks = hashed(np.arange(first, first + rows, dtype=np.uint64))
     labels = {name: naming.without_padding(own, _codes(data, name))
               for name, own in data.table.labels.items()}
     return Profile((name,), (rows,), data.pattern, labels, moments,
@@ -44,25 +43,25 @@ def profile_of(data: Data, name: str = "", first: int = 0,
 
 
 def _entry_rank(profile: Profile) -> np.uint64 | None:
-    """The rank below which a row comes into the sample; None: there is room for any."""
-    return profile.ranks.max() if len(profile.ranks) >= _most(profile.sample) else None
+    """The rank below which a row comes into the sample; None: any row does."""
+    return profile.ranks.max() if len(profile.ranks) >= _sample_size(profile.sample) else None
 
 
 def trim_sample(profile: Profile) -> Profile:
-    """The same profile, its sample reduced to the size that represents all rows."""
+    """The same profile, its sample reduced to its size."""
     sample, ranks = _bottom_k_sample(profile.sample, profile.ranks)
     return replace(profile, sample=sample, ranks=ranks)
 
 
 def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
-    """Of both, the other's parts behind.
+    """The profile of the parts of both.
 
     Args:
-        slack: rows are left out when there are more than so many times those that stand for
-            all: to choose among them costs more than to keep some. See `trim_sample`.
+        slack: rows leave the sample when it has more than `slack` times its size: to choose among
+            them costs more than to keep some. See `trim_sample`.
 
     Raises:
-        DataError: parts that cannot be read as one table, which site and why.
+        DataError: the parts are not parts of one table, which site and why.
     """
     steps = max((own.sample.steps for own in (profile, other)
                  if own.sample.steps is not None), default=None)
@@ -96,11 +95,11 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
 
 
 def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {}) -> Data:
-    """The same rows, their columns as in a larger table of that pattern: what is seen throughout
-    here may be unseen elsewhere, and the other way round.
+    """The same rows, their columns with the pattern of all rows: a column may be completely
+    observed here and missing elsewhere, or the other way round.
 
     Args:
-        means: continuous site → what its unseen cells hold; of states and counts it is 0.
+        means: continuous site → the value of its missing cells; it is 0 for states and counts.
     """
     columns, sites, rows = {}, data.structure.sites, data.table.rows
     for name, state in pattern.items():
@@ -121,38 +120,39 @@ def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {})
 
 
 def representative_sample(data: Data, weights: np.ndarray | None) -> tuple[Data, np.ndarray | None]:
-    """A sample that represents all rows, as in the profile of a source, with their weights; of
-    sequences all rows."""
-    if data.steps is not None or data.table.rows <= _most(data):
+    """A random sample of the rows as in the profile of a source, with their weights; all rows if
+    they are sequences."""
+    size = _sample_size(data)
+    if data.steps is not None or data.table.rows <= size:
         return data, weights
-    index = _least(scrambled(np.arange(data.table.rows, dtype=np.uint64)), _most(data))
+    index = _smallest(hashed(np.arange(data.table.rows, dtype=np.uint64)), size)
     return data.taken(index), None if weights is None else weights[index]
 
 
-def _most(data: Data) -> int:
-    """How many rows stand for all."""
-    return int(np.clip(NUMBERS // max(data.numbers, 1), LEAST, KEPT))
+def _sample_size(data: Data) -> int:
+    """The number of rows in a sample."""
+    return int(np.clip(SAMPLE_NUMBERS // max(data.numbers, 1), FEWEST, SAMPLE_ROWS))
 
 
-def _least(ranks: np.ndarray, most: int) -> np.ndarray:
-    """The rows of the least ranks, so many, in their order."""
-    return np.flatnonzero(ranks <= np.partition(ranks, most - 1)[most - 1])
+def _smallest(ranks: np.ndarray, k: int) -> np.ndarray:
+    """The indices of the k smallest ranks, in order."""
+    return np.flatnonzero(ranks <= np.partition(ranks, k - 1)[k - 1])
 
 
-def _bottom_k_sample(data: Data, ranks: np.ndarray, least: np.uint64 | None = None,
+def _bottom_k_sample(data: Data, ranks: np.ndarray, below: np.uint64 | None = None,
                      slack: int = 1) -> tuple[Data, np.ndarray]:
-    """The rows of the smallest random ranks (a bottom-k sample), and these ranks."""
-    if least is not None:
-        index = np.flatnonzero(ranks < least)
+    """The rows with the smallest pseudorandom ranks (a bottom-k sample), and these ranks."""
+    if below is not None:
+        index = np.flatnonzero(ranks < below)
         data, ranks = data.taken(index), ranks[index]
-    if len(ranks) <= slack * _most(data):
+    if len(ranks) <= slack * _sample_size(data):
         return data, ranks
-    index = _least(ranks, _most(data))
+    index = _smallest(ranks, _sample_size(data))
     return data.taken(index), ranks[index]
 
 
 def _check_same_structure(one: Data, other: Data) -> None:
-    """Refuse batches that have different structures, or differ outside rows."""
+    """Refuses batches with different structures, or different values of sites outside rows."""
     if one.structure is not other.structure:
         kinds = [{name: values.dtype.kind for name, values in data.table.inputs.items()}
                  for data in (one, other)]
@@ -166,7 +166,7 @@ def _check_same_structure(one: Data, other: Data) -> None:
 
 
 def _weaker(site: str, one: str | None, other: str | None) -> str:
-    """What is seen of a site in both parts together; None: nothing."""
+    """The pattern of a site in two parts together; None: it is not in the part."""
     if one == other and one is not None:
         return one
     if "likelihood" in (one, other):
@@ -175,17 +175,18 @@ def _weaker(site: str, one: str | None, other: str | None) -> str:
         raise DataError(f"'{site}' is given as label probabilities in some batches and as states "
                         f"in others")
     known = [state for state in (one, other) if state is not None]
-    return STRENGTH[max(STRENGTH.index(state) for state in (*known, "part"))]
+    return WEAKER[max(WEAKER.index(state) for state in (*known, "part"))]
 
 
 def _states(data: Data, name: str) -> int | None:
-    """Of a site, or how many entries the axis has that an input indexes; None: there is no end."""
+    """The number of states of a site, or the length of the axis that an input indexes; None:
+    unlimited."""
     sites = data.structure.sites
     return sites[name].states if name in sites else coding.axis(data.structure, name)[1]
 
 
 def _codes(data: Data, name: str) -> np.ndarray | None:
-    """Those that rows show of a site, or of an input that is an index, from 0 on."""
+    """The observed codes of a site, or those of an index input, from 0 on."""
     if name in data.table.inputs:
         return data.table.inputs[name] - coding.axis(data.structure, name)[0]
     column = data.table.columns.get(name)
@@ -194,11 +195,7 @@ def _codes(data: Data, name: str) -> np.ndarray | None:
 
 
 def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
-    """The labels of parts as one tuple.
-
-    Raises:
-        DataError: they are too many together.
-    """
+    """The labels of all parts; refused where there are more than states."""
     out = naming.union(labels)
     if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {len(out)} labels in all batches, {list(out)}, but only "
@@ -207,7 +204,7 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
 
 
 def _recoded(data: Data, own: Mapping[str, tuple], labels: Mapping[str, tuple]) -> Data:
-    """The same rows, their codes those of other labels."""
+    """The same rows, codes of the labels `own` replaced by codes of `labels`."""
     columns = dict(data.table.columns)
     for name, column in columns.items():
         if name in own and column.likelihood is None and own[name] != labels[name]:
@@ -224,10 +221,9 @@ def _recoded(data: Data, own: Mapping[str, tuple], labels: Mapping[str, tuple]) 
 
 
 def joined(parts: Sequence[Data]) -> Data:
-    """The rows of several, of one pattern, behind one another."""
+    """The rows of several parts with the same pattern, concatenated."""
     if len(parts) == 1:
         return parts[0]
-
 
     def together(arrays: list[Any]) -> np.ndarray | None:
         return None if arrays[0] is None else np.concatenate(arrays)
@@ -251,7 +247,7 @@ def joined(parts: Sequence[Data]) -> Data:
 
 
 def grouped(pieces: Iterable[Data], size: int) -> Iterator[list[Data]]:
-    """The same rows in groups of pieces, of `size` rows together; the last may be short."""
+    """The same rows as lists of pieces with `size` rows together; the last may have fewer."""
     waiting: list[Data] = []
     missing = size
     for piece in pieces:

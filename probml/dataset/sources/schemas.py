@@ -1,4 +1,4 @@
-"""One schema for all files of a dataset: the columns that each must have, and types that hold the
+"""One schema for all files of a dataset: every file has the same columns, with types that hold the
 values of all."""
 
 from collections.abc import Iterable, Sequence
@@ -8,19 +8,19 @@ from probml.errors import DataError, quoted
 
 
 def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
-    """A dataset under one schema that holds the values of all its files: pyarrow takes the types of
-    the first file, where an empty column has none, and integers have no fractions.
+    """A dataset with a schema whose types hold the values of all its files. pyarrow takes the types
+    of the first file, where a column may be empty, or of integers that are floats in others.
 
     Args:
-        files: what each is called, and its fragment.
+        files: the name and the fragment of each.
 
     Raises:
-        DataError: a file that cannot be read, one of other columns, or of another kind.
+        DataError: a file cannot be read, or has other columns, or incompatible types.
     """
     import pyarrow as pa
 
     wide = schema = dataset.schema
-    # of text files any column can be read as such, also one that looks like numbers in some
+    # a column of a text file can be read as text where other files have numbers
     loose = getattr(getattr(dataset, "format", None), "default_extname", "") in ("csv", "json")
     parted = getattr(getattr(dataset, "partitioning", None), "schema", None) or ()
     known = [name for name in schema.names if name not in {field.name for field in parted}]
@@ -49,6 +49,7 @@ def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
 
 
 def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
+    """Refuses a file whose columns are not those of the dataset."""
     beyond = [name for name in own.names if name not in schema.names]
     lacking = [name for name in known if name not in own.names]
     if beyond or lacking:

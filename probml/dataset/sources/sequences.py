@@ -1,5 +1,5 @@
-"""Sequences of a source: every part has a number of steps of its own, and all together that of the
-longest; how many count is said of each row."""
+"""Sequences of a source: parts of different numbers of steps are padded to that of the longest, and
+each row has its length."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from probml.dataset.moments import Moments
 
 
 def measured(data: Data) -> Data:
-    """Rows with the number of steps that count in each, also where these are all."""
+    """The same rows with the length of each, also where all have all steps."""
     if data.steps is None:
         return data
     data = data.trimmed()
@@ -20,7 +20,7 @@ def measured(data: Data) -> Data:
 
 
 def lengthened(data: Data, steps: int | None) -> Data:
-    """The same rows with steps behind that do not count, so many in all."""
+    """The same rows, padded to `steps` steps."""
     if data.steps is None or steps is None or data.steps == steps:
         return data
     more, sites, columns = steps - data.steps, data.structure.sites, dict(data.table.columns)
@@ -43,7 +43,7 @@ def lengthened(data: Data, steps: int | None) -> Data:
 
 
 def along_steps(data: Data, name: str, weights: np.ndarray | None) -> Moments:
-    """Of a site along time, its cells at all steps that count."""
+    """The moments of a site along time, over rows and steps without padding."""
     time, column = data.structure.sites[name].time, data.table.columns[name]
     assert time is not None and data.steps is not None
     n, steps = data.table.rows, data.steps
