@@ -19,7 +19,7 @@ from probml.interface.fit import Fit
 from probml.interface.loading import load
 from probml.interface.model import Generative, Model
 from probml.models.commandline.reading import read_text
-from probml.numerics.outside.atomic import replacing
+from probml.numerics.outside.checkpoint import replacing
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
 

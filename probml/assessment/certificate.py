@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from probml import errors
-from probml.assessment import refits
+from probml.assessment import simulated as refits
 from probml.assessment.pages.html import noted, records_of, table
 from probml.assessment.simulated import filled, simulated, template
 from probml.dataset import dataset

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from probml.assessment import dimensions, either_arviz, prior_arviz, whole_arviz
+from probml.assessment import dimensions, either_arviz, whole_arviz
 from probml.assessment.row_draws import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.dataset.frames import shortest
@@ -296,7 +296,7 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
 
     groups = {"posterior": group(posterior, layout)}
     if prior is not None:
-        groups |= prior_arviz.groups(fit, held, names, prior, draws, seen, group)
+        groups |= either_arviz.groups(fit, held, names, prior, draws, seen, group)
     if fit.belief.stats:
         groups["sample_stats"] = group(_sample_stats(fit.belief.stats), lambda name: (), units={})
     if fit.model.whole:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probml.dataset import frames
-from probml.dataset.sources import arrow_values
+from probml.dataset.sources import arrow
 from probml.errors import DataError, RowError, shortly
 
 UNSEEN = "A missing cell is NaN or None."
@@ -91,7 +91,7 @@ def _from_library(what: str, value: Any, rows: bool):
     if module == "pyarrow" and hasattr(value, "schema"):  # several columns as one array
         value, module = value.to_pandas(), "pandas"
     elif module == "pyarrow" and hasattr(value, "to_pandas"):
-        value = arrow_values.from_arrow(value)
+        value = arrow.from_arrow(value)
         module = "numpy" if isinstance(value, np.ndarray) else "pandas"
     return (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
 

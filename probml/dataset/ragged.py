@@ -8,7 +8,7 @@ import numpy as np
 
 from probml.dataset.frames import as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
-from probml.dataset.sources import arrow_values
+from probml.dataset.sources import arrow
 from probml.errors import DataError
 from probml.structure.structure import Structure
 
@@ -57,8 +57,8 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
 
 def of_column(value: object) -> Any:
     """A column of Arrow with lists of unequal lengths as sequences; anything else unchanged."""
-    return (arrow_values.sequences(value) if arrow_values.holds_lists(value)
-            and arrow_values.uneven(value) else value)
+    return (arrow.sequences(value) if arrow.holds_lists(value)
+            and arrow.uneven(value) else value)
 
 
 def of_table(data: Any) -> Any:
@@ -66,9 +66,9 @@ def of_table(data: Any) -> Any:
     unchanged."""
     schema: Any = getattr(data, "schema", None)
     if (type(data).__module__.partition(".")[0] != "pyarrow"
-        or not any(arrow_values.is_list(kind) for kind in schema.types)):
+        or not any(arrow.is_list(kind) for kind in schema.types)):
         return data
-    return {name: arrow_values.sequences(data.column(name)) if arrow_values.is_list(kind)
+    return {name: arrow.sequences(data.column(name)) if arrow.is_list(kind)
             else data.column(name) for name, kind in zip(schema.names, schema.types, strict=True)}
 
 

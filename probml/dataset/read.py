@@ -1,5 +1,9 @@
 """A user's data under a model: every column checked against its site, coded, with a mask of its
-missing cells."""
+missing cells.
+
+Bounds that depend on inputs, row by row: the trials of a binomial count, the censoring time of a
+waiting time.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -12,17 +16,60 @@ import numpy as np
 
 from probml import errors
 from probml.dataset import arrays, frames, kinds, ragged, tables
-from probml.dataset.checks import bounds
 from probml.dataset.coding import indices as coding
 from probml.dataset.dataset import Data
 from probml.dataset.sources.arrow import as_table
+from probml.dataset.tables import Table
+from probml.errors import DataError
 from probml.families.domains import Simplex
+from probml.jaxpr.program import ClosedJaxpr, evaluate
 from probml.language.language import Bound
-from probml.structure import covariances
+from probml.structure import possible
 from probml.structure.ordering import why_ordered
 from probml.structure.possible import check_chains
 from probml.structure.site import Site
 from probml.structure.structure import Structure
+
+
+def check(structure: Structure, table: Table) -> None:
+    """Checks observed values against bounds of their support that depend on inputs only.
+
+    Raises:
+        DataError: a value is out of bounds: which, its row and its bound there.
+
+    Cost: one pass over the inputs on which such bounds depend.
+    """
+    for name, column in table.columns.items():
+        site = structure.sites[name]
+        if (site.event or site.time is not None or column.likelihood is not None or not site.inputs
+            or site.traits.ancillary is not None):
+            continue
+        values = np.asarray(site.valued(column.values))
+        for end, (program, takes) in structure.bounds(name).items():
+            if not all(t in table.inputs and t not in structure.timed for t in takes):
+                continue
+
+            def at(*row: jax.Array, program: ClosedJaxpr = program, site: Site = site):
+                values = (jnp.asarray(v[None], aval.dtype)
+                          for v, aval in zip(row, program.in_avals, strict=True))
+                return site.layout(evaluate(program, *values)[0], 0)
+
+            bound = np.asarray(jax.vmap(at)(*(table.inputs[t] for t in takes))).reshape(
+                values.shape
+            )
+            wrong = values > bound if end == "upper_bound" else values < bound
+            wrong = wrong if column.seen is None else wrong & column.seen
+            if wrong.any():
+                where = tuple(int(i) for i in np.argwhere(wrong)[0])
+                cell = f", cell {list(where[1:])}" if where[1:] else ""
+                raise DataError(
+                    f"'{name}' ({site.kind}) must be at "
+                    f"{'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in row "
+                    f"{where[0]}"
+                    f"{cell}, which {' and '.join(repr(t) for t in takes)} "
+                    f"say{'s' * (len(takes) == 1)}, got {values[where]:g}"
+                )
+
 
 ZERO = ("{kind} has no density at 0. Replace zeros from rounding by half the rounding unit, or use "
         "Exponential, which allows 0.")
@@ -68,10 +115,10 @@ def read(
     table = tables.read(known, expected, model.inputs, labels, model=model.name, rows=rows,
                         codes=codes.values, asked=asked)
     table = replace(table, labels={**table.labels, **codes.labels})
-    bounds.check(structure, table)
+    check(structure, table)
     if length is not None and len(structure.chains) > len(structure.markov):
         check_chains(structure, {}, length)
-    covariances.check(structure, table.inputs, length or 1)
+    possible.check(structure, table.inputs, length or 1)
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 
@@ -189,4 +236,3 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     return tables.Expected(site.name, site.discrete, site.states, site.along(steps), site.rows,
                            words, valid, event, site.plates, site.low, zero,
                            functools.partial(why_ordered, structure, site.name))
-

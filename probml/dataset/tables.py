@@ -17,7 +17,7 @@ import numpy as np
 from probml.dataset import frames
 from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, as_raw, deny
 from probml.dataset.coding import labels as naming
-from probml.dataset.sources import arrow_values
+from probml.dataset.sources import arrow
 from probml.errors import DataError, listed
 from probml.numerics.process.cores import finite, map_chunks
 
@@ -119,7 +119,7 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:
-        bare = frame and not arrow_values.holds_lists(items[name])
+        bare = frame and not arrow.holds_lists(items[name])
         frames.check(name, bare, expected, inputs, model)
     inside = {name: name in inputs or expected[name].rows for name in items}
     raws = {name: as_raw(f"'{name}'", value, inside[name]) for name, value in items.items()}

@@ -1,8 +1,8 @@
 """Variable elimination of hundreds of names: all buckets of one level of the elimination tree are
 one gather and one reduction.
 
-buckets.py unrolls an einsum for each name: the fastest to run, but a program that grows with the
-names (441 names: a minute of compiling). Here the buckets of one level, none of which depends on
+elimination.py unrolls an einsum for each name: the fastest to run, but a program that grows with
+the names (441 names: a minute of compiling). Here the buckets of one level, none of which depends on
 another, are concatenated: an entry of a message is a sum of entries of flat pools, found by tables
 of indices, reduced over the states of the eliminated name. The program grows with the levels (a few
 dozen), and with the buckets that are too wide for such tables. Messages are logs, so that there is
@@ -23,8 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.elimination import orders
-from probml.elimination.factor import Factor, Swept
-from probml.elimination.semiring import Semiring
+from probml.elimination.factor import Factor, Semiring, Swept
 from probml.jaxpr.memo import memo
 from probml.numerics.logs import capped
 

@@ -11,7 +11,7 @@ divide what came back by what went forward):
 m / max m, and M the margin that the bucket that took the message finds for it. So nothing is
 divided but what all margins of a bucket share, and a zero stays one.
 
-A product of matrices serves tables of many states better, where rows come first (buckets.py).
+A product of matrices serves tables of many states better, where rows come first (elimination.py).
 """
 
 import functools

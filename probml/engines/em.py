@@ -31,14 +31,15 @@ from probml.engines.optimization.convergence import (
 from probml.engines.optimization.identifiability import find_infinite
 from probml.engines.optimization.maximization import OptimizerSettings
 from probml.engines.optimization.search import improve, propose_unequal_states
-from probml.engines.restarting import batches, slices, squarem, stepwise
-from probml.engines.restarting.rest import converge_parameters, relative_tolerance
+from probml.engines.restarting import batches, slices, squarem
 from probml.engines.restarting.restarts import (
     best_params,
+    converge_parameters,
     find_spurious_maximum,
     first_states,
     index_of_best,
     outcome_of_best,
+    relative_tolerance,
     run_restarts,
     stopped_is_highest,
 )
@@ -150,7 +151,7 @@ class EM(Engine):
         # approximate integrals over effects are refused below: the M-step would have no closed form
         return Capabilities("point", 2, "possible", uses_prior=self.prior, integrates=True,
                             approximates=True, statistics=True, batch=self.batch_rows,
-                            restarts=True, way=stepwise.PointUpdate(self.prior, self.hard),
+                            restarts=True, way=batches.PointUpdate(self.prior, self.hard),
                             sizes=True)
 
     def copies(self, problem: Problem) -> int:

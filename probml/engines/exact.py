@@ -19,7 +19,7 @@ from probml.numerics.compiling import jit
 from probml.plan.blocks import Block, all_blocks, blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
-from probml.posteriors.coupling import coupling
+from probml.posteriors.conjugate import coupling
 from probml.updates.least_squares import rooted
 
 # The least conditional precision of a coefficient given all others, relative to its marginal

@@ -120,13 +120,13 @@ class Laplace(Engine):
         if unknown is not None:
             raise ModelError(f"Laplace(over=...): '{unknown}' is no parameter of model "
                              f"'{plan.structure.model.name}': {list(plan.free)}")
-        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in self.over
-                   or plan.free)
+        names = self.over or plan.free
+        size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in names)
         if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
-                f"Laplace cannot fit {problem}: it has {size} "
-                f"parameters, more than the {curvature.MAX_HESSIAN_COORDINATES} whose "
-                "second derivatives it takes. Take Laplace(over=...) of some of them",
+                f"Laplace cannot fit {problem}: it has {size} parameters, more than the "
+                f"{curvature.MAX_HESSIAN_COORDINATES} whose second derivatives it takes. "
+                "Take Laplace(over=...) of some of them",
                 ("SVI", "NUTS")
             )
 
@@ -150,8 +150,7 @@ class Laplace(Engine):
             return self._fit_some(problem)
         found = _find_modes(problem)
         if isinstance(found, Finding) and not problem.asked:
-            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0,
-                           state=State(rejection=found))
+            return Outcome({}, np.zeros(0), Status.COLLAPSED, 0, state=State(rejection=found))
         return self._fit_about(problem, *_or_refuse(problem, found))
 
     def _fit_about(self, problem: Problem, known: Known, modes: list[Component], log_density: float,

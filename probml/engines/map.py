@@ -49,8 +49,12 @@ from probml.engines.optimization.search import (
     is_higher,
     propose_other_optima,
 )
-from probml.engines.start.closed import closed_start
-from probml.engines.start.prior import compiled_prior_point, given_start, refuse_missing_prior
+from probml.engines.start.prior import (
+    closed_start,
+    compiled_prior_point,
+    given_start,
+    refuse_missing_prior,
+)
 from probml.engines.start.start import check_distinct, starts, states_depend_on_start
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all

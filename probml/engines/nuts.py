@@ -24,10 +24,9 @@ from probml.engines.findings import Code, Finding
 from probml.engines.optimization.objective import unflat
 from probml.engines.progress import Progress
 from probml.engines.sampling import carrying, places
-from probml.engines.sampling.chains import Chains, Limit, Run
+from probml.engines.sampling.chains import Chains, Limit, Run, Verdict, diagnose_chains
 from probml.engines.sampling.nuts_kernel import Settings
 from probml.engines.sampling.states import with_states
-from probml.engines.sampling.verdict import Verdict, diagnose_chains
 from probml.engines.start import begin
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, quoted

@@ -27,7 +27,7 @@ from probml.engines.sampling import carrying, guided
 from probml.engines.sampling.reliance import doubts, improper, rising
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
-from probml.engines.start.representative_rows import use_representative_rows
+from probml.engines.start.labelling import use_representative_rows
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, row_coordinates

@@ -9,9 +9,9 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Summary
-from probml.engines.conjugate import stochastic
-from probml.engines.conjugate.runs import Run, add_means, initial_posteriors, run_restarts
+from probml.engines.conjugate import sweep
 from probml.engines.conjugate.sizes import concentrations, of_size
+from probml.engines.conjugate.sweep import Run, add_means, initial_posteriors, run_restarts
 from probml.engines.em import EM
 from probml.engines.engine import (
     Capabilities,
@@ -112,7 +112,7 @@ class VB(Engine):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(statistics=True, batch=self.batch_rows, restarts=True,
-                            way=stochastic.MeanField(), sizes=True)
+                            way=sweep.MeanField(), sizes=True)
 
     def copies(self, problem: Problem) -> int:
         return self._starts(problem)
@@ -197,7 +197,7 @@ class VB(Engine):
 
     def _run_batches(self, problem: Problem) -> Outcome:
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
-        closed, history, status, statistics = stochastic.run(
+        closed, history, status, statistics = sweep.run(
             problem, brief, int(self.batch_rows or 0), self.max_iterations, self.tolerance,
             self.progress)
         found = jax.device_get(add_means(problem.plan, closed, problem.known))

@@ -25,8 +25,8 @@ from probml.factors.effects import messages as effects
 from probml.factors.effects.at_nodes import AtNodes, Nodes
 from probml.factors.effects.eliminated import Eliminated
 from probml.factors.effects.messages import Information, Prior, Two
-from probml.latents.inner import STEPS
-from probml.numerics import small
+from probml.latents.laplace import STEPS
+from probml.numerics import lapack
 from probml.numerics.optimum import Newton, maximize
 from probml.plan.integrals import rule
 from probml.plan.plan import Plan
@@ -111,7 +111,7 @@ def spread(at: Eliminated, nodes: int) -> tuple[jax.Array, jax.Array]:
     there are multiplied by, (members, m)."""
     d = at.lower.shape[-1]
     t, log = (jnp.asarray(part, at.lower.dtype) for part in rule(nodes, d))
-    away = small.solve(at.lower, jnp.broadcast_to(t.T, (*at.lower.shape[:-1], len(t))), True)
+    away = lapack.solve(at.lower, jnp.broadcast_to(t.T, (*at.lower.shape[:-1], len(t))), True)
     places = at.centre.first[..., None] + away
     share = log - 0.5 * jnp.sum(places**2, 1) - jnp.log(
         jnp.diagonal(at.lower, axis1=-2, axis2=-1)).sum(-1, keepdims=True)

@@ -14,8 +14,7 @@ from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.errors import present
 from probml.evidence import effects
-from probml.evidence.expected import Anchor, Expected
-from probml.evidence.surrogates import Settings, inner, quadratic
+from probml.evidence.surrogates import Anchor, Expected, Settings, inner, quadratic
 from probml.factors import integrated
 from probml.factors.chains import divided, rowwise_logs, undivided
 from probml.factors.factors import global_factors, row_evidence

@@ -21,8 +21,8 @@ from probml.factors.squares import unfused_product
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.jaxpr.switches import SETTING
 from probml.numerics.logs import weighted_log
-from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
+from probml.plan.squares import entered
 from probml.plan.strands import Columns
 
 Derivatives = tuple[jax.Array, jax.Array, jax.Array]

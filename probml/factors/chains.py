@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from probml.device.rows import Chunk, Known
-from probml.elimination.chains import best as chain_best
+from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chain_sums
 from probml.elimination.chains.walk import Pieces
 from probml.elimination.factor import Factor
@@ -170,7 +170,7 @@ def best_path(plan: Plan, inside: Callable, given: Given, moves: list[Moves],
     besides."""
     count = 1 if plan.step_order or not plan.steps else sequences.held_apart(
         plan, rows.along, len(rows.weights), sequences.width_of(plan))
-    return None if count == 1 else chain_best.in_pieces(*_cut(plan, inside, given, moves, rows,
+    return None if count == 1 else paths.in_pieces(*_cut(plan, inside, given, moves, rows,
                                                               count, None, False, {}))
 
 

@@ -16,9 +16,9 @@ from jax.scipy.linalg import solve_triangular
 
 from probml.device.rows import Chunk, Known, Steps
 from probml.elimination.factor import Factor
+from probml.elimination.kalman import evidence
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
-from probml.elimination.kalman import paths as kalman_paths
 from probml.elimination.kalman.blocks import forward
 from probml.errors import present
 from probml.factors.naturals import group_environment, over_states
@@ -80,7 +80,7 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
 
     def at(env: dict) -> jax.Array:
         chain, _, centre = system(plan, env, known, rows, group)
-        return kalman_paths.draw(chain, key) + centre
+        return evidence.draw(chain, key) + centre
 
     paths = over(plan, params, known, group, at)  # (*states, T, D, M)
     for i in range(len(reach)):

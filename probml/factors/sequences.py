@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Steps
 from probml.elimination import elimination
-from probml.elimination.chains import best as chain_best
+from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chain_sums
 from probml.elimination.chains.arithmetic import Chain, Way, followed
 from probml.elimination.chains.walk import Pieces, Tables, count_of
@@ -202,7 +202,7 @@ def factor(
     if plan.chains:
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
-            return of_rows(plan, chain_best.best(chain, steps.blocks))
+            return of_rows(plan, paths.best(chain, steps.blocks))
         return of_rows(plan, chain_sums.evidence(chain, way_of(steps)))
     left = within(plan, factors, hard)
     log = spread(left.log, left.names, plan.along)

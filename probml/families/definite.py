@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
-from probml.numerics.small import diagonal
+from probml.numerics.lapack import diagonal
 
 
 def _inverse_of(lower: jax.Array) -> jax.Array:

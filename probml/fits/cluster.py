@@ -1,27 +1,168 @@
 """A Dask cluster as the place of rows: partitions stay where they are, and statistics come back as
 a tree of sums. Dask schedules, moves and repeats: what a lost worker held is made again, and each
-partition is counted once."""
+partition is counted once.
+
+What the workers of a cluster do for a fit, each a function of what is sent to it and of rows
+that are there: the first look, chunks, sums over them. Nothing here knows the cluster.
+
+A model travels as its function by value and its settings; structure and plan are made again where
+it arrives, from the same profile.
+"""
 
 import contextlib
+import functools
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.dataset.dataset import Data, Survey
-from probml.dataset.sources.parts import sampled
-from probml.device.remote import Remote
-from probml.device.rows import Known, Rows
+from probml.dataset.dataset import Data, Profile, Survey
+from probml.dataset.source import Part, Source, Weighed
+from probml.dataset.sources.parts import profile_source, sampled
+from probml.dataset.sources.profile import merged
+from probml.device.rows import Chunk, Known, Rows
+from probml.device.sharded import Remote
 from probml.device.streamed import Cut
 from probml.engines.engine import Problem
-from probml.errors import DataError, Refusal
-from probml.fits import cluster_work as work
+from probml.errors import DataError, Refusal, present
 from probml.fits.places import Place
 from probml.language.language import Bound
-from probml.numerics.outside.sent import Pool, Program
+from probml.numerics.outside.sent import Pool, Program, received_for_many
+from probml.structure.trace import trace
+
+
+class Frame(Source):
+    """A partition."""
+
+    def __init__(self, frame: object, name: str):
+        self.frame, self.name = frame, name
+
+    def parts(self) -> Iterator[Part]:
+        yield Part(self.name, self.frame)
+
+
+class Look(NamedTuple):
+    """A profile without what cannot travel."""
+
+    profile: Profile
+    shapes: dict[str, tuple]
+
+    @classmethod
+    def of(cls, profile: Profile) -> "Look":
+        sample = profile.sample
+        return cls(replace(profile, sample=bare(sample)), sample.shapes)
+
+    def dressed(self, model: Bound) -> Profile:
+        """The profile under a model."""
+        return replace(self.profile, sample=under(self.profile.sample, model, self.shapes))
+
+
+class Recipe(NamedTuple):
+    """How a partition becomes chunks."""
+
+    model: bytes
+    double: bool
+    some: Data  # a row, bare
+    shapes: dict[str, tuple]
+    profile: Profile  # of all rows, without their sample
+    effects: tuple[str, ...]
+    copies: int
+    weights: str | None = None  # the column of them
+
+
+def rows_of(frame: object, name: str, weights: str | None) -> Source:
+    """A partition, its weights apart."""
+    return Frame(frame, name) if weights is None else Weighed(Frame(frame, name), weights)
+
+
+def bare(data: Data) -> Data:
+    """Data without the model and its structure."""
+    return data._replace(model=None, structure=None, survey=None)  # type: ignore[arg-type]
+
+
+def under(data: Data, model: Bound, shapes: dict[str, tuple]) -> Data:
+    """Bare data under a model."""
+    return data._replace(model=model, structure=trace(model, shapes))
+
+
+def portable(model: Bound) -> bytes:
+    """A model for another process, its function by value where that cannot import it.
+
+    Raises:
+        Refusal: it is read by its data, and not by itself.
+    """
+    import cloudpickle
+
+    generative = model.generative
+    if generative.found or generative.whole:
+        raise Refusal(f"model '{model.name}' cannot be sent to a cluster, since it names no rows: "
+                      f"write `with probml.rows():` in the place of their plate")
+    return cloudpickle.dumps((type(model), type(generative), generative.function, model.settings,
+                              model.interventions))
+
+
+@functools.lru_cache(maxsize=8)
+def model_of(content: bytes) -> Bound:
+    """A model that was sent."""
+    kind, generative, function, settings, interventions = pickle.loads(content)
+    return kind(generative(function), settings, interventions)
+
+
+def look(content: bytes, double: bool, frame: object, name: str, first: int,
+         weights: str | None = None) -> Look:
+    """The profile of a partition; `first` rows stand before it."""
+    with jax.enable_x64(double):
+        return Look.of(profile_source(model_of(content), rows_of(frame, name, weights), first))
+
+
+def merge(content: bytes, double: bool, one: Look, other: Look) -> Look:
+    """The profile of both."""
+    with jax.enable_x64(double):
+        model = model_of(content)
+        return Look.of(merged(one.dressed(model), other.dressed(model)))
+
+
+def chunks(recipe: Recipe, frame: object, name: str, rows: int) -> list[Chunk]:
+    """A partition as chunks on the host, several behind one another."""
+    with jax.enable_x64(recipe.double):
+        some = under(recipe.some, model_of(recipe.model), recipe.shapes)
+        survey = Survey(rows_of(frame, name, recipe.weights),
+                        replace(recipe.profile, sample=some), (name,), (rows,))
+        data = some._replace(survey=survey)
+        plan = data.plan(effects=recipe.effects)
+        return list(Cut.of(data, plan, recipe.copies, alone=True).read())
+
+
+def store_program(content: bytes) -> bytes:
+    """The bytes of a program, which stay on the worker."""
+    return content
+
+
+def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
+          constants: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Σ over chunks of a program, in double."""
+    with jax.enable_x64(double):
+        program, found = received_for_many(digest, content), None
+        for chunks in parts:
+            own = [_to_64_bit(value).sum(0)
+                   for value in program(list(constants), jax.tree.leaves(chunks))]
+            found = own if found is None else [a + b for a, b in zip(found, own, strict=True)]
+    return present(found)
+
+
+def added(*totals: list[np.ndarray]) -> list[np.ndarray]:
+    """The sum of several."""
+    return [functools.reduce(np.add, parts) for parts in zip(*totals, strict=True)]
+
+
+def _to_64_bit(value: object) -> np.ndarray:
+    array = np.asarray(value)
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+
 
 BRANCHES = 8  # sums that are added in one task
 PAUSE, PATIENCE = 5.0, 120.0  # seconds between two looks, and without any worker
@@ -49,7 +190,7 @@ class Cluster(Place):
             raise DataError("the rows of a Dask DataFrame have their weights in a column of it: "
                             "give its name, weights='...'")
         self.weights = weights
-        double, content = jax.config.jax_enable_x64, work.portable(model)
+        double, content = jax.config.jax_enable_x64, portable(model)
         every = self.client.compute(data.to_delayed())
         counts = self._all([self.client.submit(len, frame) for frame in every])
         self.frames = [frame for frame, rows in zip(every, counts, strict=True) if rows]
@@ -58,13 +199,13 @@ class Cluster(Place):
             raise DataError(f"model '{model.name}': the Dask DataFrame has no rows")
         names = [f"partition {i}" for i, rows in enumerate(counts) if rows]
         first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
-        looks = [self.client.submit(work.look, content, double, frame, name, begin, weights)
+        looks = [self.client.submit(look, content, double, frame, name, begin, weights)
                  for frame, name, begin in zip(self.frames, names, first, strict=True)]
         while len(looks) > 1:
-            looks = [self.client.submit(work.merge, content, double, *pair) if len(pair) > 1
+            looks = [self.client.submit(merge, content, double, *pair) if len(pair) > 1
                      else pair[0] for pair in _grouped(looks, 2)]
         profile = self._all(looks)[0].dressed(model)
-        source = work.rows_of(data, "the frame", weights)
+        source = rows_of(data, "the frame", weights)
         return sampled(Survey(source, profile, tuple(names), tuple(sizes)))
 
     @contextlib.contextmanager
@@ -82,12 +223,12 @@ class Cluster(Place):
                           f"fit(pyarrow.dataset.dataset(folder), ...)")
         survey, cutter = held.survey, Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))
-        recipe = work.Recipe(
-            work.portable(held.model), jax.config.jax_enable_x64, work.bare(some), held.shapes,
+        recipe = Recipe(
+            portable(held.model), jax.config.jax_enable_x64, bare(some), held.shapes,
             replace(survey.profile, sample=None, ranks=survey.profile.ranks[:1]),  # type: ignore
             tuple(plan.effects), copies, self.weights
         )
-        parts = [self.client.submit(work.chunks, recipe, frame, name, rows) for frame, name, rows
+        parts = [self.client.submit(chunks, recipe, frame, name, rows) for frame, name, rows
                  in zip(self.frames, survey.names, survey.sizes, strict=True)]
         example = jax.tree.map(lambda leaf: leaf[0], cutter.pack(cutter.some, cutter.shape))
         count = cutter.shape[0] * sum(cutter.counted(rows) for rows in survey.sizes)
@@ -130,13 +271,13 @@ class _Workers(Pool):
         client = self.cluster.client
         if program.digest not in self.sent:
             # a task, which is made again elsewhere where a worker dies
-            self.sent[program.digest] = client.submit(work.store_program, program.content,
+            self.sent[program.digest] = client.submit(store_program, program.content,
                                                       pure=False)
-        sums = [client.submit(work.total, program.digest, self.sent[program.digest],
+        sums = [client.submit(total, program.digest, self.sent[program.digest],
                               program.double, part, list(constants), pure=False)
                 for part in self.parts]
         while len(sums) > 1:
-            sums = [client.submit(work.added, *group, pure=False) if len(group) > 1 else group[0]
+            sums = [client.submit(added, *group, pure=False) if len(group) > 1 else group[0]
                     for group in _grouped(sums, BRANCHES)]
         return self.cluster.result(sums[0])
 

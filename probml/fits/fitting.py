@@ -50,11 +50,10 @@ from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
-from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.effects import sparsely_crossed
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_members, by_moments, cells, numbers
-from probml.plan.squares import squared
+from probml.plan.squares import is_affine_in_rows, squared
 from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
 from probml.structure.trace import trace

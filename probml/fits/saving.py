@@ -1,5 +1,8 @@
 """Keeping a fit: one file of arrays and JSON, written atomically, read without running anything in
-it."""
+it.
+
+Files whose parameters have names of before: the same file by the names of now.
+"""
 
 import io
 import json
@@ -17,11 +20,39 @@ from probml.fits.standard_errors import Widths
 from probml.language.given import as_path
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
-from probml.numerics.outside.atomic import replacing
+from probml.numerics.outside.checkpoint import replacing
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
 from probml.queries.fitted import Fitted
 from probml.structure.portrait import portrait
+
+NAMED = ("params", "given", "errors", "drawn/values", "drawn/inside", "drawn/worth")  # /name
+
+
+def by_new_names(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+                 renamed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What a file says, and its arrays. `former`, old name → new one, are those that it had: units,
+    standard errors and what lies in the order of names are put right by who reads them.
+
+    Args:
+        renamed: of the model.
+    """
+    held = {name.rpartition("/")[2] for name in arrays if name.startswith(("params/", "given/"))}
+    former = {old: new for old, new in renamed.items() if old in held}
+    if not former:
+        return {**meta, "former": {}}, dict(arrays)
+    out = {name: rekeyed(meta[name], former) for name in ("shapes", "names", "columns")
+           if name in meta}
+    out["pattern"] = [(former.get(name, name), word) for name, word in meta["pattern"]]
+    if "effects" in meta:
+        out["effects"] = [former.get(name, name) for name in meta["effects"]]
+    structure = rekeyed(meta.get("structure", {}), former)
+    for said in structure.get("sites", {}).values():
+        said["parents"] = sorted(former.get(name, name) for name in said["parents"])
+    at = {f"{place}/{old}": f"{place}/{new}" for place in NAMED for old, new in former.items()}
+    return ({**meta, **out, "structure": structure, "former": former},
+            {at.get(name, name): value for name, value in arrays.items()})
+
 
 ZOO = "probml.models."  # whose functions a file may name
 ERRORS = 2**20  # numbers of standard errors that a file holds at the most: 8 MiB

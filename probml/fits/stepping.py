@@ -22,8 +22,12 @@ from probml.dataset.dataset import Data
 from probml.device.load import load
 from probml.device.rows import Summary
 from probml.engines.engine import Outcome, Status, short_name
-from probml.engines.restarting.batches import FORGETTING, sites_without_statistics
-from probml.engines.restarting.stepwise import expected_statistics, improve_point
+from probml.engines.restarting.batches import (
+    FORGETTING,
+    expected_statistics,
+    improve_point,
+    sites_without_statistics,
+)
 from probml.errors import Refusal
 from probml.fits.merging import Kept, both, together
 from probml.numerics.transfer import placed_all

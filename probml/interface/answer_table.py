@@ -19,7 +19,7 @@ from probml.dataset.sources.parts import source_of
 from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
 from probml.language.given import as_path
-from probml.numerics.outside.atomic import replacing
+from probml.numerics.outside.checkpoint import replacing
 
 ASKED = ("predict", "predict_proba", "log_prob", "impute", "decode")
 SITED = ("predict", "predict_proba")  # those that are about one site

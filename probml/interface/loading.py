@@ -14,12 +14,12 @@ import numpy as np
 from probml.engines.engine import Status
 from probml.engines.findings import Finding
 from probml.errors import ModelError
-from probml.fits import former, saving
+from probml.fits import saving
 from probml.fits.encoding import named, unpacked
 from probml.interface.fit import Fit
 from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
-from probml.interface.tables.relational_function import RelationalFunction
+from probml.interface.tables.flat_tables import RelationalFunction
 from probml.language.given import as_path
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
@@ -116,7 +116,7 @@ def restore(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     if isinstance(model.generative, RelationalFunction) and meta.get("places"):
         # as wide as the data were that were fitted; a question may have more rows, or fewer
         model = type(model)(model.generative.with_widths(meta["places"]), model.settings)
-    meta, arrays = former.by_new_names(meta, arrays, model.renamed)
+    meta, arrays = saving.by_new_names(meta, arrays, model.renamed)
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
     if not shapes and model.inputs:  # parameters that were given, for data of any shape
         return replace(fit_at(model, part(arrays, "params/"), meta["names"]),

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from numpyro.primitives import Messenger
 
-from probml.assessment.pages.figure import drawn
+from probml.assessment.pages.scene import drawn
 from probml.dataset.frames import columns_of
 from probml.dataset.sources.parts import weighed
 from probml.engines.engine import Engine

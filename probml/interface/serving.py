@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from probml.assessment.bands import bands
-from probml.assessment.intervals import Interval
+from probml.assessment.intervals import Interval, bands
 from probml.dataset import ragged
 from probml.dataset.sources.parts import by_parts
 from probml.errors import ModelError, present

@@ -12,7 +12,7 @@ from numpyro.util import is_prng_key
 from probml.errors import ModelError
 from probml.language.chain import Chain
 from probml.language.given import as_array, check_flag
-from probml.numerics.semidefinite import log_det, rank, root, standardised
+from probml.numerics.lapack import log_det, rank, root, standardised
 
 ROUNDING = 1e-5  # relative to the largest eigenvalue, by which one may be below 0
 GROWTH = 1e30  # by how much states may grow over a sequence: more and float32 overflows

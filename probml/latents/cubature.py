@@ -20,8 +20,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from probml.latents import coordinates
-from probml.latents.inner import mode
-from probml.latents.laplace import Laplace
+from probml.latents.laplace import Laplace, mode
 from probml.latents.latent import Group, Seen
 from probml.latents.quadrature import ROUGH, Nodes, expected_log_joint, weighted_nodes
 from probml.structure.structure import Structure

@@ -1,7 +1,12 @@
-"""Latent numbers of a row in groups that are integrated out together, each with its kind."""
+"""Latent numbers of a row in groups that are integrated out together, each with its kind.
+
+Numbers of a row that have no integral: a label, for engines that give them coordinates of their
+own (engines/sampling/carrying.py) and for `explain`.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from probml.errors import Refusal
 from probml.latents.chains.linear_chain import LinearChain
@@ -12,10 +17,32 @@ from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
 from probml.latents.latent import Group, Kind
 from probml.latents.quadrature import Quadrature
-from probml.latents.sampled import Sampled
 from probml.latents.simplex import Simplex
 from probml.structure.site import Site
 from probml.structure.structure import Structure
+
+
+class Sampled:
+    """A group that nothing integrates out, and why. A plan with one is read, and never run."""
+
+    pools = exact = averages = False
+    breadth, finer, tolerance = 1, None, 0.0
+
+    def __init__(self, why: str):
+        self.why = why
+
+    @property
+    def description(self) -> str:
+        return f"to be sampled, probml.NUTS(): {self.why}"
+
+    def claims(self, structure: Structure, group: Group) -> str | None:
+        return None
+
+    def _none(self, *_: object) -> Any:
+        raise NotImplementedError(self.description)
+
+    message = conditional = row_posterior = draw = expected = _none
+
 
 # the first kind that claims a group integrates it out: those in closed form, then those for any
 # density, of one number of a row, two, or several

@@ -8,7 +8,7 @@ seen of it, h(u), has a mode û with curvature H = −∂²h/∂u²; then
 
 exact where h is quadratic, with an error of third and fourth derivatives where it is not, which is
 the smaller the more data a row has. Derivatives go through û by the implicit function theorem
-(inner.py) and through H. A fit estimates the error by importance sampling: points of a normal a
+(below) and through H. A fit estimates the error by importance sampling: points of a normal a
 little wider than the mode's, the same in every row, weighted by exp h. Means over latents and draws
 of them are taken over such points too, and so are more accurate than the normal itself.
 
@@ -16,6 +16,13 @@ An M-step maximises the approximation itself, from the modes of the E-step: so t
 engine reports never falls.
 
 Cost: a few Hessians of p gradients a row, p³.
+
+The mode of a row's unseen numbers and the curvature there: Newton's steps, differentiated as the
+mode itself is.
+
+The mode û(θ) of h(u, θ) is where ∂h/∂u = 0, so dû/dθ = H⁻¹ ∂²h/∂u∂θ, H = −∂²h/∂u² (the implicit
+function theorem). No loop is differentiated for it: from the mode, held still, one more step by the
+curvature there, held still too, û + H⁻¹ ∂h/∂u(û, θ), ends where it began and has that derivative.
 """
 
 import functools
@@ -26,14 +33,35 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
+from jax.scipy.linalg import cho_solve, solve_triangular
 
 from probml.latents import coordinates
-from probml.latents.inner import mode, moving
 from probml.latents.latent import Group, Seen
 from probml.latents.quadrature import Nodes, weighted_nodes
 from probml.numerics.logs import LOG_TWO_PI
+from probml.numerics.optimum import Newton, maximize
 from probml.structure.structure import Structure
+
+STEPS = 60  # at the most
+
+
+def mode(height: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+    """Where `height` (p,) → () has its maximum near `start`; no derivative goes through it.
+
+    Cost: at most STEPS values, gradients and Hessians.
+    """
+    def at(u: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return height(u), jax.grad(height)(u), jax.hessian(height)(u)
+
+    least = 4 * jnp.finfo(start.dtype).eps
+    return jax.lax.stop_gradient(maximize(at, start, Newton(STEPS, least)).point)
+
+
+def moving(height: Callable[[jax.Array], jax.Array], top: jax.Array) -> jax.Array:
+    """The mode as a function of what `height` closes over: the same value, and its derivative."""
+    lower = jax.lax.stop_gradient(jnp.linalg.cholesky(-jax.hessian(height)(top)))
+    return top + cho_solve((lower, True), jax.grad(height)(top))
+
 
 MOST = 64  # latent numbers of a row
 POINTS = 128  # of importance sampling

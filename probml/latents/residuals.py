@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from probml.numerics import semidefinite
+from probml.numerics import lapack
 from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.site import Site
 
@@ -96,7 +96,7 @@ def root_of(site: Site, arguments: Mapping) -> jax.Array:
     covariance = arguments["covariance_matrix"]
     if covariance.shape[-1] > SMALL:
         return jnp.linalg.cholesky(covariance)
-    lower = semidefinite.root(covariance)
+    lower = lapack.root(covariance)
     gap = jnp.abs(lower @ jnp.swapaxes(lower, -1, -2) - covariance).max((-2, -1), keepdims=True)
     size = jnp.abs(covariance).max((-2, -1), keepdims=True)
     return jnp.where(gap <= CLOSE * size, lower, jnp.nan)  # as Cholesky's, of what is none

@@ -14,12 +14,11 @@ from probml.numerics import compile_effort
 from probml.numerics.compile_effort import FULL, LITTLE, PIECE
 from probml.numerics.kept import holding
 from probml.numerics.kept.programs import Shelf
-from probml.numerics.outside import feeding, forks
+from probml.numerics.outside import feeding, processes
 from probml.numerics.process import whole_loops
 from probml.numerics.process.inline_calls import inline_calls
 from probml.numerics.process.making import making
-from probml.numerics.process.single_thread import single_thread
-from probml.numerics.process.threads import computed
+from probml.numerics.process.threads import computed, single_thread
 
 _REJECTED_OPTIONS: list[str] = []  # XLA's errors about our options
 _COMPILING_SINCE: dict[int, float] = {}  # thread → time.monotonic() at the start of a compilation
@@ -92,7 +91,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         leaves = jax.tree.leaves([a for i, a in enumerate(args) if i not in shelf.static])
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args)  # inside an enclosing program, which has its own options
-        forks.check()
+        processes.check()
         fixed = [args[i] for i in shelf.static if i < len(args)]
         options = choose_options(args, leaves, fixed)
         tier = None if options is None else tuple(options.items())

@@ -6,6 +6,15 @@ ever. Inside `guarded`, and only on machines with few cores, such batches are th
 loop over matrices. That needs JAX's table of lowerings, which is not public: this is the one file
 that knows it. Where the table is not found nothing is changed, and a warning says what may follow;
 tests/numerics/test_lapack.py fails then.
+
+Cholesky factors and triangular solves of many small matrices. Up to MAX_UNROLLED rows they are
+unrolled and vectorised over the matrices; LAPACK processes one matrix after another.
+
+Cholesky factors of covariances that may be singular, and standardised residuals.
+
+A state with a copied coordinate, as for seasons and lags, has a noise covariance with zeros. Where
+a pivot is 0 up to rounding, its column of the factor is 0; this is exact, since the rest of that
+column of a semi-definite matrix is 0 too. Gradients are those of the other pivots.
 """
 
 import contextlib
@@ -18,10 +27,112 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.linalg import solve_triangular
 
 from probml.jaxpr import compat
 from probml.jaxpr.compat import OFF
 from probml.numerics.process.shared_changes import SharedChange
+
+PIVOT_ROUNDINGS = 32  # a pivot below this · size · rounding, relative to its diagonal entry, is 0
+
+
+def root(matrix: jax.Array) -> jax.Array:
+    """Returns the lower triangular L with L Lᵀ = matrix, for semi-definite matrices (..., d, d).
+
+    Cost: O(d³), unrolled: meant for d up to some dozens.
+    """
+    d, left, columns = matrix.shape[-1], matrix, []
+    least = PIVOT_ROUNDINGS * d * float(jnp.finfo(matrix.dtype).eps)
+    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
+    for j in range(d):
+        pivot = left[..., j, j]
+        positive = pivot > least * diagonal[..., j]
+        scale = jnp.where(positive, pivot, 1.0) ** -0.5
+        below = np.arange(d) >= j
+        column = jnp.where(positive[..., None] & below, left[..., :, j] * scale[..., None], 0.0)
+        left = left - column[..., :, None] * column[..., None, :]
+        columns.append(column)
+    return jnp.stack(columns, -1)
+
+
+def standardised(lower: jax.Array, x: jax.Array) -> jax.Array:
+    """Returns w with lower w = x, (..., d, k), for x in the range of a root; w is 0 at zero
+    pivots."""
+    out: list[jax.Array] = []
+    for j in range(lower.shape[-1]):
+        left = x[..., j, :]
+        for i, w in enumerate(out):
+            left = left - lower[..., j, i, None] * w
+        pivot = lower[..., j, j, None]
+        out.append(jnp.where(pivot > 0, left / jnp.where(pivot > 0, pivot, 1.0), 0.0))
+    return jnp.stack(out, -2)
+
+
+def log_det(lower: jax.Array) -> jax.Array:
+    """Returns half the log pseudo-determinant, the sum of the logs of nonzero pivots, (...,)."""
+    pivots = jnp.diagonal(lower, axis1=-2, axis2=-1)
+    return jnp.where(pivots > 0, jnp.log(jnp.where(pivots > 0, pivots, 1.0)), 0.0).sum(-1)
+
+
+def rank(lower: jax.Array) -> jax.Array:
+    """Returns the number of nonzero pivots of a root, (...,)."""
+    return (jnp.diagonal(lower, axis1=-2, axis2=-1) > 0).sum(-1)
+
+
+MAX_UNROLLED = 3  # rows
+
+
+def diagonal(matrix: jax.Array) -> jax.Array:
+    """Returns the diagonals (..., d) of matrices (..., d, d), by a slice instead of the gather of
+    jnp.diagonal."""
+    d, lead = matrix.shape[-1], matrix.shape[:-2]
+    flat = lax.reshape(matrix, (*lead, d * d))
+    return lax.slice_in_dim(flat, 0, d * d, d + 1, axis=len(lead))
+
+
+def cholesky(matrix: jax.Array, many: bool = False) -> jax.Array:
+    """Returns the lower Cholesky factors of matrices (..., d, d).
+
+    Args:
+        many: whether a single matrix is inside a function that is vmapped over many.
+    """
+    d = matrix.shape[-1]
+    if d > MAX_UNROLLED or matrix.ndim < 3 and not many:
+        return jnp.linalg.cholesky(matrix)
+    rows: list[list[jax.Array]] = []
+    for i in range(d):
+        row: list[jax.Array] = []
+        for j in range(i + 1):
+            left = matrix[..., i, j]
+            for k in range(j):
+                left = left - row[k] * (row[k] if i == j else rows[j][k])
+            row.append(jnp.sqrt(left) if i == j else left / rows[j][j])
+        rows.append(row)
+    zero = jnp.zeros_like(matrix[..., 0, 0])
+    return jnp.stack([jnp.stack([*row, *[zero] * (d - len(row))], -1) for row in rows], -2)
+
+
+def solve(lower: jax.Array, right: jax.Array, transposed: bool = False,
+          many: bool = False) -> jax.Array:
+    """Returns lower⁻¹ right, or lower⁻ᵀ right, (..., d, n).
+
+    Args:
+        lower: (..., d, d). right: (..., d, n). many: as in `cholesky`.
+    """
+    d = lower.shape[-1]
+    if d > MAX_UNROLLED or lower.ndim < 3 and not many:
+        return solve_triangular(lower, right, lower=True, trans=int(transposed))
+    found: dict[int, jax.Array] = {}
+    for i in reversed(range(d)) if transposed else range(d):
+        left = right[..., i, :]
+        for k, known in found.items():
+            left = left - lower[..., max(i, k), min(i, k), None] * known
+        found[i] = left / lower[..., i, i, None]
+    return jnp.stack([found[i] for i in range(d)], -2)
+
 
 CORES = 8  # with more threads than calls that can meet, none blocks
 WORK = 150_000  # multiplications of a batch from which it is taken apart

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.compat import is_outside_of_traces
-from probml.numerics.outside import forks
+from probml.numerics.outside import processes
 
 THREEFRY = "threefry2x32"
 ALIGNMENT = 64  # bytes
@@ -37,7 +37,7 @@ def placed(value: Any, dtype: Any = None) -> jax.Array:
     """
     if isinstance(value, jax.Array):
         return value if dtype is None or value.dtype == dtype else jnp.asarray(value, dtype)
-    forks.check()
+    processes.check()
     return jax.device_put(np.asarray(value, dtype))
 
 

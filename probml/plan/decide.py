@@ -12,9 +12,8 @@ from probml.latents import grouping, hidden_cells
 from probml.latents.latent import Group
 from probml.plan.groupings import groupings
 from probml.plan.integrals import choose_quadrature
-from probml.plan.plan import BUDGET, TABLE, Plan
+from probml.plan.plan import BUDGET, TABLE, Plan, Variable
 from probml.plan.roles import Request, assign_roles, summed_out
-from probml.plan.variable import Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 

@@ -3,6 +3,8 @@ which order and at what cost, and which data enter through sufficient statistics
 
 A Plan is static: it is decided on the host before any compile, is cached, and is the static
 argument of every compiled program.
+
+A discrete site that is summed out as a whole, and its joint states.
 """
 
 import dataclasses
@@ -19,9 +21,21 @@ from probml.latents.latent import Group, is_row_free
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
 from probml.plan.groupings import Grouping
-from probml.plan.variable import Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """A discrete site that is summed out: `values[s]` are the site's cells in joint state s."""
+
+    name: str
+    values: np.ndarray
+
+    @property
+    def states(self) -> int:
+        return len(self.values)
+
 
 BUDGET = 2**30  # bytes one row's largest table may take
 TABLE = 2**20  # entries of a pooled argument table, over all its discrete parents

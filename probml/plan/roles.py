@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from probml.errors import Refusal
-from probml.plan.variable import Variable
+from probml.plan.plan import Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.memo import memo
-from probml.plan.affine_rows import entered
 from probml.plan.plan import Plan
+from probml.plan.squares import entered
 
 NUMBERS, WIDEST = 64, 1024  # most elements of an argument; most coefficients of an element
 

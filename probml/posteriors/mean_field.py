@@ -22,8 +22,7 @@ from probml.families.links import backward
 from probml.jaxpr.memo import memo
 from probml.plan.blocks import Block, all_blocks, users
 from probml.plan.plan import Plan
-from probml.posteriors.conjugate import Marginals
-from probml.posteriors.coupling import coupled
+from probml.posteriors.conjugate import Marginals, coupled
 
 NOISE = ""  # differs from the names of parameters
 

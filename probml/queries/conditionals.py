@@ -1,5 +1,9 @@
 """The distribution of an unseen number given each row: a normal, or a table over nodes, where
-nothing discrete is unseen beside it and the parameters are a point, else a mixture of these."""
+nothing discrete is unseen beside it and the parameters are a point, else a mixture of these.
+
+A distribution of one number that is known at nodes: how probable each, and the density between
+two of them linear.
+"""
 
 import functools
 import math
@@ -9,21 +13,86 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from numpyro.distributions import constraints
 
 from probml.dataset import dataset
 from probml.device.rows import Chunk, Known, Rows
 from probml.errors import ModelError
 from probml.factors import integrated, linear_chains
 from probml.latents.latent import Moments
-from probml.numerics import semidefinite
+from probml.numerics import lapack
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.fitted import Fitted
-from probml.queries.grid_distribution import Tabled
 from probml.queries.parts import Belief
 from probml.queries.queries import states_and_log
+
+
+class Tabled(dist.Distribution):
+    """Weighted values of a smooth density, as quadrature has them.
+
+    log p(x) interpolates the density weight / width of the nodes on either side, −∞ beyond the
+    last; a draw inverts the distribution function, linear between nodes. Mean and variance are sums
+    over nodes.
+
+    Args:
+        values: (*batch, m), ascending. weights: (*batch, m), which sum to 1.
+        centre: (*batch), the mean; None: the nodes'.
+    """
+
+    arg_constraints = {"values": constraints.real_vector, "weights": constraints.simplex}
+    support = constraints.real
+    pytree_data_fields = ("values", "weights", "centre")
+
+    def __init__(self, values: jax.Array, weights: jax.Array, centre: jax.Array | None = None, *,
+                 validate_args: bool | None = None):
+        self.values, self.weights = jnp.asarray(values), jnp.asarray(weights)
+        mean = (self.weights * self.values).sum(-1)
+        self.centre = mean if centre is None else jnp.asarray(centre)
+        super().__init__(self.values.shape[:-1], (), validate_args=validate_args)
+
+    @property
+    def mean(self):
+        return self.centre
+
+    @property
+    def variance(self):
+        # far nodes weigh nothing, and their squares are no numbers of single precision
+        away = jnp.where(self.weights > 0, self.values - self.centre[..., None], 0.0)
+        return (self.weights * away**2).sum(-1)
+
+    @property
+    def _node_cdf(self):
+        """The distribution function at the nodes."""
+        return jnp.cumsum(self.weights, -1) - 0.5 * self.weights
+
+    def log_prob(self, value: jax.Array):
+        edges = jnp.concatenate([self.values[..., :1], 0.5 * (self.values[..., 1:]
+                                                              + self.values[..., :-1]),
+                                 self.values[..., -1:]], -1)
+        width = jnp.diff(edges, axis=-1)
+        # a number that is seen has all its nodes in one place
+        high = jnp.where(width > 0, self.weights / jnp.where(width > 0, width, 1.0), jnp.inf)
+        return jnp.log(_interpolate(value, self.values, high, 0.0, 0.0))
+
+    def cdf(self, value: jax.Array):
+        return _interpolate(value, self.values, self._node_cdf, 0.0, 1.0)
+
+    def icdf(self, q: jax.Array):
+        return _interpolate(q, self._node_cdf, self.values, None, None)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):
+        uniform = jax.random.uniform(key, (*sample_shape, *self.batch_shape),
+                                     dtype=self.values.dtype)
+        return self.icdf(uniform)
+
+
+def _interpolate(x: jax.Array, at: jax.Array, of: jax.Array, left: jax.Array, right: jax.Array):
+    """numpy.interp, batched over the leading axes of the nodes."""
+    return jnp.vectorize(lambda x, at, of: jnp.interp(x, at, of, left, right),
+                         signature="(),(m),(m)->()")(jnp.asarray(x), at, of)
 
 
 def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> Any:
@@ -106,7 +175,7 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
             return log, weight, mean, jnp.linalg.qr(away, mode="r")
         mean, spread = linear_chains.moments(plan, belief.params, known, rows, group)
         mean = rows.along.folded(mean[..., mine]).reshape(count, -1, states, size)
-        root = jnp.swapaxes(semidefinite.root(spread[..., mine, mine]), -1, -2)
+        root = jnp.swapaxes(lapack.root(spread[..., mine, mine]), -1, -2)
         root = rows.along.folded(root)  # of one row where all share it
         root = root.reshape(len(root), -1, states, size, size)
         root = jnp.broadcast_to(root, (count, *root.shape[1:]))

@@ -12,7 +12,7 @@ from probml.dataset.dataset import Data
 from probml.device import load
 from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import elimination
-from probml.elimination.chains import best as chain_best
+from probml.elimination.chains import paths as chain_best
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import passes

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination import buckets, rows_last
-from probml.elimination.factor import Factor, product
-from probml.elimination.semiring import SUM
+from probml.elimination import elimination, rows_last
+from probml.elimination.factor import SUM, Factor, product
 
 jax.config.update("jax_enable_x64", True)
 
@@ -41,7 +40,7 @@ def test_sums_with_rows_last_are_those_of_buckets(kind, near, sure):
         return jax.jit(jax.value_and_grad(total, has_aux=True))(logs)
 
     assert rows_last.fits(graph(logs), tuple(order))
-    found, told = both(rows_last.sum_out), both(lambda f, o: buckets.sweep(f, o, SUM).left)
+    found, told = both(rows_last.sum_out), both(lambda f, o: elimination.sweep(f, o, SUM).left)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, near, near), found, told)
     assert not np.isfinite(found[0][1][3])
     assert found[0][1].dtype == kind

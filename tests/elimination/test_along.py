@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination.cellwise.along import NONE, Move, find_chains
-from probml.elimination.cellwise.by_cells import Part, Tangled, sum_out
+from probml.elimination.cellwise.by_cells import NONE, Move, Part, Tangled, find_chains, sum_out
 
 RNG = np.random.default_rng(0)
 OWN = RNG.normal(size=(3, 6))  # states, cells

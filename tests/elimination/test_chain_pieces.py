@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination.chains import best as chain_best
+from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chains
 from probml.elimination.chains.arithmetic import Chain, Way
 from probml.elimination.chains.walk import Pieces, Tables
@@ -98,10 +98,10 @@ def paths_of(blocks, held):
     count, own = STEPS // blocks // SIZE, held.emission
     cut = own.reshape(count, SIZE, *own.shape[1:])
     nothing = jnp.zeros((count, SIZE, 1, 1, 1), own.dtype)
-    return chain_best.in_pieces(
+    return paths.in_pieces(
         emit, Way(blocks), Tables(held.initial, held.transition, held.alive),
         Pieces(nothing[0, 0], nothing[0, 0], cut, nothing, blank_of(own)),
-    ), chain_best.maximise(held, Way(blocks))
+    ), paths.maximise(held, Way(blocks))
 
 
 @pytest.mark.parametrize("precision", [np.float64, np.float32])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.elimination.chains import best as chain_best
+from probml.elimination.chains import paths as chain_best
 from probml.elimination.chains import paths as chain_paths
 from probml.elimination.chains import sums as chains
 from probml.elimination.chains.arithmetic import Chain, Way

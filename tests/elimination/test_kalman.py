@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from probml.elimination.kalman import evidence as kalman_evidence
+from probml.elimination.kalman import evidence as kalman_paths
 from probml.elimination.kalman import filter as kalman
-from probml.elimination.kalman import paths as kalman_paths
 
 T, D, M, SEEN = 12, 3, 2, 2
 BLOCKS = 4

@@ -17,7 +17,7 @@ from coded import codes
 from compilations import counted
 from probml.engines import nuts
 from probml.engines.sampling import places
-from probml.engines.sampling.verdict import diagnose_chains
+from probml.engines.sampling.chains import diagnose_chains
 from probml.engines.start import begin
 from probml.numerics.curvature import Frame, Starts
 from probml.posteriors import diagnostics

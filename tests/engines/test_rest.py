@@ -12,7 +12,7 @@ from scipy.special import gammaln, logsumexp
 
 import probml
 from probml.engines import em
-from probml.engines.restarting import rest
+from probml.engines.restarting import restarts
 from probml.models import HiddenMarkov, PoissonMixture
 
 QUAKES = pd.read_csv(files("probml.data") / "earthquakes.csv")["count"].to_numpy(float)
@@ -54,7 +54,7 @@ def test_where_float32_hides_the_way_along_a_ridge_the_end_is_that_of_float64():
 def test_a_coarse_tolerance_is_a_users_own_and_asks_no_more_of_the_parameters():
     fine, coarse = (PoissonMixture(4, tol=tol).fit(QUAKES[:, None]) for tol in (1e-7, 1e-3))
     assert coarse.converged_ and coarse.n_iter_ < fine.n_iter_
-    assert rest.relative_tolerance(1e-3) > 0.04 > rest.relative_tolerance(1e-7) > 4e-4
+    assert restarts.relative_tolerance(1e-3) > 0.04 > restarts.relative_tolerance(1e-7) > 4e-4
 
 
 def test_parameters_that_creep_for_ever_cost_no_more_than_twice_the_climb_itself(monkeypatch):
@@ -62,7 +62,7 @@ def test_parameters_that_creep_for_ever_cost_no_more_than_twice_the_climb_itself
     iterations = []
     for close in (np.inf, 0.0):  # anywhere, and nowhere, is at rest
         monkeypatch.setattr(em, "relative_tolerance", lambda tolerance, close=close: close)
-        monkeypatch.setattr(rest, "GAIN_SHARE", 0.0)
+        monkeypatch.setattr(restarts, "GAIN_SHARE", 0.0)
         iterations.append(PoissonMixture(4).fit(QUAKES[:, None]).n_iter_)
     assert iterations[0] < iterations[1] <= 3 * iterations[0]
 

@@ -18,7 +18,7 @@ from probml.dataset import read
 from probml.dataset.measures import with_measures
 from probml.engines.engine import Status
 from probml.engines.ladder import choose
-from probml.engines.start import labelling, race, ward
+from probml.engines.start import labelling, race
 from probml.interface.sizes import grid
 from probml.models import LatentClass, gaussian_mixture, hidden_markov, mixture_of_experts
 
@@ -105,13 +105,13 @@ def test_a_tree_that_is_cut_is_that_of_scipy():
     for seed, (n, d, k) in enumerate([(40, 3, 2), (256, 4, 3), (30, 1, 7), (12, 2, 11), (9, 2, 1)]):
         x = np.random.default_rng(seed).normal(size=(n, d)) * [10.0 ** (i - 1) for i in range(d)]
         wanted = fcluster(linkage(x, "ward"), k, "maxclust") - 1
-        np.testing.assert_array_equal(ward.cut(x, k), wanted)
+        np.testing.assert_array_equal(labelling.cut(x, k), wanted)
 
 
 def test_a_tree_with_equal_heights_at_the_cut_has_no_such_parts():
     square = np.array([[0.0, 0.0], [0.0, 1.0], [5.0, 0.0], [5.0, 1.0]])
-    assert ward.cut(square, 3) is None and ward.cut(square[:2], 3) is None
-    np.testing.assert_array_equal(ward.cut(square, 2), [0, 0, 1, 1])
+    assert labelling.cut(square, 3) is None and labelling.cut(square[:2], 3) is None
+    np.testing.assert_array_equal(labelling.cut(square, 2), [0, 0, 1, 1])
 
 
 def test_an_outlier_does_not_hide_the_spread_of_a_column():

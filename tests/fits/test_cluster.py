@@ -16,7 +16,6 @@ from numpyro import plate, sample
 import probml
 from probml.errors import DataError, ModelError
 from probml.fits import cluster
-from probml.fits import cluster_work as work
 from probml.fits.cluster import Cluster
 
 
@@ -50,27 +49,27 @@ def test_what_workers_do_adds_up_to_what_one_process_does():
     """Without a cluster: each of its tasks by hand."""
     frame = frame_of()
     model = mixture(k=2)
-    content = work.portable(model)
-    assert work.model_of(content) == model
+    content = cluster.portable(model)
+    assert cluster.model_of(content) == model
     parts = [frame[:150], frame[150:]]
-    looks = [pickle.loads(pickle.dumps(work.look(content, True, part, f"partition {i}", first)))
+    looks = [pickle.loads(pickle.dumps(cluster.look(content, True, part, f"partition {i}", first)))
              for i, (part, first) in enumerate(zip(parts, (0, 150), strict=True))]
-    profile = work.merge(content, True, *looks).dressed(model)
-    whole = work.look(content, True, frame, "all", 0).dressed(model)
+    profile = cluster.merge(content, True, *looks).dressed(model)
+    whole = cluster.look(content, True, frame, "all", 0).dressed(model)
     assert profile.rows == 400 and profile.labels == whole.labels and profile.pattern == whole.pattern
     np.testing.assert_array_equal(profile.sample.table.columns["colour"].values, whole.sample.table.columns["colour"].values)
     np.testing.assert_array_equal(profile.ranks, whole.ranks)
-    recipe = work.Recipe(content, True, work.bare(profile.sample.taken(np.arange(1))), profile.sample.shapes,
+    recipe = cluster.Recipe(content, True, cluster.bare(profile.sample.taken(np.arange(1))), profile.sample.shapes,
                          profile, (), 1)
     chunks = [chunk for i, part in enumerate(parts)
-              for chunk in work.chunks(recipe, part, f"partition {i}", len(part))]
+              for chunk in cluster.chunks(recipe, part, f"partition {i}", len(part))]
     assert sum(chunk.weights.sum() for chunk in chunks) == 400
     heavy = frame.assign(w=np.arange(400.0))
-    look = work.look(content, True, heavy, "all", 0, "w")
-    chunks = work.chunks(recipe._replace(weights="w", profile=look.dressed(model)), heavy, "all", 400)
+    look = cluster.look(content, True, heavy, "all", 0, "w")
+    chunks = cluster.chunks(recipe._replace(weights="w", profile=look.dressed(model)), heavy, "all", 400)
     assert sum(chunk.weights.sum() for chunk in chunks) == look.profile.weight == heavy["w"].sum()
     with pytest.raises(DataError, match="part 'partition 3': 'x' must be finite, got inf in row 2"):
-        work.look(content, True, frame[:5].assign(x=[0, 1, np.inf, 2, 3]), "partition 3", 0)
+        cluster.look(content, True, frame[:5].assign(x=[0, 1, np.inf, 2, 3]), "partition 3", 0)
 
 
 def test_places_of_frames_are_named(monkeypatch):

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.jaxpr.opened.shortened import shortened
-from probml.jaxpr.repeats.equivalent_results import equivalent_results
+from probml.jaxpr.opened.backward import shortened
+from probml.jaxpr.repeats.patterns import equivalent_results
 
 X = jnp.array([0.5, -1.0, 2.0, 0.3, 0.7])
 M = jnp.array([1.0, 3.0])

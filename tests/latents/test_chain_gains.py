@@ -11,7 +11,7 @@ from numpyro import sample
 import probml
 from probml.latents.chains import chain_gains
 from probml.latents.chains.linear_chain import Moves
-from probml.numerics.semidefinite import log_det, rank, root, standardised
+from probml.numerics.lapack import log_det, rank, root, standardised
 
 RANDOM = np.random.default_rng(0)
 D, N = 3, 7

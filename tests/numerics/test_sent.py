@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from probml.device.remote import Remote
 from probml.device.rows import Chunk
+from probml.device.sharded import Remote
 from probml.errors import DataError, Refusal
 from probml.numerics.compiling import jit
 from probml.numerics.outside.sent import Pool, received, received_for_many

@@ -4,17 +4,181 @@ or remote, or a `Scanner` of one, with chosen or computed columns.
 A part is a file, or up to ROWS rows of one; pyarrow's threads read and decode the next ones
 meanwhile. Tables of other libraries (Polars) come through Arrow's interface, without importing
 them.
+
+One schema for all files of a dataset: every file has the same columns, with types that hold the
+values of all.
+
+Columns of Arrow as pandas columns or NumPy arrays: decimals are floats, lists of numbers of one
+length are an array, other lists are sequences.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from probml.dataset.source import Part, Source
-from probml.dataset.sources.schemas import unify_schemas
-from probml.errors import DataError
+from probml.errors import DataError, quoted
+
+
+def from_arrow(column: Any) -> Any:
+    """An Arrow array, chunked or not, as an array (n, length, ...) if it holds lists of one length,
+    NaN where a row has none; else as NumPy or pandas."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    kind = column.type
+    if is_list(kind) and _inner(kind) is not None:
+        found = _stacked(_single_chunk(column))
+        if found is not None:
+            return found
+    if kinds.is_decimal(kind):
+        column = column.cast(pa.float64())
+    if kinds.is_floating(column.type) and not column.null_count:
+        return column.to_numpy()  # faster than a Series
+    return column.to_pandas()
+
+
+def sequences(column: object) -> list[np.ndarray]:
+    """Lists as arrays, (steps, ...) each; a row without a list has one missing step."""
+    import pyarrow.compute as pc
+
+    lists = _single_chunk(column)
+    flat = lists.flatten()
+    steps = _stacked(flat) if _inner(flat.type) is not None else flat.to_pandas().to_numpy(object)
+    if steps is None:  # vectors of different widths, which `ragged.padded` refuses
+        steps = flat.to_pandas().to_numpy()
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    found = np.split(steps, np.cumsum(lengths)[:-1])
+    if not lists.null_count:
+        return found
+    nothing = np.full((1, *steps.shape[1:]), None if steps.dtype.hasobject else np.nan)
+    seen = np.asarray(lists.is_valid())
+    return [own if there else nothing for own, there in zip(found, seen, strict=True)]
+
+
+def uneven(column: object) -> bool:
+    """Whether lists have different lengths."""
+    import pyarrow.compute as pc
+
+    return pc.count_distinct(pc.list_value_length(_single_chunk(column))).as_py() > 1
+
+
+def _single_chunk(column: Any) -> Any:
+    """A column as one chunk."""
+    if not hasattr(column, "num_chunks"):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def holds_lists(column: object) -> bool:
+    """Whether it is a column of Arrow with lists."""
+    return (type(column).__module__.partition(".")[0] == "pyarrow" and hasattr(column, "type")
+            and is_list(column.type))
+
+
+def is_list(kind: object) -> bool:
+    """Whether values of an Arrow type are lists."""
+    import pyarrow.types as kinds
+
+    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+
+
+def _inner(kind: Any) -> Any:
+    """The type of the numbers in lists, or in lists of lists; None if they hold anything else."""
+    import pyarrow.types as kinds
+
+    while is_list(kind):
+        kind = kind.value_type
+    return kind if kinds.is_integer(kind) or kinds.is_floating(kind) else None
+
+
+def _stacked(lists: Any) -> np.ndarray | None:
+    """Lists of one length as an array; None if their lengths differ."""
+    import pyarrow.compute as pc
+
+    if not is_list(lists.type):
+        return lists.to_numpy(zero_copy_only=False)
+    lengths = pc.unique(pc.list_value_length(lists).drop_null())
+    if len(lengths) != 1:
+        return None
+    flat = _stacked(lists.flatten())  # of the rows that have a list
+    if flat is None:
+        return None
+    flat = flat.reshape(-1, lengths[0].as_py(), *flat.shape[1:])
+    if not lists.null_count:
+        return flat
+    out = np.full((len(lists), *flat.shape[1:]), np.nan, np.result_type(flat.dtype, np.float32))
+    out[np.asarray(lists.is_valid())] = flat
+    return out
+
+
+def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
+    """A dataset with a schema whose types hold the values of all its files. pyarrow takes the types
+    of the first file, where a column may be empty, or of integers that are floats in others.
+
+    Args:
+        files: the name and the fragment of each.
+
+    Raises:
+        DataError: a file cannot be read, or has other columns, or incompatible types.
+    """
+    import pyarrow as pa
+
+    wide = schema = dataset.schema
+    # a column of a text file can be read as text where other files have numbers
+    loose = getattr(getattr(dataset, "format", None), "default_extname", "") in ("csv", "json")
+    parted = getattr(getattr(dataset, "partitioning", None), "schema", None) or ()
+    known = [name for name in schema.names if name not in {field.name for field in parted}]
+    whose = dict.fromkeys(known, "the dataset")
+    for file, fragment in files:
+        try:
+            own = fragment.physical_schema
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"part '{file}' cannot be read: {error}") from error
+        _compare(file, known, own, schema)
+        for name in known:
+            before, after = wide.field(name).type, own.field(name).type
+            if before == after or _is_text(before) and (loose or _is_text(after)):
+                continue
+            if pa.types.is_null(before):
+                whose[name] = f"'{file}'"
+            try:
+                both = pa.unify_schemas([pa.schema([(name, before)]), pa.schema([(name, after)])],
+                                        promote_options="permissive")
+            except pa.ArrowTypeError:
+                raise DataError(f"part '{file}' has '{name}' as {after}, and {whose[name]} as "
+                                f"{before}: use one type in all files") from None
+            i = wide.get_field_index(name)
+            wide = wide.set(i, wide.field(i).with_type(both.field(0).type))
+    return dataset if wide.equals(schema) else dataset.replace_schema(wide)
+
+
+def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
+    """Refuses a file whose columns are not those of the dataset."""
+    beyond = [name for name in own.names if name not in schema.names]
+    lacking = [name for name in known if name not in own.names]
+    if beyond or lacking:
+        what = (f"has the column{_plural(beyond)} {quoted(beyond)}, which the schema of the "
+                f"dataset does not have" if beyond else
+                f"lacks the column{_plural(lacking)} {quoted(lacking)} of the dataset's schema")
+        raise DataError(f"part '{file}' {what}: every file needs the same columns. To read only "
+                        f"some columns pass a scanner, dataset.scanner(columns=[...])")
+
+
+def _is_text(type_: Any) -> bool:
+    """Whether values of an Arrow type are text, in a dictionary too."""
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(type_):
+        return _is_text(type_.value_type)
+    return kinds.is_string(type_) or kinds.is_large_string(type_) or kinds.is_string_view(type_)
+
+
+def _plural(names: Sequence[str]) -> str:
+    return "s" if len(names) > 1 else ""
+
 
 ROWS = 2**17  # of a part at most
 AHEAD, FILES = 4, 2  # batches of a file, and files, that pyarrow reads ahead into memory

@@ -17,8 +17,7 @@ from probml.numerics.compiling import jit
 from probml.plan.blocks import Block, all_blocks, blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
-from probml.posteriors.conjugate import Marginals
-from probml.posteriors.coupling import coupled
+from probml.posteriors.conjugate import Marginals, coupled
 from probml.updates.least_squares import root, rooted
 from probml.updates.objective import Objective
 from probml.updates.updates import ahead, modes, read

@@ -31,9 +31,9 @@ from probml.engines.start.prior import (
 from probml.engines.start.start import separate_equal_states
 from probml.errors import Refusal
 from probml.numerics.transfer import placed_all
-from probml.plan.affine_rows import is_affine_in_rows
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
+from probml.plan.squares import is_affine_in_rows
 from probml.structure import computed
 
 ROUNDING = 1e-7  # a smaller gain, relative to the objective, is none

@@ -19,12 +19,12 @@ from probml.engines.engine import Status
 from probml.engines.restarting import slices, vectors
 from probml.engines.restarting.vectors import pack, unpack
 from probml.engines.start.start import Start
-from probml.evidence.expected import Expected
 from probml.evidence.passes import expect, gathered, swept
+from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals
 from probml.factors.prior import log_prior
-from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan

@@ -26,7 +26,7 @@ from probml.errors import ModelError, Refusal
 from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Grown
-from probml.numerics.process.single_thread import single_thread
+from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws

@@ -24,10 +24,10 @@ from probml.engines.optimization.identifiability import (
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
-from probml.engines.start.closed import closed_start
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.prior import (
     UNDRAWABLE,
+    closed_start,
     compiled_prior_point,
     given_start,
     points_near_zero,

@@ -1,4 +1,7 @@
-"""The prior's point and draws of the prior, from which engines start."""
+"""The prior's point and draws of the prior, from which engines start.
+
+A start by closed forms, which does not depend on the units of the data.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -8,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.device.rows import Known
+from probml.device.rows import Known, Rows
 from probml.engines.start.draws import Noise, Source, draw
 from probml.errors import ModelError, Refusal, quoted
 from probml.evidence.density import to_free
+from probml.evidence.passes import expect
 from probml.factors.prior import log_prior
 from probml.families import domains
 from probml.jaxpr.levels import Level
@@ -22,6 +26,18 @@ from probml.plan.plan import Plan
 from probml.structure.densities import ahead
 from probml.structure.possible import check_covariances
 from probml.structure.site import Site
+from probml.updates.updates import maximise
+
+
+@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
+def closed_start(plan: Plan, prior: bool, params: Mapping[str, jax.Array], known: Known,
+                 rows: Rows):
+    """Parameters, those with a closed form replaced by their maximum given the others."""
+    better = maximise(plan, expect(plan, params, known, rows), params, known, rows, prior,
+                      only_forms=True)
+    sound = jnp.all(jnp.stack([jnp.all(jnp.isfinite(v)) for v in better.values()]))
+    return {name: jnp.where(sound, better[name], params[name]) for name in params}
+
 
 # the largest ratio of the start of a scale and the standard deviation of the data
 MAX_SCALE_RATIO = 30.0
@@ -201,4 +217,3 @@ def _median(distribution: dist.Distribution, middle: jax.Array, site: Site):
     except (NotImplementedError, AttributeError, ImportError):
         return middle
     return jnp.where(jnp.isfinite(median) & (median > 0), median, middle)
-

@@ -26,10 +26,10 @@ from probml.engines.start.prior import (
     prior_point,
 )
 from probml.errors import present
-from probml.evidence.expected import Expected
 from probml.evidence.passes import expect
+from probml.evidence.surrogates import Expected
 from probml.jaxpr.levels import Level
-from probml.jaxpr.opened.shortened import shortened
+from probml.jaxpr.opened.backward import shortened
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key

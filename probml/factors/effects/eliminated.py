@@ -37,7 +37,7 @@ from probml.factors.effects.messages import (
     together,
     turned_by,
 )
-from probml.numerics import small
+from probml.numerics import lapack
 from probml.numerics.logs import LOG_TWO_PI
 from probml.plan.plan import Plan
 
@@ -79,26 +79,26 @@ def eliminated(found: Prior, told: Information, noise: Two, own: Two,
     """
     turned = jnp.swapaxes(found.first, -1, -2)
     slope = pull(found, told, noise, own)
-    lower = small.cholesky(_raised(turned @ told.block @ found.first, own.first, damping))
-    half = small.solve(lower, slope.first[..., None])
+    lower = lapack.cholesky(_raised(turned @ told.block @ found.first, own.first, damping))
+    half = lapack.solve(lower, slope.first[..., None])
     log = height(told, noise, own) + 0.5 * jnp.sum(half**2)
     log += LOG_TWO_PI * 0.5 * sum(jnp.sum(1 - p) for p in own)
     log -= jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum()
     if not found.rest:
-        move = small.solve(lower, half, True)[..., 0]
+        move = lapack.solve(lower, half, True)[..., 0]
         return Eliminated(log, Two(noise.first + move, noise.rest), lower, told.cross, told.rest)
     if isinstance(told.cross, Paired):
         cross, square, pulled = _by_pairs(found, told.cross, lower, half[..., 0])
     else:
-        cross = small.solve(lower, turned @ turned_by(found, told.cross))
+        cross = lapack.solve(lower, turned @ turned_by(found, told.cross))
         flat = cross.reshape(-1, len(told.rest))
         square, pulled = flat.T @ flat, half.reshape(-1) @ flat
     root = jnp.linalg.cholesky(_raised(both_sides(found, told.rest), own.rest, damping) - square)
     left = solve_triangular(root, slope.rest - pulled, lower=True)
     log += 0.5 * jnp.sum(left**2) - jnp.log(jnp.diagonal(root)).sum()
     move = solve_triangular(root, left, lower=True, trans=1)
-    gain = small.solve(lower, cross, True)
-    away = small.solve(lower, half, True)[..., 0] - gain @ move
+    gain = lapack.solve(lower, cross, True)
+    away = lapack.solve(lower, half, True)[..., 0] - gain @ move
     return Eliminated(log, Two(noise.first + away, noise.rest + move), lower, gain, root)
 
 
@@ -116,7 +116,7 @@ def _by_pairs(found: Prior, cross: Paired, lower: jax.Array,
         parts.append(cross.values[..., begin : begin + cells] @ own)
         begin, r = begin + cells, r + members * cells
     values = jnp.swapaxes(found.first, -1, -2)[owner] @ jnp.concatenate(parts, -1)
-    values = small.solve(lower[owner], values)
+    values = lapack.solve(lower[owner], values)
     (one, two), zeros = cross.pairs, jnp.zeros((r, r), values.dtype)
     apart = zeros.at[at[one][:, :, None], at[two][:, None, :]].add(
         jnp.swapaxes(values[one], 1, 2) @ values[two])
@@ -145,7 +145,8 @@ def at_mode(found: Prior, told: Information, noise: Two, own: Two) -> Eliminated
 
 def solved(given: Eliminated, right: Two) -> Two:
     """K⁻¹ of numbers of all effects."""
-    first = small.solve(given.lower, small.solve(given.lower, right.first[..., None]), True)[..., 0]
+    half = lapack.solve(given.lower, right.first[..., None])
+    first = lapack.solve(given.lower, half, True)[..., 0]
     if not right.rest.size:
         return Two(first, right.rest)
     left = right.rest - jnp.einsum("mdr,md->r", given.gain, right.first)
@@ -160,7 +161,7 @@ def drawn(found: Eliminated, key: jax.Array) -> Two:
     first, second = jax.random.split(key)
     own, rest = (jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(
         (first, second), found.centre, strict=True))
-    own = small.solve(found.lower, own[..., None], True)[..., 0]
+    own = lapack.solve(found.lower, own[..., None], True)[..., 0]
     if rest.size:
         rest = solve_triangular(found.rest, rest, lower=True, trans=1)
         own -= found.gain @ rest
@@ -185,7 +186,7 @@ class Moments(NamedTuple):
 def moments(plan: Plan, found: Prior, given: Eliminated) -> Moments:
     eye = jnp.eye(found.first.shape[-1], dtype=found.first.dtype)
     eye = jnp.broadcast_to(eye, given.lower.shape)
-    block = small.solve(given.lower, small.solve(given.lower, eye), True)
+    block = lapack.solve(given.lower, lapack.solve(given.lower, eye), True)
     turned, rest, cross = jnp.swapaxes(found.first, -1, -2), given.rest, given.gain
     if found.rest:
         rest = cho_solve((given.rest, True), jnp.eye(len(given.rest), dtype=given.rest.dtype))

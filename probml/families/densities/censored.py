@@ -13,7 +13,7 @@ from jax.nn import log_sigmoid
 from jax.scipy.special import gammainc, gammaincc, log_ndtr
 from numpyro.distributions import util
 
-from probml.families.densities.log_densities import log_ratio
+from probml.families.densities.accurate import log_ratio
 
 
 def log1mexp(log: jax.Array):

@@ -8,7 +8,7 @@ from jax.scipy.linalg import solve_triangular
 
 from probml.families import domains
 from probml.families.form import Form, Natural, Prior
-from probml.numerics.small import diagonal
+from probml.numerics.lapack import diagonal
 
 STEP = 2.0**16  # of a probe: a quadratic's slope must change by more than its rounding, in any unit
 

@@ -12,7 +12,7 @@ from probml.families.form import Form, Natural, Prior, ratio
 from probml.families.forms.inverse_gamma import two_point_factors
 from probml.families.links import Steps
 from probml.families.log_linear import log_less_digamma
-from probml.numerics.small import diagonal
+from probml.numerics.lapack import diagonal
 
 
 def _symmetric(matrix: jax.Array):

@@ -18,8 +18,8 @@ from probml.families.likelihoods.student_t import ManyDegreesOfVectors
 from probml.families.location_scale import vector
 from probml.families.marginal_normal import Unseen
 from probml.language.gaussian_chain import check_semidefinite
+from probml.numerics.lapack import diagonal
 from probml.numerics.logs import LOG_TWO_PI
-from probml.numerics.small import diagonal
 
 
 def statistics(x: jax.Array):

@@ -27,7 +27,7 @@ import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 
-from probml.elimination.semiring import SUM, Semiring
+from probml.elimination.factor import SUM, Semiring
 from probml.errors import ModelError
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.scan_starts import ScanCall

@@ -10,7 +10,7 @@ import numpy as np
 from probml.dataset import arrays
 from probml.errors import DataError, ModelError, listed, present, quoted
 from probml.interface.functions import missing_cells
-from probml.interface.functions.given.column import distinct_values
+from probml.interface.functions.given.values import distinct_values
 from probml.interface.functions.read_models import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.readings import JointReading
 from probml.interface.functions.steps.affine_sites import NotLinearGaussian

@@ -15,7 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.dataset.dataset import Data
-from probml.elimination.semiring import MAX, SUM, Semiring
+from probml.elimination.factor import MAX, SUM, Semiring
 from probml.errors import Refusal, quoted
 from probml.families.finite import Shifted
 from probml.interface.functions.states import States

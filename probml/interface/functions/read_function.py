@@ -18,18 +18,18 @@ from probml.dataset.frames import closest_name
 from probml.dataset.ragged import padded
 from probml.errors import DataError, ModelError, listed, quoted
 from probml.interface.functions.find_rows import (
+    RowsReading,
     find_row_candidates,
     has_many_joint_states,
     read_as_rows,
     translate_data,
 )
-from probml.interface.functions.given.given_arrays import Ragged
 from probml.interface.functions.given.indexing import (
     recode_out_of_bounds,
     refuse_out_of_bounds,
     rerun_with_codes,
 )
-from probml.interface.functions.given.values import value_of
+from probml.interface.functions.given.values import Ragged, value_of
 from probml.interface.functions.joint_density import (
     read_as_density,
     read_with_numbers_bound,
@@ -37,15 +37,13 @@ from probml.interface.functions.joint_density import (
 )
 from probml.interface.functions.read_models import ReadModel
 from probml.interface.functions.readings import JointReading
-from probml.interface.functions.rows_reading import RowsReading
 from probml.interface.functions.survey import Survey, SurveyedSite, mentions_rows, survey_run
-from probml.interface.tables.flat_tables import flatten_tables, tables_of, widen
-from probml.interface.tables.relational_function import RelationalFunction
+from probml.interface.tables.flat_tables import RelationalFunction, flatten_tables, tables_of, widen
 from probml.interface.tables.relations import read_tables
 from probml.language.language import Bound, RowsUnknown
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
-from probml.numerics.process.single_thread import single_thread
+from probml.numerics.process.threads import single_thread
 
 # models whose functions call rows() elsewhere than in their own text → the names given then
 _WITH_ROWS: WeakKeyDictionary[Bound, set[frozenset[str]]] = WeakKeyDictionary()

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from probml.dataset import arrays, kinds
-from probml.interface.functions.given.given_arrays import Ragged
+from probml.interface.functions.given.values import Ragged
 from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey
 from probml.language.language import Bound

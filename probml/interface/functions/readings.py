@@ -1,5 +1,5 @@
 """Readings of a function without rows(): one joint density, or a plate of its own as the rows
-(rows_reading.py).
+(find_rows.py).
 
 A reading takes the place of the decorated function (`Bound.generative`), so that engines and
 questions treat the model like any other.
@@ -21,10 +21,8 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.interface.functions.cellwise_sums import sum_out_cells
 from probml.interface.functions.discrete_scans import sum_out_scan
-from probml.interface.functions.given.column import with_known_values
-from probml.interface.functions.given.given_arrays import as_given
-from probml.interface.functions.given.params import ParamsAsSites, ParamSpec
-from probml.interface.functions.given.scaled import Scaled
+from probml.interface.functions.given.params import ParamsAsSites, ParamSpec, Scaled
+from probml.interface.functions.given.values import as_given, with_known_values
 from probml.interface.functions.marginal_weights import StateWeights
 from probml.interface.functions.messages import prepare, trace_isolated
 from probml.interface.functions.missing_cells import MaskMissing
@@ -114,7 +112,7 @@ class JointReading(Reading):
         integrated: these are integrated out (steps/gaussian_loops.py,
             steps/gaussian_scans.py).
         derived: names of what the function then computes.
-        every: arguments of which the function asks which values there are, see rows_reading.py.
+        every: arguments of which the function asks which values there are, see find_rows.py.
         why: why it has no rows, for messages.
     """
 

@@ -26,7 +26,7 @@ from probml.interface.functions.discrete_scans import sites_inside
 from probml.interface.functions.given.params import ParamSpec
 from probml.interface.functions.messages import Fill, Record
 from probml.interface.functions.states import states_of, zeros_of
-from probml.jaxpr.gathers.bounds import Beyond, beyond
+from probml.jaxpr.gathers.reader import Beyond, beyond
 from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements

@@ -10,12 +10,12 @@ from probml.interface.functions.read_models import ReadModel, bind, input_name
 from probml.interface.functions.survey import Survey, survey_run
 from probml.interface.tables.flat_tables import (
     Columns,
+    RelationalFunction,
     count_rows,
     flatten_tables,
     tables_of,
     widen,
 )
-from probml.interface.tables.relational_function import RelationalFunction
 from probml.interface.tables.row_exchangeability import check_exchangeable
 from probml.language.language import Bound, row_scope, unwrapped
 from probml.language.named_rows import Relation, Tables, UnnamedTable

@@ -9,7 +9,7 @@ import jax
 
 from probml.dataset import arrays
 from probml.errors import ModelError
-from probml.interface.tables.relational_function import RelationalFunction
+from probml.interface.tables.flat_tables import RelationalFunction
 from probml.jaxpr import exchangeability
 from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound

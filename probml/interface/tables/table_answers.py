@@ -8,8 +8,7 @@ from typing import Any
 import jax
 
 from probml.dataset.grid import Places
-from probml.interface.tables.flat_tables import flatten_tables, tables_of, widen
-from probml.interface.tables.relational_function import RelationalFunction
+from probml.interface.tables.flat_tables import RelationalFunction, flatten_tables, tables_of, widen
 
 
 def answers_in_tables(of_site: bool = False) -> Callable:

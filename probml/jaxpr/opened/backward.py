@@ -5,6 +5,14 @@ round: ten times the work of tracing the equation itself, of which nothing is le
 For most equations the pull is one or two others, which are bound here at once, with JAX's own
 formulas; all else (loops, branches, functions with derivatives of their own, matrices) is left to
 `jax.vjp`, an equation at a time. It is the same gradient (tests/jaxpr/test_backward.py).
+
+Functions as one short list of equations, before they are mapped, differentiated or looped over.
+
+Most functions of jax.numpy are calls of compiled functions. A `vmap` or `grad` around such a call
+traces its inside again, and another around that once more: of an M-step under a map over restarts
+these were the half of its tracing. So the function is traced by itself, where calls are found as
+they were traced before; calls are opened, equations that nothing asks for are left out, and equal
+ones are made once. What is left is bound under whatever is around.
 """
 
 import functools
@@ -18,8 +26,32 @@ from jax import lax
 from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.compat import OFF
-from probml.jaxpr.opened.shortened import traced
-from probml.jaxpr.program import Line, Program, bind
+from probml.jaxpr.program import CALLS, RULES, Line, Program, bind, flatten
+
+
+def traced(function: Callable, *args: object, calls: frozenset[str] = CALLS) -> tuple[Program, Any]:
+    """The flat program of a function of trees of arrays, and the tree of its results."""
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    return flatten(closed, calls), jax.tree.structure(shapes)
+
+
+def shortened(function: Callable, last: bool = False) -> Callable:
+    """The same function of trees of arrays; what it closes over may be traced.
+
+    Args:
+        last: nothing around differentiates it, see program.flatten.
+    """
+
+    if "shortened" in OFF:
+        return function
+
+    @functools.wraps(function)
+    def run_program(*args: object) -> Any:
+        program, results = traced(function, *args, calls=CALLS | RULES if last else CALLS)
+        return jax.tree.unflatten(results, program.run(jax.tree.leaves(args)))
+
+    return run_program
+
 
 # whose gradient is 0
 FLAT = frozenset({"stop_gradient", "sign", "floor", "ceil", "round", "argmax", "argmin"})

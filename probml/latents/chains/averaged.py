@@ -26,8 +26,8 @@ from jax.scipy.linalg import solve_triangular
 from probml.latents.chains import linear_chain
 from probml.latents.chains.linear_chain import Moves, Sight
 from probml.latents.latent import SETTINGS, Group
+from probml.numerics.lapack import log_det, root, standardised
 from probml.numerics.logs import LOG_TWO_PI
-from probml.numerics.semidefinite import log_det, root, standardised
 from probml.structure.structure import Structure
 
 

@@ -29,8 +29,8 @@ from probml.latents.chains.linear_chain import Moves, emission_sites, first, mov
 from probml.latents.latent import Group, placed
 from probml.latents.pooled_normal import Second, locations, shifted
 from probml.latents.residuals import root_of
+from probml.numerics.lapack import root, standardised
 from probml.numerics.logs import LOG_TWO_PI
-from probml.numerics.semidefinite import root, standardised
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 

@@ -4,17 +4,21 @@ The work around the loops is repeated, and comes out the same: it is a function 
 engine and seed. So a loop is known by its number among those of the fit; one that had ended gives
 what it ended with, and one that was under way goes on from its last turn. The file is JSON and
 arrays, without pickle: reading it runs nothing.
+
+Files that are whole or not there: written beside their place, and moved into it at the end.
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import os
+import secrets
 import signal
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +27,29 @@ import jax
 import numpy as np
 
 from probml.errors import DataError, ModelError
-from probml.numerics.outside.atomic import replacing
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[str]:
+    """A path to write to in the folder of `path`: it takes that name once all within has gone well,
+    is on disk, and nobody has seen a part of it; else it goes, and an older file stays.
+
+    Raises:
+        OSError: the folder is not there, or cannot be written to.
+    """
+    goal = Path(path)
+    temporary = str(goal.parent / f".{goal.name}.{secrets.token_hex(8)}")
+    open(temporary, "xb").close()  # who may read it, the umask says
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, goal)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
 
 FORMAT = 1
 

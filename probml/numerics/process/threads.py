@@ -3,10 +3,14 @@
 OpenBLAS uses all of its threads even for 4 × 4 matrices, and waits for them in a busy loop. XLA
 calls it from several threads, so that on two busy cores 20 iterations of a mixture (150 rows,
 32 starts) took 12 s instead of 0.4 s (CPU time 4 s and 0.2 s).
+
+A lock for running NumPyro functions: NumPyro's stack of handlers is shared by all threads, so
+that functions that run at the same time would see each other's handlers.
 """
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import jax
@@ -14,6 +18,17 @@ from threadpoolctl import ThreadpoolController
 
 from probml.jaxpr.compat import OFF
 from probml.numerics.process.shared_changes import SharedChange
+
+_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def single_thread() -> Iterator[None]:
+    """Within this context no other thread runs a model; it is reentrant. Compilation and
+    computation in other threads go on. Code inside must not wait for another thread."""
+    with _LOCK:
+        yield
+
 
 # Columns of a matrix above which all threads are used: for 564 columns two threads save 1 ms, but
 # take 45 times as long as one while another process computes.

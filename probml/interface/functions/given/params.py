@@ -3,6 +3,8 @@ density is 1 on its support, so that engines find them with the others.
 
 A tree of arrays, as a network's weights are, is one site: its leaves one after the other in a
 vector. Leaves in whose place the function samples, as numpyro's random modules do, are none of it.
+
+handlers.scale around what is unseen: a density to a power, as tempered priors have it.
 """
 
 import itertools
@@ -14,6 +16,28 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.primitives import Messenger
+
+
+class Scaled(dist.Distribution):
+    """A distribution whose log density is multiplied; its draws are those of the distribution."""
+
+    arg_constraints: dict = {}
+    pytree_data_fields = ("base_dist", "power")
+
+    def __init__(self, base_dist: dist.Distribution, power: object):
+        self.base_dist, self.power = base_dist, power
+        super().__init__(base_dist.batch_shape, base_dist.event_shape)
+
+    @property
+    def support(self) -> Any:
+        return self.base_dist.support
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return self.power * self.base_dist.log_prob(value)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        return self.base_dist.sample(key, sample_shape)
+
 
 PARAM_SPEC = "probml.param"  # the mark of a message that was a param
 

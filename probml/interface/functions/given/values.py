@@ -1,14 +1,133 @@
-"""What a run of a function of the user's own is given of each argument."""
+"""What a run of a function of the user's own is given of each argument.
 
+An argument of one value a row, where the function asks for a number of the whole column.
+
+`int(np.max(labels)) + 1` and `len(np.unique(labels))` are facts of the data, not of a row: they
+were settled when the function met them, and stay.
+
+An array of the user's as a function is given it: NumPy's, so that its numbers are concrete, and
+JAX's where NumPy has no answer.
+"""
+
+import functools
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from probml.dataset import arrays
+from probml.dataset.arrays import Categories
 from probml.dataset.coding import labels as naming
 from probml.errors import DataError
-from probml.interface.functions.given.given_arrays import GivenArray, as_given, as_ragged
+
+
+class GivenArray(np.ndarray):
+    """A NumPy array that may be indexed by what JAX traces, and multiplied with it.
+
+    `len(y)`, `int(np.max(groups))` and `if y.mean() > 0` are asked of NumPy; `y[t]` in a loop's
+    body, `x.dot(beta)` and `y.at[0].set(1)` are JAX's, as of the arrays that NumPyro's users pass.
+
+    Attributes:
+        labels: of an array that was text, what its codes stand for; a part of it has none.
+        categorical: where these come from.
+    """
+
+    labels: tuple = ()
+    categorical = Categories.FOUND
+
+    def __getitem__(self, key: Any) -> Any:
+        parts = key if isinstance(key, tuple) else (key,)
+        if any(isinstance(part, jax.core.Tracer) for part in parts):
+            return jnp.asarray(self)[key]
+        return super().__getitem__(key)
+
+    def dot(self, other: Any, out: Any = None) -> Any:
+        return (jnp.dot(jnp.asarray(self), other) if isinstance(other, jax.Array)
+                else super().dot(other, out))
+
+    @property
+    def at(self) -> Any:
+        return jnp.asarray(self).at
+
+
+class Ragged(list):
+    """Arrays of different lengths, as a list of the user's: a list, whatever else asks for arrays.
+    """
+
+    ndim, shape = 0, ()
+
+
+def as_given(value: object) -> Any:
+    """An array as a function is given it: a view that shares its numbers, and such views of a list
+    of arrays; anything else unchanged."""
+    if isinstance(value, list | tuple) and all(isinstance(part, np.ndarray) for part in value):
+        return type(value)(as_given(part) for part in value)
+    return value.view(GivenArray) if isinstance(value, np.ndarray) and value.ndim else value
+
+
+def as_ragged(value: object) -> Ragged | None:
+    """Sequences of numbers of different lengths as a list of arrays; None: it is nothing such."""
+    if not isinstance(value, list | tuple) and not (
+        isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1
+    ):
+        return None
+    try:
+        parts = [np.asarray(part) for part in value]
+    except ValueError:
+        return None
+    plain = len(parts) > 1 and all(part.ndim and part.dtype.kind in "biuf" for part in parts)
+    return Ragged(map(as_given,
+                      parts)) if plain and len({part.shape for part in parts}) > 1 else None
+
+
+MOST_DISTINCT = 4096  # different values of a column that are kept beside it
+
+
+def distinct_values(columns: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Name → the values of a column of whole numbers, in order, where they are not too many."""
+    found = {name: tuple(np.unique(value).tolist()) for name, value in columns.items()
+             if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size}
+    return {name: values for name, values in found.items() if len(values) <= MOST_DISTINCT}
+
+
+def with_known_values(value: object, every: tuple[Any, ...]) -> Any:
+    """The values of some rows, that know which values all of them have, in order: asked by NumPy
+    for these, or for the least or greatest, they answer with what is settled; all else is as it is
+    of what `value` is, a tracer or an array."""
+    if isinstance(value, jax.core.Tracer):
+        value.__class__ = _kind(value.__class__, every)  # it is still the same tracer to JAX
+        return value
+    return np.asarray(value).view(_kind(GivenArray, every))
+
+
+@functools.cache
+def _kind(own: Any, every: tuple[Any, ...]) -> type:
+    """A class of arrays beside `own`, with the answers for some values."""
+    values = np.array(every)
+
+    class Told(own):
+        __slots__ = ()
+
+        def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
+            first, *rest = args or (None,)
+            if first is self and not rest:
+                if function is np.unique and not kwargs:
+                    return values.copy()
+                if function in (np.max, np.amax, np.min, np.amin) and not kwargs:
+                    return values[-1 if function in (np.max, np.amax) else 0]
+            if own is GivenArray:
+                return super().__array_function__(function, types, args, kwargs)
+            return function.__wrapped__(*args, **kwargs)
+
+        def min(self, axis: object = None, out: object = None, **more: object) -> Any:
+            return values[0] if axis is None else super().min(axis, out, **more)
+
+        def max(self, axis: object = None, out: object = None, **more: object) -> Any:
+            return values[-1] if axis is None else super().max(axis, out, **more)
+
+    return Told
 
 
 def value_of(value: object, name: str = "") -> Any:

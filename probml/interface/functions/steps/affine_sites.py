@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 
 from probml.errors import ModelError
 from probml.interface.functions.states import logs_of
-from probml.interface.functions.steps.record import Owner
+from probml.interface.functions.steps.programs import Owner
 from probml.jaxpr import levels
 from probml.jaxpr.program import Literal, bodies, equations
 

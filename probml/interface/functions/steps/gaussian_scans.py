@@ -3,10 +3,15 @@
 The body is traced once, whatever the number of steps; levels.py proves that it is affine. What is
 observed outside and depends on what the scan returns stands together with what is observed inside
 (scan_outputs.py, state_space.py).
+
+The body of numpyro's scan as a linear Gaussian step: its program, proven affine in its sites and
+in what is handed on and looks at them, and every step's numbers (formulas: state_space.py).
 """
 
+import itertools
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +29,181 @@ from probml.interface.functions.discrete_scans import (
 )
 from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.scan_starts import ScanCall
-from probml.interface.functions.steps.affine_sites import NotLinearGaussian
-from probml.interface.functions.steps.record import latent_values
-from probml.interface.functions.steps.scan_bodies import body_of, compute_steps
+from probml.interface.functions.steps.affine_sites import NotLinearGaussian, Uses, gaussian_records
+from probml.interface.functions.steps.programs import (
+    evaluate_results,
+    latent_values,
+    record_program,
+)
 from probml.interface.functions.steps.scan_outputs import Outside, Returned, Rows, trace_outside
-from probml.interface.functions.steps.state_space import Chain, chain_of
+from probml.interface.functions.steps.state_space import Affine, Carried, Chain, Step, chain_of
+from probml.jaxpr import levels
+
+
+class Body(NamedTuple):
+    """The program of one step: leaves of what is handed on, the sites in `order`, inputs →
+    `owners`, then what it hands on, and what it returns.
+
+    Attributes:
+        moved: the leaves that look at sites; copies: of these, leaf → site that it is; before: leaf
+            → leaf of the step before that it is.
+        looked: the leaves at which what is observed looks, or what it returns and is `told`.
+        normal: what is observed and looks at them or at sites.
+        mixing: whether sites of a step look at each other.
+    """
+
+    closed: Any
+    owners: tuple[tuple[str, str], ...]
+    order: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+    leaves: int
+    moved: tuple[int, ...]
+    copies: Mapping[int, str]
+    before: Mapping[int, int]
+    looked: tuple[int, ...]
+    normal: tuple[str, ...]
+    mixing: bool
+    told: tuple[int, ...]
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """Site → numbers of a step, and its shape."""
+        return {name: (math.prod(shape), shape) for name, shape in self.shapes.items()}
+
+    def carried(self, init: Sequence[jax.Array]) -> Carried:
+        """The numbers that a step hands on and that depend on sites.
+
+        Args:
+            init: leaves of what the first step takes.
+        """
+        def firsts(names: Sequence[Any], sizes: Sequence[int]) -> dict[Any, int]:
+            return dict(zip(names, itertools.accumulate((0, *sizes)), strict=False))
+
+        sites = firsts(self.order, [self.sizes[name][0] for name in self.order])
+        leaves = firsts(self.moved, [init[i].size for i in self.moved])
+
+        def numbers(found: Mapping[int, Any], first: Mapping[Any, int]) -> np.ndarray:
+            return np.concatenate([np.zeros(0, int), *(
+                first[found[i]] + np.arange(init[i].size) if i in found
+                else np.full(init[i].size, -1) for i in self.moved)])
+
+        return Carried(
+            jnp.concatenate([jnp.zeros(0), *(init[i].ravel() for i in self.moved)]),
+            numbers(self.copies, sites), numbers(self.before, leaves),
+            numbers({i: i for i in self.looked}, leaves) >= 0)
+
+
+def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
+            told_of: Sequence[int] = ()) -> Body:
+    """The program of a step.
+
+    Args:
+        told_of: the leaves of what it hands on and returns, one after the other, at which something
+            outside looks.
+
+    Raises:
+        Bent: it is not linear and Gaussian in its sites.
+    """
+    def run(carry: list, sites: Mapping, x: object, t: object) -> tuple[dict, list]:
+        trace, *handed = loop.trace(jax.tree.unflatten(tree, carry), x, t, sites)
+        return trace, jax.tree.leaves(handed)
+
+    order = tuple(sorted(loop.shapes))
+    shapes = {name: loop.shapes[name] for name in order}
+    blank = {name: jnp.zeros(shapes[name]) for name in order}
+    closed, owners = record_program(run, gaussian_records, list(init), blank, first, 0)
+    count, n = len(init), len(owners)
+    depends = levels.dependencies(closed)
+    sites, moved = set(range(count, count + len(order))), set[int]()
+    while True:
+        wider = {i for i in range(count) if not depends[n + i].isdisjoint(sites | moved)}
+        if wider == moved:
+            break
+        moved = wider
+    named = {i: ("handed", i) if i < count else ("site", order[i - count])
+             for i in (*moved, *sites)}
+    handed = [("handed", i) for i in range(len(closed.jaxpr.outvars) - n)]
+    uses = Uses.of(closed, [*owners, *handed], named)
+    found = uses.found
+    for i in (*range(count), *told_of):
+        if handed[i] in uses.curved:
+            raise NotLinearGaussian("what a step hands on is not affine in sites of the scan")
+    for name, kind in owners:
+        if kind == "log" and (found[name, kind] or name in order) and not uses.is_linear(name):
+            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in sites of the "
+                                    f"scan")
+    look = {name: found[name, kind] for name, kind in owners if kind == "loc"}
+    outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars
+    return Body(
+        closed, owners, order, shapes, count, tuple(sorted(moved)),
+        {i: order[j - count] for i in moved for j in sites if outs[n + i] is ins[j]},
+        {i: j for i in moved for j in moved if outs[n + i] is ins[j]},
+        tuple(i for i in sorted(moved) if any(("handed", i) in own for own in (
+            *(own for name, own in look.items() if name not in order),
+            *(found[handed[i]] for i in told_of)))),
+        tuple(name for name, own in look.items() if own and name not in order),
+        any(kind == "site" for name in order for kind, _ in look[name]),
+        tuple(n + i for i in told_of))
+
+
+def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndarray) -> Step:
+    """Every step of a scan.
+
+    Args:
+        init: leaves of what the first step takes; xs: inputs, time first; at: the steps' numbers.
+    """
+    n = len(body.owners)
+    still = [i for i in range(body.leaves) if i not in body.moved]
+    sizes = [init[i].size for i in body.moved]
+    widths = [int(np.prod(body.shapes[name])) for name in body.order]
+
+    def parts(flat: jax.Array, counts: Sequence[int]) -> list[jax.Array]:
+        return jnp.split(flat, np.cumsum(counts)[:-1]) if counts else []
+
+    def run(outputs: Sequence[int], m: jax.Array, z: jax.Array, plain: Sequence, x: object,
+            t: object) -> list[jax.Array]:
+        carry = dict(zip(still, plain, strict=True))
+        carry |= {i: part.reshape(init[i].shape)
+                  for i, part in zip(body.moved, parts(m, sizes), strict=True)}
+        sites = [part.reshape(body.shapes[name])
+                 for name, part in zip(body.order, parts(z, widths), strict=True)]
+        inputs = [*(carry[i] for i in range(body.leaves)), *sites, *jax.tree.leaves(x), t]
+        return evaluate_results(body.closed, outputs, inputs.__getitem__)
+
+    m, z = jnp.zeros(sum(sizes)), jnp.zeros(sum(widths))
+
+    def scan_unaffected(plain: list, now: tuple) -> tuple[list, list]:
+        return run([n + i for i in still], m, z, plain, *now), plain
+
+    _, plain = jax.lax.scan(scan_unaffected, [init[i] for i in still], (xs, jnp.asarray(at)),
+                            length=len(at))
+
+    def of(names: Sequence[str], kind: str) -> list[int]:
+        return [body.owners.index((name, kind)) for name in names]
+
+    groups = [of(body.order, "loc"), [n + i for i in body.moved], of(body.normal, "loc"),
+              list(body.told)]
+    roots = of(body.order, "root")
+    others = [of(body.normal, kind) for kind in ("scale", "value", "mask")]
+    beside_them = [i for i, (name, kind) in enumerate(body.owners) if name not in body.order
+                   and kind == ("beside" if name in body.normal else "log")]
+
+    def joined(values: Sequence[jax.Array]) -> jax.Array:
+        return jnp.concatenate([value.ravel() for value in values]) if values else jnp.zeros(0)
+
+    def step_at(plain: list, x: object, t: object) -> Step:
+        def affine(outputs: Sequence[int]) -> Affine:
+            if not outputs:
+                return jnp.zeros(0), jnp.zeros((0, m.size)), jnp.zeros((0, z.size))
+            own = lambda m, z: joined(run(outputs, m, z, plain, x, t))  # noqa: E731
+            return own(m, z), *jax.jacfwd(own, (0, 1))(m, z)
+
+        rest = [joined(run(outputs, m, z, plain, x, t)) for outputs in others]
+        logs = joined(run(beside_them, m, z, plain, x, t)).sum() if beside_them else jnp.zeros(())
+        root = jax.scipy.linalg.block_diag(*run(roots, m, z, plain, x, t))
+        return Step._make((*map(affine, groups), root, *rest, logs))
+
+    return jax.vmap(step_at)(plain, xs, jnp.asarray(at))
 
 
 def integrate_scans(call: Callable[[], Any], names: Collection[str],

@@ -22,7 +22,7 @@ from probml.interface.functions.steps.affine_sites import (
     Uses,
     gaussian_records,
 )
-from probml.interface.functions.steps.record import Owner, evaluate_results, record_program
+from probml.interface.functions.steps.programs import Owner, evaluate_results, record_program
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.repeats.stored import by_elements

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from probml.elimination.kalman import evidence
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
-from probml.elimination.kalman import paths as kalman_paths
 from probml.errors import ModelError
 from probml.interface.functions.steps.scan_outputs import Rows, slots_in_steps
 
@@ -122,7 +122,7 @@ class Chain(NamedTuple):
 
     def path(self, key: jax.Array) -> dict[str, jax.Array]:
         """A draw of all steps given what is observed, (steps, *shape)."""
-        return self._split((kalman_paths.draw(self.system, key) + self.centre)[..., 0])
+        return self._split((evidence.draw(self.system, key) + self.centre)[..., 0])
 
     def _split(self, flat: jax.Array) -> dict[str, jax.Array]:
         flat, out, start = (flat[::-1] if self.reverse else flat), {}, 0
