@@ -2,11 +2,11 @@
 one gather and one reduction.
 
 elimination.py unrolls an einsum for each name: the fastest to run, but a program that grows with
-the names (441 names: a minute of compiling). Here the buckets of one level, none of which depends on
-another, are concatenated: an entry of a message is a sum of entries of flat pools, found by tables
-of indices, reduced over the states of the eliminated name. The program grows with the levels (a few
-dozen), and with the buckets that are too wide for such tables. Messages are logs, so that there is
-no limit of range; rows are the last axis, so that a gather copies whole rows.
+the names (441 names: a minute of compiling). Here the buckets of one level, none of which depends
+on another, are concatenated: an entry of a message is a sum of entries of flat pools, found by
+tables of indices, reduced over the states of the eliminated name. The program grows with the
+levels (a few dozen), and with the buckets that are too wide for such tables. Messages are logs, so
+that there is no limit of range; rows are the last axis, so that a gather copies whole rows.
 
 Every factor and every message is read once, by one bucket; a pool holds those that one level reads.
 """
