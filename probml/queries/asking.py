@@ -1,5 +1,5 @@
-"""From a question to its answer: the plan for what was seen, the rows, what the fit believes, one
-compiled call."""
+"""Queries of a fit for new rows: plan the query for the observed cells, load the rows, take the
+fit's posterior of the parameters, and run one compiled call."""
 
 import contextlib
 import functools
@@ -24,53 +24,53 @@ from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
 from probml.structure.possible import check_chains
 
-# entries of all tables a row up to which a network is asked without regard to what is seen
+# table entries per row up to which one program serves a network for every pattern of missing cells
 WORK = 2**25
-# rows to which a question is padded, where that costs less than compiling for another number
+# rows to which a query is padded, where that costs less than compiling for another number
 LEAST = 64
-SMALL = 2**17  # entries of all tables for that many rows
-GROUPS = 1024  # draws of the parameters among which the rows of a simulation share
+SMALL = 2**17  # table entries of all padded rows at most
+GROUPS = 1024  # maximum number of parameter draws of a simulation, shared among its rows
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
 
 
 class Question(NamedTuple):
-    """All that a compiled question takes, and the way back to the user's rows."""
+    """The arguments of a compiled query, and the map from its output to the user's rows."""
 
     plan: Plan
     belief: Belief
     known: Known
     rows: Rows
-    averaged: bool  # the belief's parameters are draws, to be averaged over
+    averaged: bool  # belief.params are posterior draws, to be averaged over
     back: Callable  # (array, site) → the user's rows and steps
 
     def at_point(self, fit: Fitted) -> "Question":
-        """The same about one parameter value, for what cannot be averaged."""
+        """The query at the point estimate, for results that cannot be averaged over draws."""
         return self._replace(belief=_belief_of_fit(fit, self.plan, self.known, True)[0],
                              averaged=False) if self.averaged else self
 
 
 def prepare(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
             plug_in: bool, hidden: tuple[str, ...] = (), least: int | None = None) -> Question:
-    """Plan a question about sites, or about some together, and load its rows.
+    """Plan a query of the sites `targets` (a tuple: their joint distribution) and load its rows.
 
     Args:
-        least: to how many rows it is padded at the least; None: as suits programs for any number.
-        hidden: continuous sites that are asked for as latents.
+        least: minimum number of rows after padding; None: chosen so that one program serves
+            queries of any size.
+        hidden: continuous sites whose posterior is queried as latent variables.
 
     Raises:
-        Refusal: a continuous cell that others depend on is unseen, or a table would be above the
-            budget.
+        Refusal: a continuous cell with children is missing, or a table would exceed the budget.
     """
     return _loaded(fit, *_posed(fit, data, targets, hidden), plug_in, least)
 
 
 def asked(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]], plug_in: bool,
           about: tuple, ask: Callable[[Question], Any]) -> tuple[Plan, Any]:
-    """The plan of a question, and ask(question) → arrays of the user's rows, in any pytree; of many
-    rows part by part, side by side.
+    """The plan of a query, and the result of ask(question): arrays with the user's rows as leading
+    axis, in any pytree. Many rows are split into parts that are computed in parallel threads.
 
     Args:
-        about: what tells `ask` from others, hashable.
+        about: hashable key that identifies `ask`.
 
     Raises: as `prepare`.
     """
@@ -88,7 +88,7 @@ def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, ab
 
 def _posed(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
            hidden: tuple[str, ...] = ()) -> tuple[dataset.Data, Plan]:
-    """A question, planned, and the data as it takes them."""
+    """The data as the query needs them (values of the fit added), and its plan."""
     data = data._replace(table=replace(data.table, values={**fit.given, **data.table.values}))
     if data.steps and len(data.structure.chains) > len(data.structure.markov):
         check_chains(data.structure, {**data.table.values, **fit.point}, data.steps)
@@ -110,15 +110,16 @@ def _loaded(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool,
 
 
 def _least(plan: Plan, steps: int | None, draws: int) -> int:
-    """To how many rows a question is padded: a power of two, so that one program serves them
-    all."""
+    """Minimum number of rows after padding, a power of two: one program then serves all smaller
+    queries."""
     entries = max(plan.work, plan.width, 1) * load.room(steps) * draws
     return 1 << min(LEAST, max(SMALL // entries, 1)).bit_length() - 1
 
 
 def back(data: dataset.Data, order: np.ndarray | None, array: np.ndarray,
          site: str | tuple[str, ...] | None = None) -> np.ndarray:
-    """Answers in the user's rows, without padding; about a site along time, in its steps."""
+    """Results in the order of the user's rows, without padding rows; of a site along time also
+    without padding steps."""
     out = load.unload(array, data.table.rows, order)
     found = (data.structure.named[site[0] if isinstance(site, tuple) else site] if site is not None
              else None)
@@ -130,11 +131,11 @@ def back(data: dataset.Data, order: np.ndarray | None, array: np.ndarray,
 
 def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
              hidden: tuple[str, ...]) -> tuple[dataset.Data, Plan]:
-    """The plan of a question. Few rows of a network are asked through one program, whatever is seen
-    and whatever is asked."""
+    """The data and the plan of a query. Few rows of a network use one program for every pattern
+    of missing cells and every target."""
     network = data.structure.network
     if network and data.small():
-        # too wide where nothing is known to be seen: each pattern by itself then
+        # where a plan without any observed cell exceeds the budget: one plan per pattern
         with contextlib.suppress(Refusal):
             loose = data.loosened(network)
             plan = loose.plan(tuple(dict.fromkeys((*network, *targets))), merge_globals=True,
@@ -142,16 +143,17 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
             if plan.work <= WORK:
                 return loose, plan
     data = data.loosened({name for joint in joints for name in joint})
-    if data.table.rows <= LEAST:  # few rows are asked through one program, whatever cells are empty
+    if data.table.rows <= LEAST:  # one program for few rows, whichever cells are missing
         data = data.torn_open((*targets, *hidden))
     return data, data.plan(targets, merge_globals=True, joints=joints, hidden=hidden)
 
 
 def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tuple[Belief, bool]:
-    """The parameters on which queries condition, and whether they are a stack of draws to average
-    over."""
+    """The parameters that queries condition on, and whether these are stacked posterior draws to
+    average over."""
     if not fit.belief.varies and fit.belief.table is None:
-        # without the plan of a fit: parameters that are given have none where factors weigh a count
+        # does not use the fit's plan: a fit with given parameters has none if a numpyro.factor
+        # depends on a count
         return Belief(dict(fit.point), None, {}), False
     params = placed_all(dict(fit.point))
     if plug_in:
@@ -165,13 +167,12 @@ def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tupl
 
 
 def drawn(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: bool):
-    """Joint draws of what is hidden and discrete in rows, each row with its own draw of the
-    parameters (row i with the i-th, and again from the first after GROUPS), which are drawn given
-    what was fitted, not given the new rows.
+    """Joint draws of the latent variables of each row. Row i uses parameter draw i mod GROUPS,
+    from the posterior of the fit (not conditioned on the new rows).
 
     Returns:
-        plan, way back, belief with parameters led by the axis of draws, name → joint states and log
-        p(row) as `back` takes them.
+        the plan; the function `back`; the belief, whose parameters have a leading axis of draws;
+        name → joint states, and log p(row), both in the layout that `back` takes.
     """
     question = prepare(fit, data, (), plug_in).at_point(fit)
     plan, n = question.plan, data.table.rows
@@ -213,7 +214,8 @@ def drawn(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: b
 
 
 def _one_hot(plan: Plan, codes: dict) -> np.ndarray:
-    """1 at the joint state of the discrete sites outside rows, in the plan's order."""
+    """Table over the discrete sites outside rows (axes in the plan's order): 1 at their joint
+    state, else 0."""
     out = np.zeros([plan.variables[name].states for name in plan.globals])
     at = [int(np.flatnonzero(
         (plan.variables[n].values.reshape(out.shape[i], -1) == np.ravel(codes[n])).all(1)
@@ -227,11 +229,12 @@ def answer(
     fit: Fitted, data: dataset.Data, ask: Sequence[tuple[str, str | tuple[str, ...]]],
     plug_in: bool, view: str = queries.ALL
 ) -> tuple[np.ndarray, dict]:
-    """log p(row), (n,), and the answers to pairs (question, site); warns where a row is impossible.
+    """log p(row), (n,), and the results of the queries `ask`, pairs (question, site); warns where
+    a row is impossible.
 
     Args:
-        view: what an answer about a step looks at: "all" of the row, "filtered" (the steps up to
-            it) or "predicted" (those before it).
+        view: which steps the distribution at a step conditions on: "all", "filtered" (up to and
+            including it) or "predicted" (those before it).
     """
     data = data if ask else data.trimmed()
     posed, plan = _posed(fit, data, [site for _, site in ask])
@@ -241,7 +244,7 @@ def answer(
         raise Refusal(f"given='{view}' of model '{fit.model.name}': its latent states along time "
                       f"depend on '{beside[0]}', which is latent and has one value per row: give "
                       f"'{beside[0]}' in the data, or use given='all'")
-    # the same program for every site
+    # query every site of a network, so that one program serves them all
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
     wanted = tuple(dict.fromkeys((*every, *ask)))
     blocks = Blocks(posed, plan, None, measured=False) if many(posed) and layout.order(
@@ -270,7 +273,7 @@ def answer(
 
 
 def warn(fit: Fitted, log: np.ndarray) -> None:
-    """Say which rows are impossible: their answers are no probabilities."""
+    """Warn which rows have log p(row) = −∞: their results are not probabilities."""
     rows = np.flatnonzero(np.isneginf(log))
     if len(rows):
         shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)

@@ -1,7 +1,6 @@
-"""Questions about many rows, answered block by block from where they lie: no copy of all rows is
-made, and one program serves any number of them. And of rows that are held, in parts of one size,
-each asked by a thread of its own: what XLA leaves of a core, as along chains, whose steps are too
-small to be shared, the other part takes."""
+"""Queries of many rows. Either block by block from the user's arrays: no copy of all rows is made,
+and one program serves any number of rows. Or in equal parts, one thread each: this uses cores that
+XLA leaves idle, as in scans along chains, whose steps are too small to be parallelised."""
 
 import collections
 from collections.abc import Callable
@@ -20,9 +19,9 @@ from probml.plan.plan import Plan
 from probml.queries import queries
 from probml.queries.parts import Belief
 
-PARTED = 2**20  # numbers of all rows from which parts are made: some milliseconds each
-LEAST = 32  # of a part at least: fewer lanes of a chain cost what these do
-# plans → sizes of parts that were asked before: their programs are there
+PARTED = 2**20  # numbers in all rows from which they are split: some milliseconds per part
+LEAST = 32  # minimum rows of a part: a scan over fewer costs as much
+# plan → (rows of a part, query) pairs whose programs are compiled already
 _MET: WeakKeyDictionary[Plan, set[Any]] = WeakKeyDictionary()
 
 
@@ -30,7 +29,7 @@ def answer(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,
            view: str) -> tuple[np.ndarray, dict]:
     """As queries.answer, in the order of the table and without padding: (n,) and (n, ...).
 
-    Cost: memory of the answers and a few blocks.
+    Cost: memory of the results and of a few blocks.
     """
     rows = blocks.data.table.rows
     waiting: collections.deque = collections.deque()
@@ -60,8 +59,8 @@ def answer(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,
 
 
 def cut(data: Data, plan: Plan) -> list[Data]:
-    """The rows, as many in each part but the last; one part where more are not worth it. Nothing
-    is copied."""
+    """The rows in parts of equal size (the last may be smaller), one part where splitting does not
+    pay. Nothing is copied."""
     rows = data.table.rows
     count = min(cores(), rows // LEAST)
     numbers = rows * (data.steps or 1) * plan.effort
@@ -72,11 +71,12 @@ def cut(data: Data, plan: Plan) -> list[Data]:
 
 
 def side_by_side(ask: Callable[[Data], Any], some: list[Data], plan: Plan, about: object) -> Any:
-    """ask(part) → arrays that lead with its rows, in any pytree; of all parts behind one another.
+    """The results of ask(part), pytrees of arrays with a leading axis of rows, concatenated over
+    the parts, which run in parallel threads.
 
     Args:
-        about: what is asked, hashable. The first time one part follows the other, so that its
-            programs are compiled once.
+        about: hashable key of the query. Its first run is sequential, so that its programs are
+            compiled only once.
     """
     if len(some) == 1:
         return ask(some[0])

@@ -1,5 +1,5 @@
-"""What questions, reports and files ask of a fit: its protocol, which `interface.fit.Fit` meets, so
-that no room below names the one above."""
+"""The protocol of a fit as queries, reports and files use it. `interface.fit.Fit` implements it;
+lower packages import this module instead of the interface."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,8 +19,8 @@ from probml.structure.structure import Structure
 
 @dataclass(frozen=True, eq=False)
 class Fitted(Protocol):
-    """A model, a point, and what is believed beyond it; see Fit for the attributes. Underscored
-    members are the library's own, not the user's."""
+    """A model, a point estimate and the posterior about it; see Fit for the attributes. Members
+    with a leading underscore are internal."""
 
     model: Bound
     point: dict[str, Any]
@@ -34,31 +34,31 @@ class Fitted(Protocol):
     names: dict[str, tuple] = field(default_factory=dict, repr=False)
     given: dict[str, Any] = field(default_factory=dict, repr=False)
     pattern: tuple = field(default=(), repr=False)
-    # what is known of the sites outside rows beyond the point
+    # posterior of the sites outside rows
     belief: Posterior = field(default=Point(), repr=False)
-    # the model that was fitted, where do() has changed it since
+    # the model that was fitted, if do() has replaced it since
     learnt: Bound | None = field(default=None, repr=False)
-    # the statistics of complete data, which merge() adds
+    # sufficient statistics of complete data, which merge() adds
     kept: Any = field(default=None, repr=False)
-    # what was seen, where there are draws to judge it by
+    # the fitted data, where posterior draws need them
     data: Data | None = field(default=None, repr=False)
     held_out: Any = field(default=None, repr=False)
-    # found in double, since float32 has too few digits for it, and asked in double
+    # fitted and queried in float64, since the precision of float32 does not suffice
     double: bool = field(default=False, repr=False)
-    # a lower bound of log p(data), where an engine maximises one
+    # lower bound of log p(data) (ELBO), of engines that maximise one
     bound: float | None = field(default=None, repr=False)
-    # the engine itself; a Fit from a file has its name alone
+    # the engine itself; None for a Fit from a file, which has only its name
     by: Engine | None = field(default=None, repr=False, compare=False)
-    # input or site → the names of its columns, where it came as a table
+    # input or site → the names of its columns, where it was given as a table
     columns: dict[str, tuple] = field(default_factory=dict, repr=False)
     seed: int | None = field(default=None, repr=False)
-    # parameter → how summaries tell it, where the fit is of columns in other units than the user's
+    # parameter → conversion to the user's units, where columns were rescaled for the fit
     units: dict[str, Unit] = field(default_factory=dict, repr=False)
-    # standard errors in the units of summaries, parameter → array, where they are known already
+    # parameter → standard errors in the units of summaries, where already computed
     errors: dict[str, Any] = field(default_factory=dict, repr=False)
-    # the rows of a point, of whose curvature its summary asks; in no file and no pickle
+    # the rows of a point estimate, for the Hessian in its summary; not saved or pickled
     again: Any = field(default=None, repr=False, compare=False)
-    evidence_error: float | None = None  # standard error of log_evidence; None: it is exact
+    evidence_error: float | None = None  # standard error of log_evidence; None if that is exact
 
     @property
     def params(self) -> dict[str, Any]: ...

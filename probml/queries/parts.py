@@ -1,4 +1,5 @@
-"""What a question asks: a belief about the parameters, and the factor graph of a chunk of rows."""
+"""The operands of a query: the posterior of the parameters, and the factor graph of a chunk of
+rows."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -19,24 +20,25 @@ from probml.plan.plan import Plan
 
 
 class Belief(NamedTuple):
-    """What a fit knows of the parameters: a point or draws (leading axis), closed-form predictives,
-    and global states."""
+    """Posterior of the parameters: a point or draws (leading axis), closed-form predictive
+    distributions, and the posterior of discrete sites outside rows."""
 
     params: dict[str, jax.Array]
-    # log posterior over the global discrete sites; of draws, theirs too may lead with an axis of
-    # draws
+    # log posterior over the joint states of the discrete sites outside rows; may have a leading
+    # axis of draws if params have
     table: jax.Array | None
-    # pooled continuous site → arguments of its predictive (posterior.Marginals)
+    # pooled continuous site → arguments of its predictive distribution (posterior.Marginals)
     predictive: dict[str, Any]
 
     @classmethod
     def at_draw(cls, plan: Plan, known: Known, draw: Mapping) -> tuple["Belief", Known]:
-        """One draw of the parameters, and of sites outside rows that the plan takes for given."""
+        """Belief and known values at one draw of the parameters, and of those sites outside rows
+        that the plan conditions on."""
         given = {name: draw.get(name, value) for name, value in known.given.items()}
         return cls({name: draw[name] for name in plan.free}, None, {}), known._replace(given=given)
 
     def map_draws(self, plan: Plan, ask: Callable, *more: jax.Array) -> Any:
-        """ask(the belief at a draw, *that entry of `more`) for every draw, led by their axis."""
+        """ask(belief at draw i, *(array[i] for array in more)) of every draw i, stacked."""
         several = self.table is not None and self.table.ndim > len(plan.globals)
         return jax.lax.map(lambda parts: ask(self._replace(
             params=parts[0], table=parts[1] if several else self.table), *parts[2:]),
@@ -44,8 +46,8 @@ class Belief(NamedTuple):
 
 
 class Parts:
-    """The factor graph of a chunk of rows in its parts: of rows, of their steps, and the moves of
-    the chains."""
+    """The factor graph of a chunk of rows in three parts: factors of rows, factors of time steps,
+    and initial and transition log probabilities of the chains (`moves`)."""
 
     def __init__(self, plan: Plan, rows: list[Factor], moves: list[Moves], given: Given,
                  chunk: Chunk):
@@ -55,31 +57,31 @@ class Parts:
 
     @functools.cached_property
     def steps(self) -> list[Factor]:
-        """The factors of all steps, made at the first asking."""
+        """The factors of all time steps, computed at first access."""
         plan, given = self._plan, self._given
         if plan.step_order:
             return self._inside(given, self._chunk.steps, None)
         if not plan.steps:
             return []
 
-        # nothing to eliminate: whatever else is asked of a step is added to its product
+        # no variable to eliminate within a step: all its factors are multiplied into one
         def factor_within(rows: Chunk, _: None) -> Factor:
             return sequences.within(plan, self._inside(given, rows.steps, None))
 
         return [in_pieces(plan, factor_within, self._chunk)]
 
     def path(self) -> tuple[jax.Array, jax.Array] | None:
-        """The most probable joint path of the chains, as factors.chains.best_path, where nothing
-        but what is seen is said of their steps; None else."""
+        """The most probable joint path of the chains, see factors.chains.best_path; None where
+        steps have other factors than those of their observed cells."""
         return best_path(self._plan, self._inside, self._given, self.moves, self._chunk)
 
     def factor_graph(self, pairs: jax.Array | None = None, rows: list[Factor] | None = None,
                      more: Mapping[tuple[str, ...],
                                    jax.Array] = MappingProxyType({})) -> list[Factor]:
-        """All factors as one graph; the hidden states along time are summed out.
+        """All factors as one list, with the latent states along time summed out.
 
         Args:
-            rows: in place of the factors of rows. more: as of steps_factor.
+            rows: replacement of the factors of rows. more: as for steps_factor.
         """
         plan, chunk, rows = self._plan, self._chunk, self.rows if rows is None else rows
         if not (plan.steps or plan.step_order or self.moves or more):
@@ -109,8 +111,8 @@ def parts_of(plan: Plan, belief: Belief, known: Known, rows: Chunk) -> Parts:
 
 
 def rows_of_site(plan: Plan, rows: Chunk, name: str) -> tuple[Chunk, int]:
-    """The rows for which a question about a site has answers, and their number: rows of the data,
-    or their time steps."""
+    """The rows in which a site has values, and their number: rows of the data or, of a site along
+    time, their time steps."""
     if plan.structure.named[name].time is None:
         return rows, len(rows.weights)
     steps = rows.along

@@ -1,8 +1,7 @@
-"""Questions to a fit, answered for all rows in one compiled call: evidence, marginals, decoding,
-joint draws, moments.
+"""Queries for all rows in one compiled call: log evidence, marginal and joint probabilities, means.
 
-Discrete sites outside rows join each row's own variables here, with what was learnt about them as
-their factor, so that every answer is about one row at a time, given what was fitted.
+Discrete sites outside rows are added to each row's own variables, with their posterior as a factor,
+so that every result concerns one row, conditional on the fitted data.
 """
 
 import functools
@@ -27,14 +26,14 @@ from probml.plan.plan import Plan
 from probml.queries.moments import average, conditional, means_along
 from probml.queries.parts import Belief, Parts, parts_of, rows_of_site
 
-# what an answer about a step looks at: all, the steps up to it, those before
+# steps that the distribution at a step conditions on: all, up to and including it, before it
 ALL, FILTERED, PREDICTED = "all", "filtered", "predicted"
 
 
 def _answer(plan: Plan, ask: tuple[tuple[str, Any], ...], belief: Belief, known: Known,
             rows: Chunk, view: str) -> tuple[jax.Array, dict]:
-    """log p(row) and the answers to `ask`, pairs (question, site), for one chunk of rows at one
-    parameter value."""
+    """log p(row), (b,), and the results of `ask`, pairs (question, site), of one chunk of rows at
+    one parameter value."""
     scopes = {site: _asked(plan, site) for _, site in ask}
     timed = {site: plan.structure.named[_first(site)].time is not None for site in scopes}
     inside = sorted({scopes[site] for site in scopes if timed[site]})
@@ -47,7 +46,7 @@ def _answer(plan: Plan, ask: tuple[tuple[str, Any], ...], belief: Belief, known:
             plan, belief, known, rows, parts, inside, view).items()}
     out = {}
     for question, site in ask:
-        # of what is seen of a site itself, or of more than its states, step by step
+        # tables of variables are ordered by lane, those of other sites by step
         laned = timed[site] and (isinstance(site, tuple) or site in plan.variables)
         table = found[scopes[site]] if not timed[site] else inner[scopes[site]]
         if laned:
@@ -65,19 +64,19 @@ def _answer(plan: Plan, ask: tuple[tuple[str, Any], ...], belief: Belief, known:
 
 
 def _first(site: str | tuple[str, ...]) -> str:
-    """The site, or the first of several."""
+    """The site; of a tuple the first."""
     return site[0] if isinstance(site, tuple) else site
 
 
 def _posteriors(plan: Plan, parts: Parts, rows: Chunk, wanted: set, inside: list,
                 pairs: bool) -> tuple[jax.Array, dict, dict, jax.Array | None]:
-    """log p(row), and posteriors of joint states, which are its gradients: scope → table, of the
-    scopes `wanted` of rows and of those `inside` rows, of steps; and of pairs of successive states,
-    where these are asked for."""
+    """log p(row), and posterior probabilities of joint states, as its gradients with respect to
+    log factors: scope → table for the scopes `wanted` (of rows) and `inside` (of time steps); with
+    `pairs` also those of successive states."""
     size = len(rows.weights)
     taps, untapped = _taps(plan, parts, wanted, size)
     count = rows_of_site(plan, rows, plan.structure.chains[0])[1] if inside else 0
-    # lane after lane, as their slopes are wanted
+    # one lane after the other: the layout in which the gradients are computed
     length = rows.along.length if inside else 1
     inner = {scope: jnp.zeros((count // length, length, *(plan.variables[v].states for v in scope)))
              for scope in inside}
@@ -98,8 +97,8 @@ def _posteriors(plan: Plan, parts: Parts, rows: Chunk, wanted: set, inside: list
 
 
 def _taps(plan: Plan, parts: Parts, wanted: set, size: int) -> tuple[list[Factor], list[Factor]]:
-    """A factor over each of the scopes `wanted`, and all other factors of rows. The gradient of
-    log p(row) with respect to such a factor is the posterior of its states."""
+    """One factor for each of the scopes `wanted`, and all other factors of rows. The gradient of
+    log p(row) with respect to the former is the posterior of the joint states of its scope."""
     taps: dict[tuple[str, ...], Factor] = {}
     untapped = []
     for factor in parts.rows:
@@ -114,8 +113,8 @@ def _taps(plan: Plan, parts: Parts, wanted: set, size: int) -> tuple[list[Factor
 
 def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, question: str,
               site: str, table: jax.Array) -> jax.Array:
-    """The mean or the probabilities of a site, averaged over the joint states that it depends on;
-    "joint": the probabilities of these states."""
+    """The mean or the probabilities of a site, averaged over the joint states of its parents;
+    question "joint": the probabilities of these states, `table` itself."""
     if question == "joint":
         return table
     if question == "mean" and site in plan.variables:  # a count that others depend on
@@ -132,7 +131,7 @@ def _averaged(plan: Plan, belief: Belief, known: Known, rows: Chunk, view: str, 
 
 def states_and_log(plan: Plan, scope: tuple[str, ...], belief: Belief, known: Known,
                    rows: Chunk) -> tuple[jax.Array, jax.Array]:
-    """log p(row) of a chunk, and p(joint states of `scope` | row), (b, *states)."""
+    """log p(row), (b,), and p(joint states of `scope` | row), (b, *states), of one chunk."""
     if not scope:
         return _answer(plan, (), belief, known, rows, ALL)[0], jnp.ones(len(rows.weights))
     log, out = _answer(plan, (("joint", scope),), belief, known, rows, ALL)
@@ -140,8 +139,8 @@ def states_and_log(plan: Plan, scope: tuple[str, ...], belief: Belief, known: Kn
 
 
 def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
-    """(L, 1, K, K, M) of the joint states → (N, k, k) of one chain: the pair that leads into each
-    step."""
+    """p(previous state, state at the step) of one chain, (N, k, k), from the table of the joint
+    states of all chains, (L, 1, K, K, M)."""
     sizes, i = [plan.variables[n].states for n in plan.chains], plan.chains.index(name)
     table = jnp.moveaxis(pairs[:, 0], -1, 1).reshape(-1, *sizes, *sizes)
     return table.sum(tuple(1 + j for j in range(2 * len(sizes)) if j % len(sizes) != i))
@@ -149,8 +148,8 @@ def _pairs(plan: Plan, name: str, pairs: jax.Array) -> jax.Array:
 
 def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts, scopes: list,
             view: str) -> dict:
-    """The posterior of what each step hides, over `scopes`, given the steps before it, or up to it,
-    and what is seen of the row itself."""
+    """Filtered (or one-step predicted) posterior of the latent variables of each step, scope →
+    table, also given the observed cells of the row outside time."""
     steps, size = rows.along, len(rows.weights)
     apart = [n for n in plan.order if n not in plan.along]
     left = elimination.sum_out(parts.rows, apart)
@@ -190,7 +189,7 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
 
 
 def _hidden(rows: Chunk, site: str) -> Chunk:
-    """The same rows, in which a site is not seen."""
+    """The same rows with a site treated as missing."""
     return rows._replace(
         values={n: v for n, v in rows.values.items() if n != site},
         seen={n: v for n, v in rows.seen.items() if n != site}
@@ -198,7 +197,7 @@ def _hidden(rows: Chunk, site: str) -> Chunk:
 
 
 def _asked(plan: Plan, site: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The variables whose joint posterior answers for a site, or for several together."""
+    """The variables whose joint posterior determines the result for a site or a tuple of sites."""
     if isinstance(site, tuple):
         return site
     return (site,) if site in plan.variables else plan.scope(site)
@@ -226,8 +225,8 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: st
                    on_host=True)
 def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, every: Rows,
            view: str = ALL):
-    """log p(row) and answers, over all chunks; `averaged`: belief.params are draws, and answers are
-    weighed by each draw's p(row)."""
+    """log p(row) and the results of `ask`, (chunks, b, ...). With `averaged`, belief.params are
+    posterior draws: results are averaged with weights ∝ each draw's p(row)."""
 
     def chunk(rows: Chunk):
         if not averaged:
@@ -243,8 +242,8 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
 def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array:
-    """log p(row | parameters), unseen discrete sites of the row summed out, for draws of the
-    parameters, and of sites outside rows that the plan takes for given: (draws, chunks, b)."""
+    """log p(row | parameters), (draws, chunks, b), with missing discrete sites of the row summed
+    out. `draws`: of the parameters, and of those sites outside rows that the plan conditions on."""
 
     def logs_at_draw(draw: dict[str, jax.Array]):
         (params, *_), at = Belief.at_draw(plan, known, draw)
@@ -259,8 +258,8 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
 @functools.partial(jit, static_argnames=("plan", "names"), seldom=ASKED)
 def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
                every: Rows) -> dict[str, jax.Array]:
-    """The deterministics `names` inside rows at draws, as row_logs takes them: name → (draws,
-    chunks, b, *cells)."""
+    """The deterministics `names` inside rows at each draw: name → (draws, chunks, b, *cells).
+    `draws`: as for row_logs."""
     ask = tuple(("mean", name) for name in names)
 
     def values_at_draw(draw: dict[str, jax.Array]):
