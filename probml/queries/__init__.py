@@ -1,1 +1,1 @@
-"""Questions about rows, answered in one compiled call."""
+"""Queries of a fit about rows, each in one compiled call."""

@@ -1,8 +1,6 @@
-"""The distribution of an unseen number given each row: a normal, or a table over nodes, where
-nothing discrete is unseen beside it and the parameters are a point, else a mixture of these.
-
-A distribution of one number that is known at nodes: how probable each, and the density between
-two of them linear.
+"""Posterior distribution of a missing or latent continuous value given each row: a normal, or a
+distribution tabulated at quadrature nodes (`Tabled`); a mixture of these where discrete variables
+are latent as well, or over posterior draws of the parameters.
 """
 
 import functools
@@ -31,15 +29,15 @@ from probml.queries.queries import states_and_log
 
 
 class Tabled(dist.Distribution):
-    """Weighted values of a smooth density, as quadrature has them.
+    """A smooth univariate distribution given by quadrature nodes and weights.
 
-    log p(x) interpolates the density weight / width of the nodes on either side, −∞ beyond the
-    last; a draw inverts the distribution function, linear between nodes. Mean and variance are sums
+    log p(x) interpolates the density, weight / width, linearly between nodes, and is −∞ outside
+    them; samples invert the distribution function, linear between nodes. Mean and variance are sums
     over nodes.
 
     Args:
         values: (*batch, m), ascending. weights: (*batch, m), which sum to 1.
-        centre: (*batch), the mean; None: the nodes'.
+        centre: (*batch), the mean; None: Σ weights · values.
     """
 
     arg_constraints = {"values": constraints.real_vector, "weights": constraints.simplex}
@@ -59,7 +57,7 @@ class Tabled(dist.Distribution):
 
     @property
     def variance(self):
-        # far nodes weigh nothing, and their squares are no numbers of single precision
+        # nodes of weight 0 may lie so far out that their squares overflow in float32
         away = jnp.where(self.weights > 0, self.values - self.centre[..., None], 0.0)
         return (self.weights * away**2).sum(-1)
 
@@ -73,7 +71,7 @@ class Tabled(dist.Distribution):
                                                               + self.values[..., :-1]),
                                  self.values[..., -1:]], -1)
         width = jnp.diff(edges, axis=-1)
-        # a number that is seen has all its nodes in one place
+        # the nodes of an observed value coincide: width 0
         high = jnp.where(width > 0, self.weights / jnp.where(width > 0, width, 1.0), jnp.inf)
         return jnp.log(_interpolate(value, self.values, high, 0.0, 0.0))
 
@@ -128,7 +126,7 @@ def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> An
     lower = lower * np.where(sign == 0, 1.0, sign)[..., None, :]
     if weight.shape[lead] == 1:
         mean, lower = mean[..., 0, :], lower[..., 0, :, :]
-    # a cell that is seen has no spread, which validation would refuse
+    # an observed cell has standard deviation 0, which validation would refuse
     normal = (dist.MultivariateNormal(mean, scale_tril=lower, validate_args=False)
               if len(site.cells) > lead - 1
               else dist.Normal(mean[..., 0], lower[..., 0, 0], validate_args=False))
@@ -143,10 +141,10 @@ def _mixed(weight: np.ndarray, parts: dist.Distribution, lead: int) -> dist.Dist
 
 @functools.partial(jit, static_argnames=("plan", "name", "averaged"), seldom=ASKED)
 def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, every: Rows):
-    """log p(row), the probabilities of the states beside a latent, its mean and root in each, or,
-    of a single number without a normal, its mean, values and their weights: (draws, chunks, b,
-    ...), of a site along time (draws, chunks, b, steps, ...). Several numbers have the normal of
-    their mean and covariance."""
+    """log p(row), the probabilities of the discrete states that the latent depends on, and for each
+    its mean and a root R of its covariance RᵀR; of a scalar that is not normal its mean, nodes
+    and weights instead. (draws, chunks, b, ...), of a site along time (draws, chunks, b, steps,
+    ...). A vector that is not normal is approximated by the normal of its mean and covariance."""
     group, site = plan.hidden[name], plan.structure.sites[name]
     reach, start = plan.reach(group), 0
     states = math.prod(plan.variables[v].states for v in reach)
@@ -176,7 +174,7 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
         mean, spread = linear_chains.moments(plan, belief.params, known, rows, group)
         mean = rows.along.folded(mean[..., mine]).reshape(count, -1, states, size)
         root = jnp.swapaxes(lapack.root(spread[..., mine, mine]), -1, -2)
-        root = rows.along.folded(root)  # of one row where all share it
+        root = rows.along.folded(root)  # one row where all rows have the same covariance
         root = root.reshape(len(root), -1, states, size, size)
         root = jnp.broadcast_to(root, (count, *root.shape[1:]))
         if site.time is None:

@@ -32,13 +32,13 @@ def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: 
     that maximum, up to a constant, (chunks, b), and name → (chunks, b) joint states.
 
     Args:
-        leaves: sites that are no variables, each cell of them maximised given its parents, which
-            are among `sites`: (chunks, b, *cells).
+        leaves: sites that are not variables of the plan. Each of their cells is maximised given its
+            parents, which are among `sites`: (chunks, b, *cells).
     """
     return every.map(lambda rows: _decode_chunk(plan, sites, leaves, belief, known, rows))
 
 
-Peaks = tuple[jax.Array, tuple[str, ...]]  # what each joint state of a scope chooses among
+Peaks = tuple[jax.Array, tuple[str, ...]]  # a table over joint states of a scope, and that scope
 
 
 def _decode_chunk(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
@@ -77,8 +77,8 @@ def _decode_chunk(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], b
 
 def _maximise_cells(plan: Plan, sites: tuple[str, ...], belief: Belief, known: Known, rows: Chunk,
                     parts: Parts) -> dict[str, Peaks]:
-    """The best states of sites that are summed out cell by cell, given each joint state of the
-    variables they depend on; the maximum joins the factors of rows."""
+    """The most probable states of sites that are summed out cell by cell, given each joint state of
+    their parents; appends the log of the maximum to the factors of rows."""
     cells = {}
     for group in plan.latents:
         names = [name for name in group.cellwise if name in sites]
@@ -91,8 +91,8 @@ def _maximise_cells(plan: Plan, sites: tuple[str, ...], belief: Belief, known: K
 
 def _maximise_leaf(plan: Plan, name: str, belief: Belief, known: Known, rows: Chunk,
                    parts: Parts) -> Peaks:
-    """The probabilities of a site that no other depends on, given its parents; where it is missing
-    its maximum, cell by cell, joins the factors of its parents."""
+    """The probabilities of a site without children, given its parents; where it is missing, appends
+    the log of their maximum (summed over cells) to the factors of rows or steps."""
     at, count = rows_of_site(plan, rows, name)
     p = conditional(plan, belief.params, known, at, name, "probabilities", count,
                     means_along(plan, belief.params, known, rows, name, "all"))
@@ -108,11 +108,11 @@ def _maximise_leaf(plan: Plan, name: str, belief: Belief, known: Known, rows: Ch
 
 def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: Any, size: int,
                 beside: bool) -> tuple[jax.Array, Any, list[Factor]]:
-    """The log of the best path of the chains (Viterbi), the path, and the factors of its steps with
-    what is not asked for summed out; none where the path needed none.
+    """The log probability of the best path of the chains (Viterbi), the path, and the factors of
+    its steps with the other variables summed out; [] where these were not needed.
 
     Args:
-        beside: sites of the steps are maximised, too.
+        beside: other sites of the steps are maximised as well.
     """
     found = None if beside else parts.path()
     if found is not None:
@@ -124,7 +124,8 @@ def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: Any, si
 
 def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: jax.Array, inside: list[Factor],
                      states: dict[str, jax.Array], steps: Any) -> dict[str, jax.Array]:
-    """The most probable states of every step, given the best path and the states of rows."""
+    """The most probable states of the variables of each step, given the best path of the chains and
+    the states of the row's variables."""
     along, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states,
                                   steps)
     within = [v for v in plan.step_order if v in sites]
@@ -134,11 +135,11 @@ def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: jax.Array, insid
 
 
 def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarray]:
-    """The jointly most probable values of discrete sites outside rows at the point, all others
-    summed out: site → (*cells).
+    """The jointly most probable values of discrete sites outside rows at the point estimate, all
+    others summed out: site → (*cells).
 
     Raises:
-        Refusal: nothing that is seen depends on a site, and its values have no end.
+        Refusal: no observed site depends on one of them, and it has infinitely many values.
     """
     held = data.trimmed()
     plan = held.plan()

@@ -1,4 +1,5 @@
-"""Joint draws of all that is unseen in each row: forwards filtered, backwards sampled."""
+"""Joint posterior draws of all latent and missing values of each row (forward filtering, backward
+sampling)."""
 
 import functools
 
@@ -19,14 +20,14 @@ from probml.queries.parts import Belief, parts_of
 @functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
 def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.Array,
               key: jax.Array):
-    """As `draw`, row groups each with parameters of their own.
+    """As `draw`, with different parameters for each group of rows.
 
     Args:
-        belief: its parameters lead with the axis of the groups.
-        index: (groups, rows a group) numbers of rows, chunks behind one another.
+        belief: its parameters have a leading axis of groups.
+        index: (groups, rows per group) row numbers, counted through all chunks.
 
     Returns:
-        log p(row), (groups, rows a group), and name → joint states of the same shape.
+        log p(row), (groups, rows per group), and name → joint states of the same shape.
     """
 
     def group(own, index, key):
@@ -37,8 +38,8 @@ def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.A
 
 
 def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key: jax.Array):
-    """Joint draws of all variables given each row: log p(row), (chunks, b), and name → (chunks, b)
-    joint states."""
+    """Joint draws of all variables given the observed cells of each row: log p(row), (chunks, b),
+    and name → (chunks, b) joint states."""
 
     def chunk(rows: Chunk, key: jax.Array):
         parts, size = parts_of(plan, belief, known, rows), len(rows.weights)
@@ -51,7 +52,7 @@ def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key: jax.A
         else:
             factors = parts.factor_graph()
         own = ()
-        if plan.latents:  # a key that is drawn from has no children
+        if plan.latents:  # split before use: a PRNG key must not be both used and split
             key, *own = jax.random.split(key, 1 + len(plan.latents))
         whole = [Factor(jnp.broadcast_to(f.log, (size, *f.log.shape[1:])), f.names)
                  for f in factors[:1]] + factors[1:]

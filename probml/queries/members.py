@@ -1,11 +1,11 @@
-"""New members of a plate: rows whose index is a label that the fit does not know, answered with an
-effect drawn from its prior.
+"""New groups of a plate: rows whose index is a label that was not in the fitted data. Their effects
+are drawn from the prior.
 
-Given the parameters above it, the effect of a new member depends on nothing that was seen, so its
-posterior predictive is that of the prior given each draw: θ ~ p(θ | data), a_new ~ p(a | θ), row ~
-p(row | θ, a_new). The program of the fit has entries for known members only; so the rows of new
-ones are answered by themselves, with the entries of a few known members, which they do not read,
-replaced. With a point, the effect is the mean of its prior given the point.
+Given its hyperparameters, the effect of a new group is independent of the data, so the posterior
+predictive distribution is: θ ~ p(θ | data), a_new ~ p(a | θ), row ~ p(row | θ, a_new). Compiled
+programs have entries for the fitted groups only, so rows with new groups are computed separately:
+entries of fitted groups that these rows do not use are replaced by the new effects. With a point
+estimate, the effect is the mean of its prior given the point.
 """
 
 import functools
@@ -30,13 +30,13 @@ from probml.queries.fitted import Fitted
 from probml.structure.indices import Index
 from probml.structure.structure import Structure
 
-REPEATS = 64  # effects drawn for each draw of the other parameters, where
-HELD = 2**24  # numbers hold them
+REPEATS = 64  # effects drawn for each draw of the other parameters, at most
+HELD = 2**24  # numbers in all of these draws, at most
 
 
 class _Many(Draws):
-    """Draws all of which are averaged over: the effects of new members vary more than the posterior
-    does."""
+    """Posterior draws, all of which are averaged over and not a subset: effects of new groups vary
+    more than the other parameters."""
 
     def spread(self, plan: object, known: object, n: int) -> tuple[dict[str, jax.Array],
                                                              jax.Array | None]:
@@ -44,13 +44,13 @@ class _Many(Draws):
 
 
 def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Any, Data], Any]) -> Any:
-    """What `ask` says of every row, rows of new members included.
+    """The results of `ask` for all rows, including those with new groups.
 
     Args:
-        ask: (fit, data without new members) → arrays of rows, in any pytree.
+        ask: (fit, data without new groups) → arrays with a leading axis of rows, in any pytree.
 
     Raises:
-        Refusal: a new member that has no prior of its own.
+        Refusal: a new group has no separate prior.
     """
     if not held.new:
         return ask(fit, held)
@@ -75,8 +75,11 @@ def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Any, Data], An
 
 
 def _groups(fit: Fitted, held: Data) -> list[list[str]]:
-    """The names of indices with new members, and of those that index the same axes; refused where a
-    new member has no prior."""
+    """Names of the indices with new groups, each together with the others that index the same axes.
+
+    Raises:
+        Refusal: a new group has no separate prior.
+    """
     structure = fit.structure
     groups = [names for names in together(structure.indexed)
               if any((_new(held, structure.indexed[name]) >= 0).any() for name in names)]
@@ -106,7 +109,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
 
 
 def _new(held: Data, index: Index) -> np.ndarray:
-    """(rows, cells) the number of the new member, −1 where it is known."""
+    """(rows, cells): the number of the new group, −1 for groups of the fit."""
     found = held.new.get(index.input)
     if found is None:
         found = np.full(held.table.inputs[index.input].shape, -1)
@@ -115,7 +118,8 @@ def _new(held: Data, index: Index) -> np.ndarray:
 
 
 def _assign(structure: Structure, names: list[str], held: Data, codes: dict, picked: list) -> None:
-    """Give new members the codes of known ones that their row does not read."""
+    """Write codes of fitted groups that the row does not use for its new groups (in place), and
+    append the entries to be redrawn to `picked`."""
     indices = [structure.indexed[name] for name in names]
     low, high = bounds(indices)
     axes = {axis for index in indices for axis in index.axes}
@@ -150,14 +154,14 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
 
 
 def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in: bool) -> Fitted:
-    """The fit with some entries along axes of parameters drawn anew from their prior, given all
-    else; of a point, at the prior's mean.
+    """The fit with some entries of parameters redrawn from their prior given the other parameters;
+    of a point estimate, set to the prior mean.
 
     Args:
-        entries: (parameter, axis) → positions along it.
+        entries: (parameter, axis) → positions along that axis.
 
     Raises:
-        Refusal: the members of a parameter do not have the same prior, or one after another; a
+        Refusal: the entries of a parameter do not have the same prior, or have a joint one; a
             prior has no mean.
     """
     structure, sites = fit.structure, fit.structure.sites
@@ -202,8 +206,8 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
 
 def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, given: Mapping,
              masks: Mapping, key: object, mean: bool) -> dict:
-    """The parameters `names` with the entries under their masks drawn from the prior, parents
-    first, or at its mean."""
+    """The parameters `names`, in which the entries with mask True are drawn from the prior (or set
+    to its mean), parents first."""
     env = {name: jnp.reshape(value, structure.sites[name].shape)
            for name, value in {**params, **given}.items()}
     for i, name in enumerate(names):
@@ -226,13 +230,13 @@ def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given:
 
 def _exchangeable(fit: Fitted, names: Iterable[str],
                   entries: Mapping[tuple[str, int], np.ndarray]) -> None:
-    """Refuse a prior that differs from member to member otherwise than through entries that are new
-    too: a new one has none."""
+    """Refuse priors that differ between groups, unless through entries that are also redrawn: a new
+    group would have none."""
     structure = fit.structure
     env = {name: np.reshape(value, structure.sites[name].shape)
            for name, value in {**fit.point, **fit.given}.items()}
     for owner, axis in entries:
-        # as if all members had one effect
+        # the same effect for all groups, so that differences due to redrawn entries vanish
         env[owner] = np.repeat(np.take(env[owner], [0], axis), env[owner].shape[axis], axis)
     for name in names:
         site = structure.sites[name]

@@ -1,4 +1,5 @@
-"""Means and probabilities of a site given the states that it depends on, and their averages."""
+"""Conditional means and probabilities of a site given the states of its parents, and their averages
+over these states."""
 
 from collections.abc import Mapping
 
@@ -22,11 +23,11 @@ def average(q: jax.Array, values: jax.Array) -> jax.Array:
 
 def means_along(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
                 view: str) -> dict[str, jax.Array]:
-    """The means of the latents along time that a site is, or looks at: group → (b, *states, p) of
-    the rows, or steps, that answers about it have.
+    """Means of the state-space latents that the site is one of or depends on: group → (b, *states,
+    p), with b the rows or, of a site along time, the time steps.
 
     Args:
-        rows: whole ones. view: as `linear_chains.means`.
+        rows: a chunk of rows, not of steps. view: as for `linear_chains.means`.
     """
     out = {}
     for group in (group for group in plan.groups(name) if plan.timed(group)):
@@ -38,9 +39,9 @@ def means_along(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
 
 def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str, what: str,
                 size: int, along: Mapping[str, jax.Array]) -> jax.Array:
-    """E[x | parents] or p(x | parents) of a site, (b, *states of its variable parents, *cells[,
-    states]); of a vector seen in part, the mean given its seen coordinates; of a deterministic its
-    value. `along`: as `integrated.averaged`, see `means_along`."""
+    """E[x | parents] or p(x | parents) of a site, (b, *states of its discrete parents, *cells[,
+    states]); of a partially observed vector the mean given its observed coordinates; of a
+    deterministic its value. `along`: from `means_along`."""
     site, parents = plan.structure.named[name], tuple(p for p in plan.structure.named[name].parents
                                                       if p in plan.variables)
     if plan.groups(name):
@@ -62,11 +63,11 @@ def conditional(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: st
 
 
 def _mean(plan: Plan, name: str, env: Mapping, what: str, parts: tuple) -> jax.Array:
-    """The mean of a site of a row given all that it looks at, or the probabilities of its states;
-    of a deterministic, or a latent, its value. (*cells[, states]).
+    """The mean of a site of one row given its parents, or the probabilities of its states; of a
+    deterministic or a latent its value. (*cells[, states]).
 
     Args:
-        parts: of a vector seen in part, its cells and which are seen.
+        parts: of a partially observed vector, its cells and the mask of observed ones; else ().
     """
     site = plan.structure.named[name]
     if name in plan.hidden:

@@ -1,4 +1,4 @@
-"""What a model computes outside rows, of a fit: at its point, or over what it believes."""
+"""Deterministics outside rows: at the point estimate, or averaged over the posterior."""
 
 import functools
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from probml.queries.fitted import Fitted
 from probml.structure.computed import at, at_each
 from probml.structure.structure import Structure
 
-KEPT = 1000  # draws behind the mean of a posterior that is no set of draws
+KEPT = 1000  # draws that means are computed from, of a posterior that is not a set of draws
 
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _tilt(structure: Structure, draws: Mapping, fixed: Mapping, mean: Mapping) -> dict[str,
                                                                                          jax.Array]:
-    """By how much means over draws of the parameters miss, to first order, since the draws' own
-    means miss those of the posterior."""
+    """First-order correction of the means over parameter draws for the Monte Carlo error of the
+    draws: Jacobian × (posterior mean − mean of the draws)."""
     middle = {name: value.mean(0) for name, value in draws.items()}
 
     def real(draw: Mapping[str, jax.Array]):
@@ -33,9 +33,9 @@ def _tilt(structure: Structure, draws: Mapping, fixed: Mapping, mean: Mapping) -
 
 
 def point(fit: Fitted) -> dict[str, Any]:
-    """The deterministics outside rows as Fit.params has them: of a point their value there
-    (averaged over what is discrete outside rows and unseen), of a posterior their mean over all
-    draws, or over KEPT; of a closed form exact where they are linear."""
+    """The deterministics outside rows, as in Fit.params: at a point estimate their value (averaged
+    over latent discrete sites outside rows), of a posterior their mean over all its draws, or over
+    KEPT draws; with a closed-form posterior exact where they are linear in the parameters."""
     structure = fit.structure
     if not structure.derived:
         return {}
@@ -67,7 +67,7 @@ def point(fit: Fitted) -> dict[str, Any]:
 
 
 def drawn(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The deterministics outside rows at draws of the sites there, (n, ...) each."""
+    """The deterministics outside rows at each draw of the sites outside rows, (n, ...) each."""
     if not fit.structure.derived:
         return {}
     return _host(at_each(fit.structure, *jax.tree.map(jnp.asarray, (dict(draws), {
@@ -75,7 +75,7 @@ def drawn(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def chains(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The same at draws chain by chain, (chains, draws, ...)."""
+    """As `drawn`, of draws with axes (chains, draws, ...)."""
     if not fit.structure.derived:
         return {}
     lead = np.shape(next(iter(draws.values())))[:2]
@@ -86,13 +86,13 @@ def chains(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def fixed(value: Any) -> np.ndarray:
-    """A copy on the host that nobody can write to."""
+    """A read-only copy as a NumPy array."""
     out = np.array(value)
     out.flags.writeable = False
     return out
 
 
 def _host(values: Mapping[str, jax.Array]) -> dict[str, Any]:
-    """On the host, and not to be written to; under a trace as they are."""
+    """Read-only NumPy copies; traced arrays unchanged."""
     return {name: value if isinstance(value, jax.core.Tracer) else fixed(value)
             for name, value in values.items()}

@@ -1,5 +1,5 @@
-"""Draws of what is unseen inside rows of the data that were fitted, beside draws of what lies
-outside: unseen numbers, and what the model computes from them."""
+"""Posterior draws of continuous latent sites and missing cells inside the rows of the fitted data,
+and of deterministics inside rows, one for each draw of the sites outside rows."""
 
 import functools
 import math
@@ -26,12 +26,12 @@ from probml.queries.parts import Belief
 from probml.queries.simulation import simulate_rows
 from probml.structure.structure import Structure
 
-MOST = 2**26  # numbers of rows that draws may hold
+MOST = 2**26  # numbers in the draws of all rows, at most
 
 
 def names_of(fit: Fitted) -> tuple[str, ...]:
-    """The unseen numbers inside rows, and what is computed there beside them; none where no number
-    is unseen, or the fit does not hold its data."""
+    """The sites inside rows with latent or missing continuous cells, and the deterministics inside
+    rows; () where there are no such cells, or the fit has not retained its data."""
     if fit.data is None or fit.model.whole or fit.learnt is not None:
         return ()
     plan = fit.data.carrying(fit.belief.rows(1, 0)).plan()
@@ -42,15 +42,15 @@ def names_of(fit: Fitted) -> tuple[str, ...]:
 
 def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarray],
            seed: int) -> dict[str, np.ndarray]:
-    """Site → (draws, rows, *cells): those that were sampled as they are, the others drawn given
-    each draw of the rest; seen cells as they were seen.
+    """Site → (draws, rows, *cells): `sampled` sites unchanged, the others drawn given each draw of
+    the rest; observed cells have their observed values.
 
     Args:
         draws: site outside rows → (draws, ...), discrete ones as codes.
         sampled: site inside rows → (draws, rows, *cells).
 
-    Warns where they would be more than MOST numbers, and leaves them out.
-    Cost: an evidence of all rows a draw.
+    Returns {} with a warning where there would be more than MOST numbers.
+    Cost: one likelihood evaluation of all rows per draw.
     """
     names, sites = names_of(fit), fit.structure.named
     if not names:
@@ -93,7 +93,7 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
 
 
 def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Array:
-    """(draws, n, *cells) → (draws, chunks, b, *cells), padding repeated from the first row."""
+    """(draws, n, *cells) → (draws, chunks, b, *cells), padded with copies of the first row."""
     chunks, size = rows.stacked.weights.shape
     value = value if order is None else value[:, order]
     pad = np.broadcast_to(value[:, :1], (len(value), chunks * size - value.shape[1],
@@ -106,7 +106,8 @@ def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Arra
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
            keys: jax.Array) -> dict[str, jax.Array]:
-    """Joint states and numbers of every row, given each draw: name → (draws, chunks, b, ...)."""
+    """Draws of the latent discrete and continuous sites of every row given each parameter draw:
+    name → (draws, chunks, b, ...)."""
 
     def draw_rows(pair: tuple):
         draw, key = pair
@@ -121,7 +122,7 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
 def _computed(structure: Structure, names: tuple[str, ...], draws: Mapping, given: Mapping,
               fixed: Mapping, columns: Mapping, inputs: Mapping, keys: jax.Array, n: int,
               steps: int | None):
-    """What the function computes in rows, at every draw: name → (draws, n, *cells)."""
+    """The deterministics `names` inside rows at every draw: name → (draws, n, *cells)."""
 
     def compute_at_draw(pair: tuple):
         draw, own, key = pair

@@ -1,5 +1,5 @@
-"""One row after another, fast: a question compiled once for what a row shows, asked of rows of the
-same shape; and a hidden chain that is filtered step after step."""
+"""Low-latency queries of single rows: a query compiled once from an example row and called with
+other rows of the same form; and online filtering of a hidden Markov chain, step by step."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -23,12 +23,12 @@ from probml.queries.parts import parts_of
 
 
 class Compiled:
-    """A question about one row, compiled: call it with a row, name → value. What the row shows may
-    be other values than those of the example, and of what was unseen or seen in part there other
-    cells; never something that was unseen in the example, or seen whole and now is not.
+    """A compiled query of one row: call it with a row, name → value. The row has values for the
+    names in the example row. Cells may be missing only in sites that had missing cells in the
+    example; a site that was completely missing there cannot be given.
 
     Attributes:
-        names: what a row may show.
+        names: the sites and inputs that a row may contain.
     """
 
     ASKS = ("predict_proba", "predict", "log_prob")
@@ -52,7 +52,7 @@ class Compiled:
                                            found.known, Resident(stacked)), self._form.stacked)
 
     def __call__(self, row: Mapping[str, Any]) -> Any:
-        """The answer, without an axis of rows."""
+        """The result of the query, without an axis of rows."""
         log, out = self._program(self._form.of(row))
         if self._ask == "log_prob":
             return float(np.asarray(log)[0, 0])
@@ -64,15 +64,15 @@ class Compiled:
 
 
 class Filter:
-    """A hidden Markov chain that is given its steps one by one, and keeps what they tell of its
-    state, at the point of the fit.
+    """Online filter of a hidden Markov chain at the point estimate: takes observations step by step
+    and updates the distribution of the current state.
 
     Attributes:
-        probabilities: p(state now | the steps so far), (k,); before the first step its prior.
-        predicted: p(next state | the steps so far), (k,).
-        log_prob: log p(the steps so far), nats.
-        steps: how many there were.
-        labels: of the states.
+        probabilities: p(current state | steps so far), (k,); before the first step its prior.
+        predicted: p(next state | steps so far), (k,).
+        log_prob: log p(steps so far), nats.
+        steps: number of steps so far.
+        labels: labels of the states.
     """
 
     def __init__(self, fit: Fitted, held: dataset.Data):
@@ -101,7 +101,8 @@ class Filter:
                           f"the chain '{chain}' and has one value for several steps")
 
     def _tables(self, stacked: Chunk) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """log p(first), log p(next | now), log p(step | state), of the first step there is."""
+        """log p(initial state), (k,), log p(next state | state), (k, k), and the emission log
+        likelihood of the first step, log p(step | state), (k,)."""
         plan, belief, known = self._question.plan, self._question.belief, self._question.known
         parts = parts_of(plan, belief, known, Resident(stacked).first)
         (moves,) = parts.moves
@@ -116,7 +117,7 @@ class Filter:
         return moves.initial[0], moves.transition[0], log
 
     def restart(self) -> "Filter":
-        """Forget all steps: a new sequence begins."""
+        """Reset to the initial state distribution, for a new sequence."""
         self.steps, self.log_prob = 0, 0.0
         self.probabilities = self._initial / self._initial.sum()
         return self
@@ -126,7 +127,8 @@ class Filter:
         return self.probabilities @ self._transition if self.steps else self.probabilities
 
     def step(self, seen: Mapping[str, Any]) -> np.ndarray:
-        """Take a step, site → its value there (absent or None: unseen), and answer `probabilities`.
+        """Update with one step, site → observed value (absent or None: missing), and return
+        `probabilities`.
 
         Raises:
             DataError: a value that the site cannot have; a step that is impossible.
@@ -145,8 +147,8 @@ class Filter:
 
 
 def _in_part(held: dataset.Data) -> dataset.Data:
-    """The same step, of which any number by itself counts as seen in part: later ones may be
-    unseen."""
+    """The data with a mask of observed cells for every site whose cells are single numbers, so that
+    these may be missing in later steps."""
     sites = held.structure.sites
     columns = {name: replace(column, seen=np.ones(column.values.shape, bool))
                if column.seen is None and column.likelihood is None and not sites[name].event
@@ -155,8 +157,8 @@ def _in_part(held: dataset.Data) -> dataset.Data:
 
 
 def _compiled(function: Callable, stacked: Chunk) -> Callable:
-    """The program, called in the precision in which it was compiled: that of the fit, which need
-    not be the caller's."""
+    """The function compiled for these shapes; calls use the precision (float32 or float64) that it
+    was compiled in, whatever the caller's setting."""
     program, double = jax.jit(function).lower(stacked).compile(), jax.config.jax_enable_x64
 
     def call(row: Chunk) -> Any:
@@ -169,12 +171,12 @@ def _compiled(function: Callable, stacked: Chunk) -> Callable:
 
 
 class _Form:
-    """The arrays of one row, to be filled in: a copy of the example's for every call, so that calls
-    do not meet.
+    """Converts rows to the arrays that the program takes; each call fills a copy of the example's
+    arrays, so that concurrent calls do not share them.
 
     Attributes:
-        stacked: the example as it is on the device, on the host.
-        writers: name → whether it belongs to a step, and how its value is written.
+        stacked: NumPy copies of the example's device arrays.
+        writers: name → (whether it lies along time, function that writes its value).
     """
 
     def __init__(self, fit: Fitted, held: dataset.Data, question: Question):
@@ -210,11 +212,11 @@ class _Form:
         self.writers |= {name: (inner, write) for name, write in found.items()}
 
     def of(self, row: Mapping[str, Any]) -> Chunk:
-        """A row as the program takes it.
+        """The row as arrays for the program.
 
         Raises:
-            DataError: an unknown name, a value that a site cannot have, or what the program needs
-                and is not there.
+            DataError: an unknown name, a value outside a site's support, or a missing value that
+                the program needs.
         """
         if not isinstance(row, Mapping):
             raise DataError(f"model '{self.model}': expected a row as name → value, with "
@@ -270,7 +272,7 @@ class _Form:
         target[0, 0] = _cells(name, "label probabilities", value, target[0, 0])
 
     def _codes_of(self, name: str) -> dict[Any, int] | None:
-        """Label → code of an input that is an index; None of one without labels."""
+        """Label → code of an input that is an index; None if it has no labels or is no index."""
         structure, labels = self.plan.structure, self.fit.names.get(name)
         if labels is None or name not in structure.indexed:
             return None
@@ -300,7 +302,7 @@ class _Form:
 
 
 def _cells(name: str, what: str, value: Any, target: np.ndarray) -> np.ndarray:
-    """Numbers in the shape of their place in a row."""
+    """The value as floats, reshaped to the cells of `target`."""
     numbers = _numbers(name, value)
     if numbers.size != np.size(target):
         raise DataError(f"'{name}' has {np.size(target)} {what} in a row, got {numbers.size}")
@@ -308,7 +310,7 @@ def _cells(name: str, what: str, value: Any, target: np.ndarray) -> np.ndarray:
 
 
 def _numbers(name: str, value: object) -> np.ndarray:
-    """Cells as numbers."""
+    """The value as an array of floats."""
     try:
         return np.asarray(value, float)
     except (TypeError, ValueError):
@@ -331,7 +333,7 @@ def _is_unobserved(value: object) -> bool:
 
 
 def _to_scalar(value: object) -> Any:
-    """A cell as a Python number, also where it came as an array of one."""
+    """The value as a Python scalar, if it is a scalar or a list or array of one element."""
     if isinstance(value, list | tuple | np.ndarray) and np.size(value) == 1:
         value = np.ravel(np.asarray(value, object))[0]
     return value.item() if isinstance(value, np.generic) else value

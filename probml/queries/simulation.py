@@ -1,5 +1,5 @@
-"""New rows: the generative function run with fixed parameters, drawn hidden states and whatever was
-seen."""
+"""Simulation of rows: runs the model function with fixed parameters, sampled latent sites and
+observed cells kept at their values."""
 
 import functools
 from collections.abc import Mapping
@@ -28,18 +28,18 @@ from probml.structure import deterministics
 from probml.structure.recorder import log_weight_of, peel, rows_frame
 from probml.structure.structure import Structure
 
-LOG_WEIGHT = ""  # the name of what simulate_rows says of factors, where there are any
+LOG_WEIGHT = ""  # key of the log factors of each row in the output of simulate_rows, if any
 
 
 class _Fill(Messenger):
-    """Gives a site its fixed value, or a draw that its seen cells replace; keeps what is
-    computed."""
+    """NumPyro handler: sets each site to its fixed value, or to a draw in which observed cells keep
+    their values; records deterministics in `computed`."""
 
     def __init__(self, fixed: Mapping, seen: Mapping, key: jax.Array, sites: Mapping):
         super().__init__()
         self.fixed, self.seen, self.key, self.sites, self.values, self.computed = (fixed, seen, key,
                                                                                    sites, {}, {})
-        self.log: Any = 0.0  # of what factors inside rows weigh
+        self.log: Any = 0.0  # sum of the log factors inside rows
 
     def process_message(self, msg: dict) -> None:
         name = msg.get("name")
@@ -71,8 +71,8 @@ class _Fill(Messenger):
 
 def _completed(distribution: dist.Distribution, value: jax.Array, data: jax.Array,
                mask: jax.Array | bool):
-    """data where seen; elsewhere the draw `value`, moved along with the seen coordinates of its
-    vector."""
+    """The data where observed (mask), elsewhere the draw `value`; in a partially observed vector
+    the draw is transformed into one conditional on the observed coordinates."""
     base, _ = peel(distribution)
     family = registry.entry(base).likelihood
     if mask is not True and family is not None and family.fill is not None:
@@ -174,8 +174,8 @@ def _simulate_whole(structure: Structure, inputs: Mapping[str, jax.Array], key: 
 
 def _run_function(structure: Structure, held: Mapping[str, jax.Array],
                   inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None):
-    """One run of the function for n rows, the sites `held` at their values: every site in NumPyro's
-    layout."""
+    """Runs the model function once for n rows with the sites `held` fixed: the values of all sites
+    in NumPyro's layout."""
     fill = _Fill(held, {}, key, structure.sites)
     with validation_enabled(False), fill, chain_length_scope(steps), as_sites():
         structure.model(rows=n, **inputs)
@@ -187,12 +187,12 @@ def _run_function(structure: Structure, held: Mapping[str, jax.Array],
 def simulate_draws(structure: Structure, names: tuple[str, ...], draws: Mapping[str, jax.Array],
                    given: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array], key: jax.Array,
                    n: int, count: int, steps: int | None = None):
-    """n rows of the function itself for each of `count` draws of what lies outside rows: site in
-    `names` → (count, n, *cells), or (count, ...) outside rows.
+    """Simulates n rows for each of `count` draws of the sites outside rows: site in `names` →
+    (count, n, *cells), or (count, ...) outside rows.
 
     Args:
-        draws: site outside rows → (count, ...); those that are left out are drawn from the prior.
-        given: the same, of one value for all.
+        draws: site outside rows → (count, ...); omitted sites are drawn from the prior.
+        given: site outside rows → one value, used for all draws.
     """
     sites = structure.unfolded(steps)
 

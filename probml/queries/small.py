@@ -1,9 +1,9 @@
-"""Small questions about states, answered on the host: the factors by one small program, which no
-question changes; their sums by NumPy, of no more than the question needs.
+"""Small queries of discrete states, computed on the host: one small compiled program, the same for
+all queries, gives the factors; NumPy sums only those that the query needs.
 
-What is not asked, has no evidence and is no ancestor of such a site sums to one and is left out
-(barren nodes, Shachter 1986); what is observed is taken out of the tables, which separates what it
-d-separates.
+Variables that are neither queried nor observed, nor ancestors of such variables, sum to one and are
+omitted (barren nodes, Shachter 1986). Tables are sliced at observed states, so that variables
+d-separated by the evidence are summed separately.
 """
 
 import functools
@@ -26,21 +26,21 @@ from probml.plan.plan import BUDGET, TABLES, Plan
 from probml.queries.parts import Belief, parts_of
 
 Asked = Sequence[tuple[str, str | tuple[str, ...]]]
-ENTRIES = 2**21  # of all tables, up to which the sums take less than a small program to compile
-LARGE = 2**27  # the same of a program of many names or large tables
-MOST = 2**31  # entries that are summed where no program can be: some minutes
+ENTRIES = 2**21  # of all tables, up to which NumPy takes less time than compiling a small program
+LARGE = 2**27  # the same where the program has many variables or large tables
+MOST = 2**31  # maximum entries where no program fits into memory: some minutes
 LONG = 2.0  # seconds that NumPy may take for the tables of a large network
-FEW = 64  # rows that have their own patterns of evidence
-QUESTIONS = 8  # or rows: more of both are for a program
-# names in all patterns of evidence, up to which each pattern is summed by itself (50 µs a name);
-# of a large network 16 times as many
+FEW = 64  # maximum rows that are grouped by their pattern of evidence
+QUESTIONS = 8  # maximum of min(queries, rows); above it a compiled program is used
+# number of variables, summed over the patterns of evidence, up to which each pattern is summed
+# separately (50 µs per variable); of a large network 16 times as many
 PATTERNS = 2**10
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["log"], meta_fields=["names"])
 @dataclass(frozen=True)
 class _Named:
-    """A factor whose names are part of the program."""
+    """A factor whose variable names are static for JAX."""
 
     log: Any
     names: tuple[str, ...]
@@ -51,20 +51,17 @@ def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Name
 
 
 _small = jit(_factors, static_argnums=0, seldom=ASKED, on_host=True)
-# 1,000 tables compile for half a minute
+# compiling 1,000 tables takes half a minute
 _large = jit(_factors, static_argnums=0, seldom=LONG, on_host=True)
 
 
 def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
            count: int) -> tuple[np.ndarray, dict] | None:
-    """As queries.answer, of the `count` rows that are not padding; None where that would be
-    longer.
-
-    The tables hold log p(row, site) for each site that is asked for, all else summed out; where
-    nothing is asked there is one of log p(row).
+    """As queries.answer, of the `count` rows that are not padding: log p(row), (count,), and query
+    → posterior probabilities; None where a compiled program is expected to be faster.
 
     Raises:
-        Refusal: neither a program nor these sums have the memory or the time.
+        Refusal: both the compiled program and these sums exceed the limits of memory and time.
     """
     heavy = len(plan.order) > MANY or plan.work > ENTRIES
     cheap = plan.work * count <= ENTRIES and min(len(ask), count) <= QUESTIONS
@@ -72,7 +69,7 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     if (not (cheap or heavy and count <= FEW) or rows.chunks > 1
         or not _sums_states(plan, [question for question, _ in ask], scopes)):
         return None
-    chunk = jax.tree.map(np.asarray, rows).first  # on the host nothing is compiled
+    chunk = jax.tree.map(np.asarray, rows).first  # NumPy arrays, so that nothing is compiled
     factors = [host.Table(np.asarray(f.log, float)[:count], f.names)
                for f in (_large if heavy else _small)(plan, belief, known, rows)]
     if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
@@ -95,7 +92,8 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
 
 def _answers(plan: Plan, groups: Iterable[host.Rows], asked: dict,
              count: int) -> tuple[np.ndarray, dict]:
-    """log p(row), and the answers in the shapes of the sites' cells, of all rows."""
+    """log p(row) of all rows, and query → results, (count, *cells, states), or (count, *states) of
+    joint probabilities."""
     out: dict = {}
     for group in groups:
         for question, found in _summed(plan, group, asked).items():
@@ -109,7 +107,8 @@ def _answers(plan: Plan, groups: Iterable[host.Rows], asked: dict,
 
 
 def _sums_states(plan: Plan, questions: Sequence[str], scopes: Sequence[tuple[str, ...]]) -> bool:
-    """Whether sums over states of variables with one cell answer these questions."""
+    """Whether the queries are only for probabilities of variables with one cell, in a model without
+    chains, latents or groupings."""
     several = plan.chains or plan.steps or plan.latents or plan.groupings
     sites, scalars = plan.structure.sites, plan.variables
     return not several and {"probability", "joint"}.issuperset(questions) and all(
@@ -118,8 +117,8 @@ def _sums_states(plan: Plan, questions: Sequence[str], scopes: Sequence[tuple[st
 
 
 def _with_evidence(plan: Plan, known: Known, chunk: Chunk, count: int) -> set[str]:
-    """The variables of which something is known in some row, or that others than variables depend
-    on."""
+    """The variables with evidence in some row: observed, restricted, or with an observed child that
+    is not a variable."""
     found = {*plan.globals, *known.allowed, *chunk.likelihood}
     for name in plan.observed:
         found.update(plan.scope(name) if name not in plan.variables else ())
@@ -134,7 +133,7 @@ def _with_evidence(plan: Plan, known: Known, chunk: Chunk, count: int) -> set[st
 
 
 def _relevant(plan: Plan, known: Iterable[str], scopes: Iterable[Sequence[str]]) -> set[str]:
-    """These variables and their ancestors."""
+    """The variables `known` and those of `scopes`, with all their ancestors."""
     found: set[str] = set()
     stack = [*known, *(name for scope in scopes for name in scope)]
     while stack:
@@ -146,8 +145,8 @@ def _relevant(plan: Plan, known: Iterable[str], scopes: Iterable[Sequence[str]])
 
 
 def _cost(group: host.Rows, scopes: Sequence[tuple[str, ...]]) -> int:
-    """Entries of the tables that the answers about some rows make: single sites together, joint
-    ones each by itself."""
+    """Number of table entries that the queries create for a group of rows: one elimination for all
+    single sites, one for each joint query."""
     joints = [tuple(n for n in scope if n not in group.states)
               for scope in scopes if len(scope) > 1]
     return sum(host.entries(group.factors, host.order_of(group.factors, last))
@@ -155,7 +154,7 @@ def _cost(group: host.Rows, scopes: Sequence[tuple[str, ...]]) -> int:
 
 
 def _summed(plan: Plan, group: host.Rows, asked: dict) -> dict:
-    """Of some rows log p(row), by None, and the answers to what is asked, (rows, *states)."""
+    """For a group of rows: query → probabilities, (rows, *states), and None → log p(row)."""
     singles = [scope[0] for scope in asked.values() if len(scope) == 1
                and scope[0] not in group.states]
     log, found = host.marginals(group.factors, host.order_of(group.factors), singles)

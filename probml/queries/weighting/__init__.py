@@ -1,1 +1,1 @@
-"""Answers of rows that have a numpyro.factor: distributions are weighted by it and normalised."""
+"""Predictions in models with a numpyro.factor: distributions are weighted by it and normalised."""

@@ -1,15 +1,14 @@
-"""Rows that a numpyro.factor weighs: what is unseen in them, normalised over its own values.
+"""Predictive distributions of missing values in rows with a numpyro.factor, normalised over the
+values of the site.
 
-p(y | rest of the row) ∝ p(row, y) exp(Σ factors), as it is written. Of a site with one number in a
-row the right side is the evidence of the row with y seen, evaluated at each value of a count, or at
-nodes of a number: a table of its own for every row, which answers for means, quantiles and
-probabilities. Of vectors, and of whole rows, draws of the model without its factors are weighed.
+p(y | rest of the row) ∝ p(row, y) exp(Σ factors). For a site with one number per row the right side
+is p(row) with y observed, evaluated at every value of a discrete y or at nodes of a continuous one:
+a table for each row, from which means, quantiles and probabilities follow. For vectors and whole
+rows, draws from the model without its factors are weighted (importance sampling).
 
-Truncation that is written as a factor: between which bounds a site's values lie.
-
-A factor such as −log P(y ≥ 1) or −log(F(b) − F(a)) does not depend on y: exp(−factor) is the
-probability of the values that can be observed. They are found as the interval that has this
-probability, at the point of the fit and at other parameters about it.
+A factor can also express truncation: −log P(y ≥ 1) or −log(F(b) − F(a)) does not depend on y, and
+exp(−factor) is the probability of the observable values. `find_bounds` finds the interval that has
+this probability, both at the fitted parameters and at others near them.
 """
 
 import contextlib
@@ -27,18 +26,18 @@ from probml.queries.fitted import Fitted
 from probml.queries.weighting.weighted_values import candidates, evaluate, observing
 from probml.structure.site import Site
 
-VALUES = 32  # of what a site depends on, at which a factor must divide by a probability
-POINTS = 4  # of the parameters, at which a factor is held against probabilities of sets of values
-APART, TRIES = 0.3, 10  # by which these differ at first, in coordinates without bounds
-ALIKE = 5e-4  # nats by which such probabilities may differ, in single precision
+VALUES = 32  # values of a site's parents at which exp(−factor) must be a probability
+POINTS = 4  # parameter values at which exp(−factor) is compared with probabilities of intervals
+APART, TRIES = 0.3, 10  # first step between them in unconstrained coordinates; maximum step changes
+ALIKE = 5e-4  # tolerance for log probabilities, nats, in float32
 
 
 def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.ndarray] | None:
-    """The least and the greatest value, each (n,), of those by whose probability factors divide the
-    density of a site; None: the factors divide by no such probability.
+    """Truncation bounds of a site whose density is divided by P(lower ≤ y ≤ upper) in a factor:
+    lower and upper, (n,) each; None if no factor normalises the site in this way.
 
     Raises:
-        Refusal: they do, and it is no probability of values that lie between two.
+        Refusal: the factors divide by a probability, but not by that of an interval.
     """
     sites = held.structure.sites
     constant = tuple(name for name in held.structure.losses
@@ -53,9 +52,9 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
 
     own = factors(fit)
     if np.abs(own).max() < ALIKE or own.min() < -ALIKE:
-        return None  # nothing; a density of something else, or a penalty
-    # a probability that is divided by is one at all parameters, and at all values of what the site
-    # and the factors depend on in a row; a density of something else is not
+        return None  # no effect, or a penalty or the density of something else
+    # exp(−factor) of a truncation is ≤ 1 at all parameters, and at all values of the parents that
+    # site and factor share in a row; that of another density is not
     shared = sorted({parent for name in constant for parent in sites[name].parents}
                     & {parent for parent in site.parents if sites[parent].rows})
     others = _with_other_values(fit, held, shared)
@@ -68,7 +67,7 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
          *((fit, other) for other in others[:POINTS])], factors, site)
     if None in found:
         if any((there == 0.0).any() for there in at_others):
-            return None  # values at which nothing is divided by: a weight of these
+            return None  # no effect at some values of the parents: a weight of these values
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
             f"'{site.name}' ({site.kind}) and not on its value, and raises the density of every "
@@ -81,8 +80,8 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
 
 def _row_intervals(points: Sequence[tuple[Fitted, Data]], factors: Callable,
                    site: Site) -> list[tuple[float, float] | None]:
-    """Of every row the interval whose probability its factors are at all points; None: there is
-    none."""
+    """For each row the interval whose probability is exp(−factors) at all points; None where there
+    is none."""
     shares = np.exp(-np.array([factors(*point) for point in points]))
     tables = [evaluate(there, rows, site, True) for there, rows in points]
     masses = [np.exp(each.logs - each.logs.max(1, keepdims=True)) for each in tables]
@@ -92,8 +91,8 @@ def _row_intervals(points: Sequence[tuple[Fitted, Data]], factors: Callable,
 
 
 def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Data]:
-    """The rows with draws of some of their sites in place of what is observed of these, at the
-    parameters of the fit; none of no sites."""
+    """VALUES copies of the rows in which the observed values of the sites `names` are replaced by
+    draws at the fitted parameters; [] without names."""
     if not names:
         return []
     drawn = candidates(fit, held.without(names), VALUES, 0, True)[0]
@@ -101,7 +100,7 @@ def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Da
 
 
 def _shifted_fit(fit: Fitted, toward: Mapping[str, np.ndarray], step: float) -> Fitted:
-    """The fit at parameters shifted by `step` along a direction in unbounded coordinates."""
+    """The fit at parameters shifted by `step` along a direction in unconstrained coordinates."""
     point = dict(fit.point)
     for name, value in fit.point.items():
         site = fit.structure.sites[name]
@@ -118,16 +117,17 @@ def _directions(fit: Fitted, count: int) -> list[dict[str, np.ndarray]]:
 
 
 def _far(fit: Fitted) -> list[Fitted]:
-    """The fit at parameters far away, in some directions and the other way."""
+    """The fit at parameters far from its own: steps of ±2 along two random directions."""
     return [_shifted_fit(fit, toward, step) for toward in _directions(fit, 2)
             for step in (-2.0, 2.0)]
 
 
 def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
-    """The fit, and others at parameters so far from its own that factors differ, but not by much.
+    """The fit, and copies at parameters at which the log factors differ by 0.2 to 4 nats from its
+    own, if such are found.
 
     Args:
-        own: the factors of the fit.
+        own: the log factors of the fit.
     """
     out = [fit]
     for toward in _directions(fit, POINTS - 1):
@@ -144,11 +144,11 @@ def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
 
 def find_interval(values: Sequence[np.ndarray], masses: Sequence[np.ndarray],
                   shares: np.ndarray, smooth: bool) -> tuple[float, float] | None:
-    """The ends of an interval that has the probability shares[k] under masses[k] at values[k], for
-    every k, one without an end where that will do; None: there is none.
+    """The ends of an interval that has probability shares[k] under the distribution with masses[k]
+    at values[k], for every k; one-sided (an end at ±∞) if possible; None if there is none.
 
     Args:
-        smooth: masses are those of a density at nodes; else of whole numbers 0, 1, ….
+        smooth: masses are those of a density at nodes; else of the integers 0, 1, ….
     """
     longest = max(map(len, masses))
     if smooth:
@@ -184,16 +184,17 @@ def find_interval(values: Sequence[np.ndarray], masses: Sequence[np.ndarray],
     return found if wrong[best] < tolerance else None
 
 
-CANDIDATES, MOST = 256, 2**16  # draws of which one row is taken: at first, and at the most
-MAX_CHECKED_ROWS = 8  # whose densities are added up over the values of a site
-ENOUGH = 32  # draws that weighed ones are worth, at the least
+CANDIDATES, MOST = 256, 2**16  # importance draws per row: initial and maximum number
+MAX_CHECKED_ROWS = 8  # rows in which the densities of a site are checked to add up to 1
+ENOUGH = 32  # minimum effective sample size of the weighted draws
 
 
 class Table(NamedTuple):
-    """Values of a site in every row, (n, m, *cells), and what each weighs, (n, m), in sum 1.
+    """A predictive distribution of a site in every row: values, (n, m, *cells), and their weights,
+    (n, m), which sum to 1 in each row.
 
     Args:
-        smooth: nodes of a density, between which it goes on; else the values themselves.
+        smooth: values are nodes of a continuous density; else they are its only values.
     """
 
     values: np.ndarray
@@ -221,17 +222,17 @@ class Table(NamedTuple):
         return out.reshape(len(at), n, *self.values.shape[2:])
 
     def probabilities(self, site: Site) -> np.ndarray:
-        """Of every value of a site that has finitely many: (n, *cells, values)."""
+        """The probability of each value of a site with finitely many: (n, *cells, values)."""
         hot = self.values[..., None] == site.low + np.arange(site.finite or 0)
         return np.einsum("nm,nm...->n...", self.weights, hot.astype(float))
 
 
 def table_of(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table | None:
-    """What a site of the rows is given all else that is seen in them, where factors bear on it and
-    nothing sums it out; None: no factor does, or it is one of the variables of the plan.
+    """Predictive distribution of a site given the other observed cells of each row, where it is
+    affected by factors; None: no factor affects it, or it is a variable of the plan.
 
     Raises:
-        Refusal: a factor renormalises the site by what is no probability of an interval.
+        Refusal: a factor divides by a probability that is not that of an interval.
     """
     site = held.structure.sites.get(name)
     if site is None or not site.rows or site.time is not None or not held.structure.losses:
@@ -276,8 +277,8 @@ def check_likelihood(fit: Fitted, held: Data) -> None:
 
 
 def looking(held: Data, asked: str | None = None) -> bool:
-    """Whether a factor looks at what is unseen in rows, and not summed out; nor, of a site that is
-    asked for, integrated out beside it."""
+    """Whether a factor depends on missing or latent sites of rows that are not summed out; with
+    `asked`, on such sites that are not integrated out either, other than `asked`."""
     sites = held.structure.sites
     unseen = {p for name in held.structure.losses for p in sites[name].parents if sites[p].rows
               and held.pattern.get(p) != "seen"}
@@ -286,14 +287,14 @@ def looking(held: Data, asked: str | None = None) -> bool:
 
 
 def _variables(held: Data, targets: tuple[str, ...] = ()) -> set[str]:
-    """The sites that are summed out; none where something cannot be that has to be."""
+    """The sites that are summed out; empty where the data have no plan."""
     with contextlib.suppress(Refusal):
         return set(held.plan(targets, merge_globals=True, lenient=True).variables)
     return set()
 
 
 def _integrated(held: Data) -> set[str]:
-    """The numbers of rows that have an integral, factors included."""
+    """The continuous sites of rows that are integrated out, factors included."""
     with contextlib.suppress(Refusal):
         plan = held.plan(merge_globals=True)
         return {name for group in plan.latents for name in group.names}
@@ -301,8 +302,8 @@ def _integrated(held: Data) -> set[str]:
 
 
 def _distinct(held: Data) -> tuple[Data, np.ndarray]:
-    """The rows that differ in what is seen of them or in their inputs, and which of these each row
-    is."""
+    """The distinct rows (by observed cells and inputs), and for each row the number of its
+    copy among them, (n,)."""
     n, parts = held.table.rows, [held.table.inputs, held.new]
     arrays = [array for part in parts for array in part.values()]
     for column in held.table.columns.values():
@@ -320,7 +321,7 @@ def _distinct(held: Data) -> tuple[Data, np.ndarray]:
 
 def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
               bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Table:
-    """The table of a site with one number, or what lies between `bounds` of it."""
+    """The table of a site with one number per row, restricted to `bounds` if given."""
     values, logs = evaluate(fit, held, site, plug_in, bounds)
     top = logs.max(1, keepdims=True)
     if not np.isfinite(top).all():
@@ -333,7 +334,7 @@ def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
 
 
 def _drawn(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table:
-    """Weighed draws of a site of several cells."""
+    """Importance-weighted draws of a site with several cells."""
     found, logs = _enough(fit, held, 0, plug_in, {}, 64 * ENOUGH)
     share = np.exp(logs - logs.max(1, keepdims=True))
     return Table(found[name].astype(float), share / share.sum(1, keepdims=True), False)
@@ -341,13 +342,14 @@ def _drawn(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table:
 
 def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: Mapping[str, Any],
             worth: int = ENOUGH) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Candidates of every row that are worth so many draws, and their log weights.
+    """Draws of every row with an effective sample size of at least `worth`, name → (n, draws, ...),
+    and their log weights, (n, draws).
 
     Args:
-        cuts: site → the bounds between which it lies.
+        cuts: site → its truncation bounds, (n,) each.
 
     Raises:
-        Refusal: not even MOST of them are.
+        Refusal: MOST draws do not have that effective sample size.
     """
     count = CANDIDATES
     while True:
@@ -371,9 +373,9 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: Mapping[str
 
 
 def resampled(fit: Fitted, held: Data, seed: int, plug_in: bool) -> dict[str, np.ndarray] | None:
-    """Rows drawn as their factors weigh them, name → (n, ...): each is one of many drawn without,
-    picked by its weight (sampling and importance resampling; Rubin 1988). None: they can be drawn
-    as others, their factors being those of what is summed out.
+    """Rows drawn from the model with its factors, name → (n, ...): each is picked by its weight
+    among draws of the model without factors (sampling importance resampling; Rubin 1988). None:
+    they can be simulated directly, since factors depend only on sites that are summed out.
 
     Raises:
         Refusal: as `table_of`; weights are too uneven.

@@ -1,5 +1,5 @@
-"""Values of one site of a row that factors weigh, and the log weight of each: p(row) with the site
-seen there."""
+"""Values of one site in rows with factors, and the log weight of each: log p(row) with the site
+observed at that value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,23 +16,23 @@ from probml.queries.fitted import Fitted
 from probml.queries.simulation import LOG_WEIGHT
 from probml.structure.site import Site
 
-TOGETHER = 200_000  # rows asked, or simulated, in one call
-DRAWS = 200  # of a number without its factors, which say where its nodes begin to be looked for
-NODES, FEW = 401, 65  # of a number, and of the search for what matters of it
-COUNTS = 4096  # values of a count at the most
-NEGLIGIBLE = 30.0  # nats below the highest density
-SEARCHES = 12  # for the values that matter of a number, at the most
+TOGETHER = 200_000  # rows queried, or simulated, in one call
+DRAWS = 200  # draws without factors, whose range is where the search for the nodes begins
+NODES, FEW = 401, 65  # nodes of a continuous site, and of the search for its range
+COUNTS = 4096  # maximum number of values of a count
+NEGLIGIBLE = 30.0  # nats below the maximum log density
+SEARCHES = 12  # maximum iterations of the search for the range of a continuous site
 
 
 class Evaluated(NamedTuple):
-    """Values of a site, (n, m), and the log weight of each."""
+    """Values of a site, (n, m), and the log weight of each, (n, m)."""
 
     values: np.ndarray
     logs: np.ndarray
 
 
 def observing(held: Data, values: Mapping[str, np.ndarray]) -> Data:
-    """The rows with such values of some sites observed, (n, *cells) each."""
+    """The rows with some sites observed at these values, (n, *cells) each."""
     columns = {name: tables.Column(value.astype(np.int32 if held.structure.sites[name].discrete
                                                 else float), None)
                for name, value in values.items()}
@@ -41,8 +41,8 @@ def observing(held: Data, values: Mapping[str, np.ndarray]) -> Data:
 
 def candidates(fit: Fitted, held: Data, count: int, seed: int,
                 plug_in: bool) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """`count` draws of every row without its factors, name → (n, count, ...), and the log of what
-    the factors weigh, (n, count)."""
+    """`count` draws of every row from the model without its factors, name → (n, count, ...), and
+    their log weights (the sum of the factors), (n, count)."""
     plain = held._replace(structure=held.structure.without(held.structure.losses))
     n, out = held.table.rows, []
     step = max(TOGETHER // count, 1)
@@ -58,7 +58,8 @@ def candidates(fit: Fitted, held: Data, count: int, seed: int,
 
 def evaluate(fit: Fitted, held: Data, site: Site, plug_in: bool,
              bounds: tuple[np.ndarray, np.ndarray] | None = None) -> Evaluated:
-    """What every row says of a site, at values that hold all of it but what is negligible."""
+    """Values of a site that cover all but a negligible part of its distribution in each row, and
+    their log weights; −∞ outside `bounds`."""
     n = held.table.rows
 
     def ask(values: np.ndarray, plug_in: bool = True) -> np.ndarray:
@@ -78,7 +79,7 @@ def evaluate(fit: Fitted, held: Data, site: Site, plug_in: bool,
 
 
 def _logs(fit: Fitted, held: Data, site: Site, values: np.ndarray, plug_in: bool) -> np.ndarray:
-    """log p(row) with a site seen at each of its values, (n, m)."""
+    """log p(row) with the site observed at each of the values, (n, m)."""
     n, m = values.shape
     out, step = np.empty((n, m)), max(TOGETHER // m, 1)
     for begin in range(0, n, step):
@@ -91,8 +92,8 @@ def _logs(fit: Fitted, held: Data, site: Site, values: np.ndarray, plug_in: bool
 
 
 def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
-    """Of a count without end, 0 … so many that the rest is negligible."""
-    most = 1 << int(base.max() + np.ptp(base) + 16).bit_length()  # so that programs serve again
+    """Values of an unbounded count: 0, 1, … up to where the rest is negligible."""
+    most = 1 << int(base.max() + np.ptp(base) + 16).bit_length()  # a power of two: few programs
     while most <= COUNTS:
         values = np.tile(np.arange(most), (len(base), 1))
         logs = ask(values)
@@ -104,8 +105,8 @@ def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
 
 
 def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evaluated:
-    """Equal steps over what matters of a number, in the coordinate of its support, found at the
-    point and a little wider over a posterior."""
+    """Equidistant nodes of a continuous site in the unconstrained coordinate of its support, over
+    the range of non-negligible density at the point estimate (twice that, unless plug_in)."""
     to: Any = site.domain.bijection if site.domain.fixed else None
 
     def evaluate_grid(low: np.ndarray, high: np.ndarray, nodes: int = FEW,
@@ -138,8 +139,8 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
 
 
 def _edge(u: np.ndarray, logs: np.ndarray, between: Callable) -> tuple[np.ndarray, np.ndarray]:
-    """The first of the nodes, or, where the density is 0 from there on, the last number at which it
-    is not, and whether that is so."""
+    """The first node with positive density (refined where nodes before it have density 0),
+    and whether there are such nodes: the edge of the support."""
     row, cut = np.arange(len(u)), np.zeros(len(u), bool)
     for _ in range(4):
         alive = np.isfinite(logs)
