@@ -1,1 +1,1 @@
-"""Rows on the device, and the way to pass over them."""
+"""Rows on the device, and passes over them chunk by chunk."""

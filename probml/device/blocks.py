@@ -1,5 +1,5 @@
-"""Rows on the host in blocks of one shape, each shipped when its turn comes: for what is passed
-over once. No copy of all rows is made, and one program serves any number of them."""
+"""A single pass over rows on the host in blocks of one shape, each transferred to the device when
+it is needed. No copy of all rows is made, and one program serves any number of rows."""
 
 from collections.abc import Iterator
 
@@ -16,28 +16,28 @@ from probml.device.rows import Chunk, Known, Resident
 from probml.numerics.transfer import aligned
 from probml.plan.plan import Plan
 
-NUMBERS = 2**20  # numbers that a block holds
-FEW = 2  # blocks up to which all rows are held at once
-GUESS = 2**12  # rows that tell about where columns lie
-AHEAD = 2  # blocks that may wait for the device, while the next is packed
+NUMBERS = 2**20  # numbers in a block
+FEW = 2  # blocks up to which all rows are loaded at once instead
+GUESS = 2**12  # rows from which approximate column means are computed
+AHEAD = 2  # blocks that may wait for the device while the next is packed
 
 
 def many(data: Data) -> bool:
-    """Whether data are more than some blocks hold, and not along time, where steps make blocks."""
+    """Whether data have more numbers than FEW blocks, and no time axis."""
     return data.steps is None and data.table.rows * (1 + data.numbers) > FEW * NUMBERS
 
 
 class Blocks:
-    """A pass over rows that are not along time, in the order of the table.
+    """A pass over rows without a time axis, in the order of the table.
 
-    Columns are centred on a first guess, the means of some rows: their squares then have the digits
-    that those about the means themselves have, and no pass is made to find these.
+    Columns are centred on approximate means, from a sample of rows: sums of squares then have
+    about the precision of those about the exact means, without a pass to compute these.
 
     Args:
         weights: (n,); None: 1 each.
-        measured: whether a pass looks at the spreads of columns, too.
+        measured: whether a pass also computes the standard deviations of columns.
 
-    Cost: of a pass, one look at every number, and three more where it measures; memory of a few
+    Cost: a pass reads every number once, and three times more if `measured`; memory of a few
         blocks.
     """
 
@@ -58,13 +58,13 @@ class Blocks:
 
     @property
     def fits_few_blocks(self) -> bool:
-        """Whether blocks gain nothing: rows fit into one or two."""
+        """Whether all rows fit into at most FEW blocks, so that blocks gain nothing."""
         return self.data.table.rows <= FEW * self.chunks * self.size
 
     def __iter__(self) -> Iterator[Resident]:
-        """Each block with its rows, the last padded at weight 0; looks at the spreads on its
-        way. When a block is asked for, programs on all but the AHEAD last must have ended: its
-        arrays are written where those of the one before them were."""
+        """Yields blocks, the last padded at weight 0, and accumulates column moments. When a block
+        is requested, programs on all but the last AHEAD blocks must have finished, since buffers
+        are reused."""
         n, step = self.data.table.rows, self.chunks * self.size
         whole = aligned((step,), self.kinds.real)
         whole[:] = 1.0
@@ -86,8 +86,8 @@ class Blocks:
                 self.moments[name] = (self.moments[name].merged(found) if begin else found)
 
     def _measured(self, name: str, column: Column, held: Chunk, part: slice) -> Moments:
-        """Where the cells of a block lie, and how widely: of those that it holds less the guess,
-        where these are all that count, and in double."""
+        """The moments of a column in a block: from its packed, centred values where these are in
+        float64, complete and unweighted, else from the column itself."""
         values = held.values.get(name)
         if (name not in self.centre or self.weights is not None or column.seen is not None
                 or values is None or values.dtype != np.float64):
@@ -96,13 +96,13 @@ class Blocks:
         return Moments.about(away, self.centre[name].reshape(away.shape[1:]))
 
     def passed(self) -> Known:
-        """What all rows share, after a pass: the centre that it was made about, and the spreads of
-        all rows."""
+        """The values that all rows share, after a pass: the means used for centring, and the
+        standard deviations of all rows."""
         total = self.data.table.rows if self.weights is None else self.weights.sum()
         return self.known._replace(spread=located(self.plan, self.moments, total)[1])
 
     def _sample_rows(self) -> np.ndarray:
-        """Every so-and-so-many-th row of positive weight."""
+        """About GUESS evenly spaced row numbers, of rows with positive weight."""
         if self.weights is None:
             n = self.data.table.rows
             return np.arange(0, n, max(n // GUESS, 1))

@@ -1,13 +1,14 @@
-"""All rows as a few, for what asks nothing of them but their weight, means and second moments.
+"""Replaces all rows by a few with the same moments, where the log posterior depends on the data
+only through total weight, means and second moments.
 
-With W = Σ w, x̄ = Σ w x / W and Σ w (x − x̄)(x − x̄)ᵀ = W Σ_j λ_j v_j v_jᵀ, of m numbers a row,
+With W = Σ w, x̄ = Σ w x / W and Σ w (x − x̄)(x − x̄)ᵀ = W Σ_j λ_j v_j v_jᵀ, for m numbers per row,
 
     x̄ ± √(m λ_j) v_j,    each at weight W / 2m,
 
-are 2m rows of the same moments. The moments of parts of the rows add up (Chan, Golub & LeVeque
-1983): a monoid, so that fits can be merged. Of rows that read members of a group these are the
-rows of each member: of m numbers m + 1, the corners of a simplex, x̄ + V √λ √(m + 1) h with h the
-rows of m orthonormal columns that each sum to 0.
+are 2m rows with the same moments. Moments of batches can be added (Chan, Golub & LeVeque 1983), so
+that fits can be merged. Where rows belong to groups, the rows of each group are replaced: by m + 1,
+the corners of a simplex, x̄ + V √λ √(m + 1) h with h the rows of m orthonormal columns that each
+sum to 0.
 """
 
 import functools
@@ -29,7 +30,7 @@ from probml.plan.second_moments import Members
 
 
 class Moments(NamedTuple):
-    """What rows tell by their second moments alone; on the host, in double."""
+    """First and second moments of rows, the sufficient statistics; on the host, in float64."""
 
     weights: np.ndarray  # () W
     mean: np.ndarray  # (m,)
@@ -37,18 +38,18 @@ class Moments(NamedTuple):
 
 
 def moments(rows: Rows, names: tuple[str, ...]) -> Moments:
-    """Those of all rows.
+    """The moments of all rows.
 
     Args:
-        names: the sites that count, seen in every cell.
+        names: the sites to include, completely observed.
 
-    Cost: two passes over all rows, of m² a row.
+    Cost: two passes over all rows, of m² operations per row.
     """
     return Moments(*(np.asarray(found, float) for found in jax.device_get(_moments(names, rows))))
 
 
 def counted(columns: Sequence[np.ndarray], weights: np.ndarray | None) -> Moments:
-    """Those of rows on the host.
+    """The moments of rows on the host.
 
     Args:
         columns: (n, *cells) of each site. weights: (n,); None: 1 each.
@@ -63,7 +64,7 @@ def counted(columns: Sequence[np.ndarray], weights: np.ndarray | None) -> Moment
 
 
 def added(one: Moments, other: Moments) -> Moments:
-    """Those of two parts together."""
+    """The moments of two batches together."""
     total = np.maximum(one.weights + other.weights, np.finfo(float).tiny)
     away = other.mean - one.mean
     return Moments(one.weights + other.weights, one.mean + other.weights / total * away,
@@ -72,7 +73,7 @@ def added(one: Moments, other: Moments) -> Moments:
 
 
 def rows_with_moments(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Resident:
-    """2m rows in one chunk that have these moments.
+    """2m rows with these moments, in one chunk.
 
     Args:
         cells: site → the shape of its cells, in the order of the moments.
@@ -93,8 +94,8 @@ def rows_with_moments(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Re
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
 def _moments(names: Sequence[str], rows: Rows) -> Any:
-    """W, x̄ and Σ w (x − x̄)(x − x̄)ᵀ: the squares in a second pass, about means that the first one
-    found."""
+    """W, x̄ and Σ w (x − x̄)(x − x̄)ᵀ; squares in a second pass, about the means of the first, for
+    precision."""
 
     def away(chunk: Chunk, mean: jax.Array | float) -> jax.Array:
         flat = jnp.concatenate([chunk.values[name].reshape(len(chunk.weights), -1)
@@ -112,16 +113,16 @@ def _moments(names: Sequence[str], rows: Rows) -> Any:
         return chunk.weights @ left, (chunk.weights[:, None] * left).T @ left
 
     off, second = rows.total(squares)
-    off /= weight  # what the first pass had lost
+    off /= weight  # rounding error of the mean in the first pass
     return weight, mean + off, second - weight * off[:, None] * off
 
 
 def by_cells(data: Data, told: Members, weights: np.ndarray | None,
              times: float) -> tuple[Data, np.ndarray] | None:
-    """A few rows of the same second moments as all rows at each setting of the codes, and their
-    weights; None: they would not be `times` as few.
+    """A few rows with the same moments as all rows for each combination of group codes, and their
+    weights; None where they would not be fewer by the factor `times`.
 
-    Cost: a sort of the codes, m² passes over a column, m numbers a row.
+    Cost: a sort of the codes, m² passes over a column, memory of m numbers per row.
     """
     table, n = data.table, data.table.rows
     live = np.ones(n, bool) if weights is None else weights > 0

@@ -1,5 +1,5 @@
-"""Rows that are not learnt from: some, drawn by chance, are held apart, and the others are passed
-over as if they were all."""
+"""Held-out rows: a random subset is set aside, and engines are given the other rows as if these
+were all."""
 
 from dataclasses import replace
 
@@ -11,12 +11,12 @@ from probml.device.rows import Resident, Rows
 from probml.device.streamed import Streamed
 from probml.numerics.compiling import jit
 
-CHUNK = 2**11  # rows at once, where rows were divided anew
+CHUNK = 2**11  # rows per chunk, about, of training and held-out rows
 
 
 def divided(rows: Rows, share: float, key: jax.Array, count: int) -> tuple[Rows, Rows, int]:
-    """The rows to learn from, those that are held apart, and how many these are: a share of
-    `count`; of rows that are read in parts about so many, which were chosen where they are read."""
+    """Training rows, held-out rows, and the number of the latter, about share × count. Of rows that
+    are read in batches the held-out ones were chosen when the source was opened."""
     if isinstance(rows, Streamed):
         assert rows.apart is not None
         return replace(rows, apart=None), rows.apart, int(rows.held_apart)
@@ -30,7 +30,8 @@ def divided(rows: Rows, share: float, key: jax.Array, count: int) -> tuple[Rows,
 
 
 def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices in whole chunks, (chunks, size), and whether each is a row or padding."""
+    """Indices padded to full chunks, (chunks, size), and a mask: True for rows, False for
+    padding."""
     chunks = max(1, round(len(index) / CHUNK))
     size = -(-len(index) // chunks)
     real = np.arange(chunks * size) < len(index)
@@ -39,6 +40,6 @@ def _padded(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def _divided(rows: Rows, index: jax.Array, real: jax.Array) -> Rows:
-    """Some rows in chunks of their own; padding has weight 0."""
+    """The rows of `index` as new chunks; padding (not `real`) has weight 0."""
     parts = rows.taken(index).stacked
     return Resident(parts._replace(weights=jnp.where(real, parts.weights, 0.0)))

@@ -1,11 +1,11 @@
-"""Rows of which the long inputs stay where the user has them: a pass reads them there, chunk by
-chunk, and no copy of all rows is made.
+"""Rows whose large inputs are read directly from the user's arrays, chunk by chunk: no copy of all
+rows is made.
 
-A CPU device takes an array of the host as it lies if it begins at a multiple of `ALIGNMENT` bytes,
-which the user's seldom does. So it takes the numbers of such an array from the first multiple on,
-as one row of numbers, and a chunk is a stretch of these. Few rows are copied: those that stand in
-part before that place, and those that are left when all chunks are full. They are one chunk more,
-padded at weight 0.
+On a CPU, JAX uses a host array without copying only if its address is a multiple of `ALIGNMENT`
+bytes, which that of a user's array seldom is. So the array is flattened and used from its first
+aligned number on; a chunk is a slice of it. Only a few rows are copied: those that begin before
+that number, and those left over when all chunks are full. They form one more chunk, padded at
+weight 0.
 """
 
 import math
@@ -22,22 +22,23 @@ from probml.device.rows import Chunk, Resident, Rows, picked
 from probml.numerics.transfer import ALIGNMENT, aligned
 from probml.plan.plan import Plan
 
-LONG = 2**25  # bytes of an array from which a copy costs more than stretches of it
-MOST = 2**31  # numbers of an array, which 32 bits count
+LONG = 2**25  # bytes from which copying an array costs more than slicing it
+MOST = 2**31  # numbers of an array must be fewer, for 32-bit indices
 
 Pack = Callable[[Data, np.ndarray, tuple[int, int]], Chunk]  # rows, weights, (chunks, rows of one)
 
 
 @dataclass(frozen=True)
 class InPlaceRows(Rows):
-    """Such rows, in an order of their own: full chunks, then the rest.
+    """Rows with large inputs in place. Their order differs from the user's: full chunks, then the
+    chunk of copied rows.
 
     Attributes:
-        inputs: name → the numbers of the array, from an aligned one on.
-        body: full chunks, (chunks, size, ...), but for these inputs.
-        rest: the last chunk, whole.
-        begin: the number of the first full chunk among those of all parts.
-        places: name → (where the first chunk's numbers begin, the shape of a row).
+        inputs: name → the flattened array, from its first aligned number on.
+        body: full chunks without these inputs, (chunks, size, ...).
+        rest: the last chunk, of copied rows, with all inputs.
+        begin: index of the first full chunk in `inputs`; not 0 in a second half, see `halves`.
+        places: (name, index at which the first full chunk begins, shape of a row) of each input.
     """
 
     inputs: dict[str, jax.Array]
@@ -67,8 +68,8 @@ class InPlaceRows(Rows):
         return self._full(0)
 
     @property
-    def stacked(self) -> Chunk:  # type: ignore[override]  # other rows hold them
-        """All chunks, copied."""
+    def stacked(self) -> Chunk:  # type: ignore[override]  # an attribute in other classes
+        """A copy of all chunks."""
         return self.taken(jnp.arange(self.chunks * self.size).reshape(self.chunks, -1)).stacked
 
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
@@ -103,7 +104,8 @@ class InPlaceRows(Rows):
         return Resident(jax.tree.map(chosen, jax.vmap(rows)(inside), jax.vmap(rest_rows)(index)))
 
     def halves(self) -> list["InPlaceRows"]:
-        """Two parts of one shape, over the same numbers; the rest counts in the second."""
+        """The rows in two halves of equal shape that share `inputs`; `rest` has weight 0 in the
+        first."""
         half = (self.chunks - 1) // 2
         nothing = jax.device_put(np.zeros_like(np.asarray(self.rest.weights)))
         blank = self.rest._replace(weights=nothing)
@@ -122,7 +124,7 @@ class InPlaceRows(Rows):
 
     def _stretch(self, name: str, place: int, shape: tuple[int, ...], row: Any,
                  rows: int) -> jax.Array:
-        """So many rows of an input from one of the body's on."""
+        """`rows` rows of an input, beginning at row `row` of the body."""
         width = math.prod(shape)
         begin = place + (self.begin * self.size + row) * width
         return jax.lax.dynamic_slice_in_dim(self.inputs[name], begin, rows * width).reshape(
@@ -135,8 +137,8 @@ jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "re
 
 
 def long(data: Data, plan: Plan, kind: Any) -> Mapping[str, np.ndarray]:
-    """The inputs that are worth it: long, of the type that is asked for, in C's order; none where
-    something is kept of each row, whose order would matter, or rows are not on a CPU."""
+    """The inputs to read in place: large, C-contiguous, of type `kind`; none where results for each
+    row depend on the order of rows, or the device is not a CPU."""
     if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables
         or plan.partially_observed
         or plan.latents or plan.groupings or plan.carried or plan.structure.chains or data.steps):
@@ -148,17 +150,17 @@ def long(data: Data, plan: Plan, kind: Any) -> Mapping[str, np.ndarray]:
 
 def place_in_memory(data: Data, found: Mapping[str, np.ndarray], weight: np.ndarray, chunks: int,
                     pack: Pack) -> InPlaceRows | None:
-    """Rows whose long inputs stay in the user's arrays, uncopied; None where so many chunks do not
-    fit.
+    """Rows whose large inputs are read from the user's arrays; None where the rows left over do not
+    fit into one chunk.
 
     Args:
-        found: these inputs, of `long`. weight: (n,). chunks: so many full ones, an even number.
-        pack: rows and weights → chunks on the host.
+        found: these inputs, from `long`. weight: (n,). chunks: number of full chunks, even.
+        pack: (rows, weights, shape) → chunks on the host.
     """
     n = data.table.rows
     leads = {name: -array.ctypes.data % ALIGNMENT // array.dtype.itemsize
              for name, array in found.items()}
-    # rows that stand before the first aligned number
+    # rows that begin before the first aligned number
     before = max(-(-leads[name] // math.prod(array.shape[1:])) for name, array in found.items())
     size = (n - before) // chunks
     after = before + chunks * size

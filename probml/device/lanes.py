@@ -1,5 +1,5 @@
-"""Sequences on the device: every step as a row, in the lanes along which chains.py scans; long ones
-cut into blocks."""
+"""Sequences on the device: every time step is a row, in the memory layout that chains.py scans
+along; long sequences are cut into blocks, which are scanned in parallel."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,29 +24,30 @@ if TYPE_CHECKING:
     from probml.dataset.dataset import Data
 
 
-# of a scan along time on a CPU: fewer leave it idle between steps, more do not stay in cache
+# sequences (or blocks) scanned together on a CPU: overhead dominates with fewer, cache misses with
+# more
 LANES = 256
-LONG = 2**13  # steps from which a few sequences are cut into blocks
-SPREAD = 2**13  # lanes on a machine with thousands of its own
-BLOCK = 64  # steps of a block, about, at the least
-IMPROBABLE = 1e-15  # probability of a move below which float32 keeps logs throughout
-AT_ONCE = 2**24  # numbers of a message along time that a chunk may hold
-GROUP = 8  # blocks of a sequence that are laid side by side at once: some lines of the cache wide
-# bytes → what moves as fast as they can
+LONG = 2**13  # minimum steps for which few sequences are cut into blocks
+SPREAD = 2**13  # the number of lanes on a GPU
+BLOCK = 64  # minimum steps of a block, about
+IMPROBABLE = 1e-15  # transition probability below which float32 computes in log space throughout
+AT_ONCE = 2**24  # numbers in the messages along time of a chunk, at most
+GROUP = 8  # blocks of a sequence that are transposed at once: some cache lines wide
+# bytes of an item → a type of this size that NumPy copies fast
 _KINDS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"),
                           8: np.dtype("u8"), 16: np.dtype("c16")}
 
 
 class Kinds(NamedTuple):
-    """The types of numbers on the device: read once, where its precision is known."""
+    """Float and integer types on the device."""
 
     real: Any
     whole: Any
 
 
 def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
-    """Rows a chunk: of sequences of so many steps enough lanes, if memory allows, and no more than
-    stay in cache."""
+    """Rows per chunk; of sequences with `steps` steps at least LANES if memory allows, else as many
+    as fit into the cache."""
     if not steps:
         return plan.chunk_rows(copies)
     width = plan.width * bucket(steps)
@@ -55,11 +56,11 @@ def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
 
 
 def sparse(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
-    """Whether, in float32, some move of a hidden chain is so improbable that states lost on the way
-    matter: see chains.py.
+    """Whether, in float32, some transition probability of a hidden chain is so small that underflow
+    would matter, see chains.py.
 
     Args:
-        params: values of some parameters; of the others nothing is known.
+        params: values of some parameters; the others are ignored.
     """
     if jnp.finfo(jnp.result_type(float)).bits > 32:
         return False
@@ -78,14 +79,14 @@ def sparse(plan: Plan, params: Mapping[str, np.ndarray]) -> bool:
 
 
 def located_along(site: Site, found: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """What a site along time is centred on, and its spread: (lattice cells, event)."""
+    """Mean and standard deviation of a site along time, for centring: (lattice cells, event)."""
     spread = np.sqrt(found.square / np.maximum(found.weight, np.finfo(float).tiny))
     shape = (math.prod(site.lattice), *site.event)
     return rounded(found.mean.reshape(shape)), spread.reshape(shape)
 
 
 def _items(array: np.ndarray) -> np.ndarray:
-    """(..., d) → (...): what lies together as one item."""
+    """(..., d) → (...): views the numbers of the last axis as one item, for fast copies."""
     size = array.shape[-1] * array.dtype.itemsize
     kind = _KINDS.get(size, np.dtype((np.void, size)))
     return array.view(kind)[..., 0]
@@ -93,11 +94,13 @@ def _items(array: np.ndarray) -> np.ndarray:
 
 class Lanes:
     """Loads the sites along time: every step as a row, in the order (L, rows, blocks) that
-    chains.py scans.
+    chains.py scans, with L steps per block.
 
     Args:
-        wide: see `sparse`. place: array → where it is to lie. most: of vectors seen in part any
-            coordinate may be unseen.
+        weight: (places,). index: rows to load, in this order; None: all. shape: (chunks, rows per
+            chunk). wide: compute in log space, see `sparse`. span: steps after padding. place:
+            moves an array to the device. most: any coordinate of partially observed vectors may be
+            missing, not only those missing here.
     """
 
     def __init__(self, data: "Data", plan: Plan, weight: np.ndarray, index: np.ndarray | None,
@@ -120,11 +123,11 @@ class Lanes:
 
     def ship(self, array: np.ndarray, time: int | None, kind: Any = None,
              shift: np.ndarray | None = None, seen: np.ndarray | None = None) -> jax.Array:
-        """(rows, ..., time, ...) → (chunks, N, ...) with an axis of one step; without time, the
-        same at every step.
+        """(rows, ..., time, ...) → (chunks, N, ...) with a time axis of length 1; with time None
+        the row's values are repeated at every step.
 
         Args:
-            shift: taken off the cells of a step, with 0 in those not `seen`.
+            shift: subtracted from the cells of each step; cells that are not `seen` become 0.
         """
         array = array if self.index is None else array[self.index]
         chunks, size = self.shape
@@ -146,13 +149,12 @@ class Lanes:
 
     def _transpose(self, array: np.ndarray, kind: np.dtype, shift: np.ndarray | None,
                    seen: np.ndarray | None) -> np.ndarray:
-        """(rows, steps, ...) → (chunks, L, rows, blocks, ...): some blocks at a time, so that what
-        is read along time and written across it stays in cache. Steps and rows that are not there
-        are the first."""
+        """(rows, steps, ...) → (chunks, L, rows, blocks, ...), GROUP blocks at a time, so that the
+        strided writes stay in cache. Padding repeats the first step and the first row."""
         (chunks, size), length, steps = self.shape, self.length, present(self.data.steps)
         rest, together = array.shape[2:], length * GROUP
         out = aligned((chunks, length, size, self.blocks, *rest), kind)
-        # the numbers of a step move as one
+        # the numbers of a step are copied as one item
         items = _items(out.reshape(*out.shape[:4], -1))
         for chunk in range(chunks):
             rows = slice(chunk * size, (chunk + 1) * size)
@@ -181,7 +183,8 @@ class Lanes:
         return out
 
     def load(self, columns: Mapping[str, tables.Column], centre: dict, spreads: dict) -> Steps:
-        """The steps; adds the means and spreads of what is centred."""
+        """The time steps of all rows; adds the means and standard deviations of centred sites to
+        `centre` and `spreads`."""
         data, plan, sites, dtype = (self.data, self.plan, self.data.structure.sites,
                                     self.kinds.real)
         named = data.structure.named
@@ -212,7 +215,7 @@ class Lanes:
                      self.blocks, self.parallel, self.wide, self.data.lengths is None)
 
     def _alive(self) -> jax.Array | None:
-        """The steps that count; None: all."""
+        """Mask of the steps that are not padding, (chunks, N); None: all are real."""
         steps, n = present(self.data.steps), self.data.table.rows
         lengths = self.data.lengths if self.data.lengths is not None else np.full(n, steps)
         if self.length * self.blocks == steps and self.data.lengths is None and not self.roomy:
@@ -226,7 +229,7 @@ class Lanes:
         return self.place(np.ascontiguousarray(lanes).reshape(chunks, -1))
 
     def _centre(self, name: str, centre: dict, spreads: dict) -> np.ndarray:
-        """A column's mean over the steps seen, as the cells of a step lie."""
+        """The mean of a column over its observed cells, in the shape of the cells of one step."""
         site, n = self.data.structure.sites[name], self.data.table.rows
         if name not in centre:
             weight = None if self.index is not None else self.weight[:n]

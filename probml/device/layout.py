@@ -1,10 +1,10 @@
-"""The order in which rows stand on the device.
+"""The order of rows on the device.
 
-Vectors that are seen in part cost a factorisation for their unseen coordinates, which is the same
-for all rows of one pattern of seen and unseen. So rows stand sorted by how many coordinates are
-unseen, then by their pattern; and where patterns repeat, each pattern fills whole tiles, for which
-families/marginal_normal.py factorises once. A tile that a pattern does not fill has its first row
-again, at weight 0.
+Partially observed vectors cost a matrix factorisation for their missing coordinates, which is the
+same for all rows with one missingness pattern. So rows are sorted by the number of missing
+coordinates, then by pattern; and where patterns repeat, the rows of each pattern fill whole tiles,
+for which families/marginal_normal.py factorises once. Incomplete tiles are padded with the
+pattern's first row at weight 0.
 """
 
 import math
@@ -18,21 +18,21 @@ from probml.errors import present
 from probml.families.marginal_normal import MORE, Tiles
 from probml.plan.plan import Plan
 
-FEW = 2**12  # rows below which tiles save less than a program of their own costs
-LARGEST = 64  # rows of a tile
+FEW = 2**12  # rows below which tiles save less time than compiling their program takes
+LARGEST = 64  # maximum rows of a tile
 
 
 class Layout(NamedTuple):
-    """Which row stands at each place."""
+    """The row number at each place of the padded device arrays."""
 
     index: np.ndarray  # type: ignore[assignment] # not the tuple's method; (places,)
-    own: np.ndarray  # (places,) bool; False: the row stands elsewhere, here it fills up a tile
+    own: np.ndarray  # (places,) bool; False: padding of a tile
     tiles: Tiles | None = None
 
 
 def order(data: Data, plan: Plan) -> np.ndarray | None:
-    """The order of rows in which the work of a chunk is even: torn vectors by how much of them is
-    unseen; None = as they are."""
+    """The order of rows that balances work within a chunk: by the number of missing coordinates of
+    partially observed vectors; None: unchanged."""
     torn = [data.table.columns[name] for name in plan.partially_observed if name not in plan.steps]
     if not torn:
         return None
@@ -41,12 +41,11 @@ def order(data: Data, plan: Plan) -> np.ndarray | None:
 
 
 def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -> Layout | None:
-    """The order of the rows that `order` finds, in tiles where these pay; None where the rows stay
-    as they are.
+    """The order of rows by `order`, in tiles where these save time; None: unchanged.
 
     Args:
-        copies: how many parameter values the rows will be met with at once.
-        whole: all rows are added up, and none picked by its number.
+        copies: number of parameter values at which the rows are evaluated at once.
+        whole: only sums over all rows are needed, so rows may be padded in between.
 
     Cost: one sort of the rows.
     """
@@ -59,17 +58,17 @@ def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -
     if not whole or rows < FEW or not alone or plan.steps or plan.carried:
         return Layout(plain, np.ones(rows, bool))
     seen = present(data.table.columns[plan.partially_observed[0]].seen).reshape(rows, -1)
-    # rows that share one program have its tiles
+    # with several chunks, rows with few missing coordinates have a separate program
     several = round(bucket(rows) / plan.chunk_rows(copies)) > 1
     return tiled(seen, several) or Layout(plain, np.ones(rows, bool))
 
 
 def tiled(seen: np.ndarray, several: bool) -> Layout | None:
-    """Rows of one pattern behind one another, in tiles; None where patterns hardly repeat.
+    """Rows sorted by missingness pattern, in tiles; None where patterns hardly repeat.
 
     Args:
-        seen: (n, d) bool.
-        several: rows of few unseen coordinates have a program of their own.
+        seen: (n, d) bool, the observed cells.
+        several: rows with few missing coordinates have a separate program.
     """
     n, d = seen.shape
     count = d - seen.sum(1)
@@ -97,11 +96,10 @@ def tiled(seen: np.ndarray, several: bool) -> Layout | None:
 
 
 def _tiles(lengths: np.ndarray, unseen: np.ndarray, d: int) -> list[int]:
-    """Rows of a tile by how many coordinates are unseen: the cheapest powers of 2, none larger than
-    the one before.
+    """Rows per tile by number of missing coordinates: the cheapest powers of 2, not increasing.
 
     Args:
-        lengths, unseen: of patterns, their rows and unseen coordinates.
+        lengths: (patterns,) number of rows. unseen: (patterns,) number of missing coordinates.
     """
     chosen, limit = {}, LARGEST
     for m in np.unique(unseen[unseen > 0]):
@@ -115,8 +113,8 @@ def _tiles(lengths: np.ndarray, unseen: np.ndarray, d: int) -> list[int]:
 
 
 def cost(lengths: np.ndarray, tile: int, m: int, d: int) -> float:
-    """Of rows in tiles of patterns of m unseen coordinates of d, in units of about 5 ns for 16
-    components: what tiles need and what their rows need, fitted to times of marginal_normal's
+    """Estimated time of patterns with m of d coordinates missing, in units of about 5 ns for 16
+    components: a cost per tile plus a cost per row, fitted to measured times of marginal_normal's
     programs at d = 16 and 4."""
     tiles, row = (-(-lengths // tile)).sum(), d * (d + 1) // 2 + d
     if tile == 1:
@@ -126,8 +124,8 @@ def cost(lengths: np.ndarray, tile: int, m: int, d: int) -> float:
 
 
 def bucket(count: int) -> int:
-    """The next size of which only sixteen lie between a power of two and the next: few shapes,
-    little padding."""
+    """`count` rounded up to one of sixteen sizes between successive powers of two: few shapes to
+    compile for, little padding."""
     if count <= 16:
         return 1 << max(count - 1, 0).bit_length()
     step = 1 << ((count - 1).bit_length() - 5)

@@ -1,5 +1,5 @@
-"""Data in → rows on the device: what was seen of which site, centred, padded to buckets and cut
-into chunks."""
+"""Loads data to the device: columns are centred, padded to a bucket size and cut into chunks, with
+masks of the observed cells."""
 
 import math
 import os
@@ -24,14 +24,14 @@ from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.effects import sparsely_crossed
 from probml.plan.plan import Plan
 
-ROOM = 1024  # steps up to which an empty half costs less than another program
-LANES = 32  # sequences of a part at least, for threads
-PARTED = 2**22  # numbers that a pass goes through, from which chunks are a multiple of the parts
+ROOM = 1024  # steps up to which padding to a power of two costs less than compiling again
+LANES = 32  # minimum sequences per thread
+PARTED = 2**22  # numbers in a pass from which the chunks can be split evenly among threads
 MANY = 32  # chunks from which their number is a multiple of 8
-PART = 2**24  # bytes that are worth a thread to copy
-SCATTERED = 64  # multiplications in a dense product that cost as much as a scattered one
-PAIRED = 2**25  # products of pairs of rows at the most, all of which a pass holds
-FEW = 1024  # rows and steps that stay on the host until a program takes them
+PART = 2**24  # bytes from which another thread for copying pays
+SCATTERED = 64  # multiplications in a dense product that cost as much as one scatter-add
+PAIRED = 2**25  # maximum products of pairs of rows, which are all in memory in a pass
+FEW = 1024  # rows × steps up to which a query's arrays stay on the host until the program runs
 
 
 def load(
@@ -45,22 +45,22 @@ def load(
     roomy: bool = False,
     devices: int = 1,
 ) -> tuple[Resident | InPlaceRows, Known]:
-    """Rows on the device, (chunks, rows a chunk, ...), and what they share.
+    """Rows on the device, (chunks, rows per chunk, ...), and the values that they share.
 
     Args:
-        weights: one a row; None = 1.
+        weights: (rows,); None: 1 each.
         keep: indices of the rows to take, in this order, or a layout of all; all by default.
-        copies: how many parameter values the rows will be met with at once.
-        least: fewer rows are padded to so many, so that one program serves them all.
-        params: where the rows will be met, or begin to be, as far as known: chains with improbable
-            moves are treated with more care.
-        roomy: of a question, which one program answers: few rows stay on the host until it takes
-            them (JAX's device_put takes longer than such a program), and few steps are padded to a
-            power of two, so that it serves shorter sequences.
-        devices: chunks are as many on each of so many.
+        copies: number of parameter values at which the rows are evaluated at once.
+        least: minimum number of rows after padding, so that one program serves smaller data.
+        params: (initial) parameter values, as far as known: chains with very small transition
+            probabilities are computed in log space.
+        roomy: for queries: few rows stay on the host until the program runs (JAX's device_put takes
+            longer than such a program), and few steps are padded to a power of two, so that one
+            program serves shorter sequences.
+        devices: the number of chunks is a multiple of this number of devices.
 
-    Cost: one centred copy of the data in JAX's float type, but for long inputs that can be read
-        where they are (in_place.py); padding repeats the first row at weight 0.
+    Cost: one centred copy of the data in JAX's float type, except large inputs that can be read in
+        place (in_place.py); padding repeats the first row at weight 0.
     """
     table, dtype = data.table, jnp.result_type(float)
     if not isinstance(keep, Layout):
@@ -86,7 +86,7 @@ def load(
             return lying, placed_values(data, centre, spreads, place)
     held = packed(data, plan, centre, weight, (chunks, size), kinds, index, chunks > 1,
                   tiles=tiles)
-    if place is placed:  # on a CPU the device keeps these arrays, which nobody else has
+    if place is placed:  # on a CPU without copying; nothing else refers to these arrays
         held = jax.tree.map(jax.device_put, held)
     if data.steps:
         lanes = Lanes(data, plan, weight, index, (chunks, size), sparse(plan, params or {}), kinds,
@@ -97,8 +97,8 @@ def load(
 
 
 def _pairs(plan: Plan, held: Chunk, place: Callable) -> Pairs | None:
-    """Every two rows of positive weight that read the same member of the largest grouping, where
-    their products cost less than those of a dense table; None: they do not, or in float32."""
+    """All pairs of rows of positive weight in the same group of the largest grouping; None where
+    their products cost more than those of a dense matrix, or in float32."""
     if jnp.result_type(float) != np.float64 or not sparsely_crossed(plan):
         return None
     first, *others = plan.groupings
@@ -112,7 +112,7 @@ def _pairs(plan: Plan, held: Chunk, place: Callable) -> Pairs | None:
     work = np.sum(counts**2) * sum(part.cells for part in others) ** 2
     if work > min(dense // (SCATTERED * first.cells), PAIRED):
         return None
-    left = np.repeat(np.cumsum(counts), counts) - np.arange(len(order)) - 1  # in the same member
+    left = np.repeat(np.cumsum(counts), counts) - np.arange(len(order)) - 1  # in the same group
     one = np.repeat(np.arange(len(order)), left)
     two = one + 1 + np.arange(len(one)) - np.repeat(np.cumsum(left) - left, left)
     return Pairs(*(place(order[rows], np.int32) for rows in (one, two)))
@@ -120,7 +120,8 @@ def _pairs(plan: Plan, held: Chunk, place: Callable) -> Pairs | None:
 
 def placed_values(data: Data, centre: Mapping[str, np.ndarray],
                   spread: dict[str, jax.Array], place: Callable = placed) -> Known:
-    """On the device: sites outside rows that are given, and what columns are centred on."""
+    """Given values of sites outside rows, and column means and standard deviations, on the
+    device."""
     sites = data.structure.sites
     return Known({name: place(value, jnp.result_type(int if sites[name].discrete else float))
                   for name, value in data.table.values.items()},
@@ -130,10 +131,11 @@ def placed_values(data: Data, centre: Mapping[str, np.ndarray],
 
 def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
                  tiles: Tiles | None) -> tuple[int, int]:
-    """(chunks, rows a chunk) of so many rows, padding included; see `load`."""
+    """(chunks, rows per chunk) for `rows` rows, padding included; see `load`."""
     chunks, parts = max(1, round(rows / fitting_rows(plan, data.steps, copies))), devices
     if rows * (data.steps or 1) * max(plan.effort, plan.brought) >= PARTED:
-        # for threads (engines/restarting/slices.py); a step of half the lanes takes half the time
+        # equal shares for threads (engines/restarting/slices.py); along time, a step over half the
+        # lanes takes half the time
         chunks = max(chunks, 2 if data.steps and rows >= 2 * LANES else 1)
         parts *= 1 if chunks == 1 else 2 if chunks < MANY else 8
     chunks, whole = -(-chunks // parts) * parts, max(tiles.rows) if tiles else 1
@@ -141,7 +143,8 @@ def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
 
 
 def _moments(data: Data, plan: Plan, weights: np.ndarray | None) -> dict[str, Moments]:
-    """Moments of the columns whose centre or spread is asked for, but for those along time."""
+    """Moments of the columns whose mean or standard deviation is needed, except those along
+    time."""
     return {name: Moments.of(column, weights) for name, column in used(data, plan).items()
             if plan.structure.sites[name].time is None
             and (name in plan.centred or scattered(plan, name))}
@@ -149,12 +152,12 @@ def _moments(data: Data, plan: Plan, weights: np.ndarray | None) -> dict[str, Mo
 
 def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Callable = placed
             ) -> tuple[dict[str, np.ndarray], dict[str, jax.Array]]:
-    """What columns are centred on, and the spreads against which scales are judged: site →
+    """Column means for centring, and column standard deviations, to detect collapsed scales: site →
     (lattice cells, event).
 
     Args:
-        moments: of these columns. total: weight of all rows; an unseen cell lies on its centre.
-        place: (array, type) → where it is to lie.
+        moments: of these columns. total: weight of all rows; missing cells count as at the mean.
+        place: (array, type) → array on the device.
     """
     sites, centre, spread, dtype = plan.structure.sites, {}, {}, jnp.result_type(float)
     for name, (weight, mean, square) in moments.items():
@@ -169,14 +172,14 @@ def located(plan: Plan, moments: Mapping[str, Moments], total: float, place: Cal
 
 
 def scattered(plan: Plan, name: str) -> bool:
-    """Whether a row-wise site's spread is asked for: what a collapsed scale is judged against."""
+    """Whether the standard deviation of a row-wise site is needed, to detect a collapsed scale."""
     site = plan.structure.sites[name]
     return (name in plan.rowwise and bool(site.traits.scatter) and site.traits.event == 0
             and name not in plan.carried)
 
 
 def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
-    """The columns that the plan looks at."""
+    """The columns that the plan uses."""
     sites = data.structure.sites
     used = {*plan.observed, *plan.variables, *plan.hidden,
             *(p for n in (*plan.pooled, *plan.rowwise, *plan.integrated) for p in sites[n].parents)}
@@ -187,15 +190,17 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
            shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
            switch: bool = True, most: bool = False, tiles: Tiles | None = None,
            room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
-    """Rows of data on the host, (chunks, rows a chunk, ...), but for their steps; no JAX in it.
+    """Rows as chunks on the host, (chunks, rows per chunk, ...), without sites along time; uses no
+    JAX.
 
     Args:
-        centre: what is taken off the columns. weight: (rows of all chunks,), 0 for padding.
+        centre: subtracted from the columns. weight: (rows of all chunks,), 0 for padding.
         index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
-            coordinate of a vector seen in part may be unseen. tiles: in which these rows stand.
-        room: shape, type → an array to write to; None: new ones.
-        at, until: these are the rows from `at` on of so many, of which those before were packed
-            into the same arrays.
+            coordinate of partially observed vectors may be missing, not only those missing here.
+            tiles: in which these rows are arranged.
+        room: (shape, type) → an array to write to; None: new ones.
+        at, until: the data are rows at, at + 1, … of `until` rows; those before are already in the
+            arrays of `room`.
     """
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
@@ -237,21 +242,21 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
 
 
 def room(steps: int | None) -> int:
-    """Steps to which few are padded where one program is to serve them all: the next power of
-    two."""
+    """Number of steps after padding: the next power of two for few steps, so that one program
+    serves shorter sequences, else the next bucket size."""
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
 
 
 class Room:
-    """Arrays that are written to again, in the order in which they were asked for first: writing to
-    memory that nothing has touched yet costs ten times as much."""
+    """Reusable buffers, returned in the order in which they were first requested: writing to newly
+    allocated memory costs ten times as much."""
 
     def __init__(self) -> None:
         self._held: list[np.ndarray] = []
         self._next = 0
 
     def rewind(self) -> "Room":
-        """The same buffers, to be filled from the first array on."""
+        """Restart at the first buffer."""
         self._next = 0
         return self
 
@@ -266,9 +271,10 @@ class Room:
 
 
 def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None:
-    """out[:] = array − shift; of much, by several threads: fresh memory is slow to touch."""
+    """out[:] = array − shift; large copies use several threads, since first writes to new memory
+    are slow."""
     if shift is not None and array.dtype != out.dtype and np.can_cast(array.dtype, out.dtype):
-        out[:] = array  # a cast amid a subtraction goes by small buffers
+        out[:] = array  # a cast within np.subtract is slow: it uses small buffers
         out -= shift
         return
     if shift is not None:
@@ -285,7 +291,7 @@ def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:
-    """The states of scalar columns, (rows, columns); −1 where unseen."""
+    """The states of scalar columns, (rows, columns); −1 where missing."""
     out = np.empty((len(columns[0].values), len(columns)), np.int32)
     for i, column in enumerate(columns):
         out[:, i] = np.where(present(column.seen), column.values, -1).reshape(-1)

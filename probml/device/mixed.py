@@ -1,8 +1,8 @@
-"""Rows that no memory holds in random batches: their source gives them in an order of its own
-choice, and a buffer mixes them further.
+"""Random minibatches of rows that do not fit into memory: the source yields them in a partly random
+order, and a shuffle buffer mixes them further.
 
-An epoch meets every row once. Its order is a function of seed and epoch alone, so that a fit that
-goes on meets the batches that one that was not interrupted would have met.
+An epoch contains every row once. Its order depends only on seed and epoch, so that a resumed fit
+uses the same batches as one that was not interrupted.
 """
 
 import itertools
@@ -19,9 +19,9 @@ from probml.device.streamed import Cut, Mixed, Streamed
 from probml.numerics.outside import feeding
 from probml.plan.plan import Plan
 
-NUMBERS = 2**22  # numbers that the buffer holds
-BATCHES = 4  # that it holds at the least
-ORDER = 8  # of the random numbers that put rows in order
+NUMBERS = 2**22  # numbers in the shuffle buffer
+BATCHES = 4  # minimum batches in the buffer
+ORDER = 8  # part of the seed of the random order of rows
 ENDLESS = 2**62
 
 
@@ -29,7 +29,7 @@ class _Epochs(feeding.Feed):
     """Batches, epoch after epoch.
 
     Args:
-        size: rows of a batch; the last of an epoch is filled up at weight 0.
+        size: rows of a batch; the last of an epoch is padded with rows of weight 0.
     """
 
     def __init__(self, cutter: Cut, rows: int, size: int, seed: int, buffer: int):
@@ -49,15 +49,15 @@ class _Epochs(feeding.Feed):
                 yield mixed.taken(slice(low, low + self.size))
 
     def _mixed(self, epoch: int) -> Iterator[Data]:
-        """The rows of an epoch, several batches at a time: half of what the buffer holds, drawn at
-        random, whenever it is full."""
+        """The rows of an epoch, several batches at a time: whenever the buffer is full, a random
+        half of its rows is yielded."""
         random = np.random.default_rng([self.seed, ORDER, epoch])
         waiting: list[Data] = []
         held = 0
         for piece in self.cutter.reader.mixed(random):
             waiting.append(piece)
             held += piece.table.rows
-            del piece  # before another part comes
+            del piece  # free its memory before the next one is read
             if held >= self.buffer:
                 whole, order = joined(waiting), random.permutation(held)
                 some = held // 2 // self.size * self.size
@@ -68,13 +68,13 @@ class _Epochs(feeding.Feed):
 
 def mixed(data: Data, plan: Plan, rows: Streamed, size: int,
           seed: int) -> tuple[feeding.Feed, Streamed]:
-    """The rows of a source also in batches, and the feed of these, to be opened beside that of the
-    rows.
+    """A feed of random batches of a source's rows, to be opened together with the feed of `rows`,
+    and `rows` with `mixed` set to these batches.
 
     Args:
         data: see parts.open_data. rows: see streamed.streamed. size: rows of a batch.
 
-    Cost: an epoch is a pass over the source; memory of the buffer twice, and one part.
+    Cost: an epoch is a pass over the source; memory of two buffers and one part of the source.
     """
     assert data.survey is not None
     cutter, count = Cut.of(data, plan), data.survey.rows

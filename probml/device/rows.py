@@ -1,5 +1,6 @@
-"""Rows on the device, as values: chunks of rows, all rows and the one way to pass over them, their
-statistics, steps of sequences, and what is known besides."""
+"""Types for rows on the device: `Chunk`, `Steps` (time steps of sequences), `Rows` (all chunks,
+with sums and maps over them), `Summary` (sufficient statistics) and `Known` (values that all rows
+share)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,21 +17,21 @@ from probml.families.marginal_normal import Unseen
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a chunk's rows, as rows of one step; their weights are bool, the steps that
-    count (None: all)."""
+    """The time steps of a chunk's rows, each as a row with one step; their weights are a bool mask,
+    False for padding (None: no padding)."""
 
     rows: "Chunk"
-    length: int  # L
+    length: int  # L, steps per block
     blocks: int
     parallel: bool  # join blocks by an associative scan
-    wide: bool  # no limit of range
-    even: bool = False  # all rows have the same steps that count
+    wide: bool  # compute in log space, where probabilities would underflow
+    even: bool = False  # all rows have the same number of steps
 
     def folded(self, array: jax.Array, laned: bool = False) -> jax.Array:
         """(N, ...) → (rows, time, ...).
 
         Args:
-            laned: they lie lane after lane.
+            laned: the array is ordered lane after lane, not step after step.
         """
         if laned:
             return array.reshape(-1, self.blocks * self.length, *array.shape[1:])
@@ -50,28 +51,29 @@ jax.tree_util.register_dataclass(Steps, data_fields=["rows"],
 
 
 class Chunk(NamedTuple):
-    """Some rows on the device; every leaf leads with the rows axis (of several chunks, stacked,
-    with those of chunks and rows)."""
+    """Some rows on the device; the leading axis of every leaf is that of rows (chunks and rows, if
+    several chunks are stacked)."""
 
-    values: dict[str, jax.Array]  # seen sites: (b, *cells), unseen cells filled harmlessly
-    seen: dict[str, jax.Array]  # sites seen in part: bool (b, *cells)
-    # variables of so many states seen in part, Plan.partly: their states (b, variables), −1 unseen
+    values: dict[str, jax.Array]  # observed sites: (b, *cells), missing ones with valid values
+    seen: dict[str, jax.Array]  # mask of sites with missing cells: bool (b, *cells), True: observed
+    # number of states → those partially observed variables (Plan.partly): their states, (b,
+    # variables), −1 if missing
     codes: dict[int, jax.Array]
-    unseen: dict[str, Unseen]  # sites whose vectors are seen in part: which coordinates are not
+    unseen: dict[str, Unseen]  # partially observed vectors: the missing coordinates
     likelihood: dict[str, jax.Array]  # likelihood evidence: (b, states)
     inputs: dict[str, jax.Array]
     weights: jax.Array  # (b,), 0 for padding
     steps: Steps | None = None  # of sites along chains: every step as a row
-    # sites with numbers that a sampler moves: which cells these are, and their coordinates
+    # sites with cells that MCMC samples: which cells, and their coordinates
     carried: dict[str, "Coordinates"] = {}
 
     @property
     def along(self) -> Steps:
-        """The steps of rows that have chains."""
+        """`steps`, of rows that have chains (never None)."""
         return present(self.steps)
 
     def revalued(self, values: dict[str, jax.Array]) -> "Chunk":
-        """With other values of some sites of the rows, (b, *cells), which their steps see too."""
+        """The chunk with other values of some sites, (b, *cells), also in its time steps."""
         steps = self.steps
         if steps is not None:
             below = {name: steps.repeated(value) for name, value in values.items()
@@ -81,15 +83,16 @@ class Chunk(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """Numbers of rows as a sampler moves them; see evidence/row_coordinates.py."""
+    """Latent or missing continuous cells in the sampler's unconstrained coordinates; see
+    evidence/row_coordinates.py."""
 
-    free: jax.Array  # bool (b, *cells); the others are seen
-    # (b, ...) in NumPyro's layout of a row; None: values stand as they are
+    free: jax.Array  # bool (b, *cells): sampled; the others are observed
+    # unconstrained coordinates, (b, ...) in NumPyro's layout of a row; None: values are unchanged
     u: jax.Array | None = None
 
 
 def merged(chunks: Chunk) -> Chunk:
-    """All chunks of rows as one; on the host where they are."""
+    """Stacked chunks merged into one chunk; NumPy arrays stay on the host."""
     steps = chunks.steps
     whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
                          chunks._replace(steps=None))
@@ -104,7 +107,7 @@ def merged(chunks: Chunk) -> Chunk:
 
 
 def picked(rows: Chunk, index: jax.Array) -> Chunk:
-    """Some of a chunk's rows, with their steps; no longer in tiles."""
+    """The rows `index` of a chunk, with their time steps; the result is not tiled."""
     steps = rows.steps
     unseen = {name: found._replace(tiles=None) for name, found in rows.unseen.items()}
     whole = jax.tree.map(lambda leaf: leaf[index], rows._replace(unseen=unseen, steps=None))
@@ -119,33 +122,33 @@ def picked(rows: Chunk, index: jax.Array) -> Chunk:
 
 
 class Rows(ABC):
-    """All rows of a problem, as engines and questions see them: passed over chunk by chunk, by
-    programs that are compiled once for a shape of chunks. A pytree, which enters programs whole.
+    """All rows of a problem, as engines and queries use them: processed chunk by chunk, by programs
+    that are compiled once per shape of a chunk. A pytree, so that it can be an argument of them.
 
-    A kind of rows says how a pass goes (`fold`, `first`) and how large it is; sums, answers and
-    samples follow from that. Steps and questions are pure JAX, of one chunk.
+    Subclasses define a pass (`fold`, `first`) and its size; sums, maps and samples are derived from
+    these. The functions applied to a chunk are pure JAX.
 
     Attributes:
-        held: whether all rows are there, so that something may be kept of each of them.
-        joint: whether devices meet in a pass, perhaps those of other processes too: one thread at a
-            time asks for passes, and for how many must depend on no clock.
-        lanes: how many members of `vmap_copies` are worked on at once, each on a device of its own.
+        held: whether all rows are in memory, so that results for each row can be stored.
+        joint: whether a pass has collective operations between devices, perhaps of several
+            processes: only one thread may start passes, and their number must not depend on time.
+        lanes: how many members of `vmap_copies` run at once, each on its own device.
     """
 
-    stacked: Chunk  # all chunks, of rows that are held
+    stacked: Chunk  # all chunks, of rows in memory
     held: bool = True
     joint: bool = False
     lanes: int = 1
-    total_weight: Any  # (), of kinds that know it
+    total_weight: Any  # (), of subclasses that store it
 
     @property
     @abstractmethod
     def chunks(self) -> int:
-        """How many chunks a pass meets."""
+        """Number of chunks in a pass."""
 
     @property
     def several(self) -> bool:
-        """Whether a pass meets more than one, as far as a program may know."""
+        """Whether a pass may have more than one chunk; static, known when a program is traced."""
         return self.chunks > 1
 
     @property
@@ -155,12 +158,12 @@ class Rows(ABC):
 
     @property
     def weight(self) -> float:
-        """Of all rows, added up on the host."""
+        """Total weight of all rows, on the host."""
         return float(self.total_weight)
 
     @property
     def mass(self) -> jax.Array:
-        """The same inside programs."""
+        """Total weight of all rows, (), for use in traced code."""
         return jnp.asarray(self.total_weight)
 
     @property
@@ -170,17 +173,18 @@ class Rows(ABC):
 
     @abstractmethod
     def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
-        """step(carry, chunk, ...) → (carry, said) of one chunk after another.
+        """Scan over the chunks with step(carry, chunk, ...) → (carry, output).
 
         Args:
-            along: more for each chunk, (chunks, ...), in any pytree.
+            along: further arguments of `step`, (chunks, ...), any pytree, one entry per chunk.
 
         Returns:
-            the last carry, and what was said of every chunk, stacked.
+            the last carry, and the stacked outputs.
         """
 
     def accumulate(self, function: Callable, *along: Any) -> tuple[Any, Any]:
-        """Σ of function(chunk, ...)[0], compensated, and function(chunk, ...)[1] stacked.
+        """Σ of function(chunk, ...)[0] by compensated summation, and function(chunk, ...)[1]
+        stacked.
 
         Args:
             along: as for `fold`.
@@ -200,24 +204,24 @@ class Rows(ABC):
         return total, said
 
     def total(self, function: Callable, *along: Any) -> Any:
-        """Σ of function(chunk, ...), compensated."""
+        """Σ of function(chunk, ...), by compensated summation."""
         return self.accumulate(lambda *parts: (function(*parts), ()), *along)[0]
 
     def map(self, question: Callable, *along: Any) -> Any:
-        """question(chunk, ...) of every chunk, stacked."""
+        """The stacked results of question(chunk, ...) for every chunk."""
         return self.fold(lambda _, *parts: ((), question(*parts)), (), *along)[1]
 
     def vmap_copies(self, function: Callable, *copies: Any) -> Any:
-        """function(copy, ...), which passes over these rows, for every member of the copies'
-        leading axis."""
+        """vmap of function(copy, ...), which passes over these rows, over the leading axis of the
+        copies."""
         return jax.vmap(function)(*copies)
 
     def walk(self, step: Callable, init: Any, size: int, key: jax.Array, epoch: Any) -> Any:
-        """step(carry, rows of a batch) → carry, of batches in which every row is met once, in
-        random order.
+        """One epoch: step(carry, rows of a batch) → carry over random batches that contain every
+        row once.
 
         Args:
-            size: rows of a batch, padding included. key, epoch: of the order.
+            size: rows of a batch, padding included. key, epoch: determine the order.
         """
         places = self.chunks * self.size
         batches = -(-places // size)
@@ -232,32 +236,32 @@ class Rows(ABC):
         return jax.lax.scan(turn, init, (mixed.reshape(batches, size), real))[0]
 
     def ordered(self, key: jax.Array, epoch: Any, rows: int) -> Any:
-        """What tells which of so many rows are in which batch of an epoch, in random order."""
+        """The random order of `rows` rows in an epoch, as an argument for `batch`."""
         return jax.random.permutation(jax.random.fold_in(key, epoch), rows)
 
     def batch(self, order: Any, i: Any, size: int) -> "Rows":
-        """The i-th batch of what `ordered` gave."""
+        """The i-th batch in an order from `ordered`."""
         return self.taken(jax.lax.dynamic_slice(order, (i * size,), (size,)))
 
     def drawn(self, key: jax.Array, step: Any, size: int, rows: int) -> "Rows":
-        """A random batch: each of so many rows is as probable in it.
+        """A random batch of `size` among `rows` rows, uniform with replacement.
 
         Args:
-            step: its number, for rows that come in an order.
+            step: number of the batch; used only by rows that are read in a fixed order.
         """
         return self.taken(jax.random.randint(key, (size,), 0, rows))
 
     def as_one_chunk(self, most: int) -> Chunk | None:
-        """All rows as one chunk, where they are held and are no more than so many."""
+        """All rows as one chunk, if they are in memory and at most `most`; else None."""
         return None
 
     def taken(self, index: jax.Array) -> "Resident":
-        """Some rows by their numbers, chunks behind one another, in chunks of their own.
+        """The rows with these numbers (counted through all chunks), as new chunks.
 
         Args:
-            index: (chunks, size), or (size,) of a single one.
+            index: (chunks, size), or (size,) for one chunk.
 
-        Cost: a pass, in which every chunk is looked through.
+        Cost: a pass over all chunks.
         """
         index = jnp.atleast_2d(jnp.asarray(index))
 
@@ -277,7 +281,8 @@ class Rows(ABC):
 
 @dataclass(frozen=True)
 class Stacked(Rows):
-    """Rows whose chunks are all there: every leaf leads with chunks and rows."""
+    """Rows whose chunks are all in memory, stacked: the leading axes of every leaf are chunks and
+    rows."""
 
     stacked: Chunk
 
@@ -304,8 +309,8 @@ class Stacked(Rows):
 
 
 class Pairs(NamedTuple):
-    """Every two rows that read the same member of the largest grouping of effects, by their numbers
-    in all chunks behind one another, (pairs,) each."""
+    """All pairs of rows in the same group of the largest grouping of effects: row numbers, counted
+    through all chunks, (pairs,) each."""
 
     one: jax.Array
     two: jax.Array
@@ -313,11 +318,11 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Resident(Stacked):
-    """Rows that are held on the device.
+    """Rows in the memory of one device.
 
     Attributes:
-        pairs: of large crossed effects (plan/effects.py, `sparsely_crossed`); None: they are
-            eliminated by a dense table.
+        pairs: for large sparsely crossed effects (plan/effects.py, `sparsely_crossed`); None: these
+            are eliminated with a dense matrix.
     """
 
     pairs: Pairs | None = field(default=None, kw_only=True)
@@ -347,12 +352,12 @@ jax.tree_util.register_dataclass(Resident, data_fields=["stacked", "pairs"], met
 
 
 class Summary(NamedTuple):
-    """What is left of the rows of an additive plan, or of one whose row-wise sites enter by squares
-    alone: engines take it in the place of Rows, and the passes over rows are saved."""
+    """Sufficient statistics of all rows, for plans in which the rows enter only through sums or
+    squares. Engines take it in place of Rows, without passes over rows."""
 
-    statistics: dict[str, Any]  # like naturals: Σ weight T(x)
-    base: jax.Array  # Σ weight × what of log p(row) no parameter enters
-    weights: jax.Array  # () the total
+    statistics: dict[str, Any]  # in the structure of naturals: Σ weight × T(x)
+    base: jax.Array  # (), Σ weight × the terms of log p(row) without parameters
+    weights: jax.Array  # (), total weight
     squares: dict[str, Any] = {}  # row-wise site → factors.squares.Squares
 
     @property
@@ -385,28 +390,28 @@ class Summary(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What all rows share: values of sites outside rows, and the column means that data are centred
+    """Values that all rows share: given sites outside rows, column means for centring, and so
     on."""
 
     given: dict[str, jax.Array]
     centre: dict[str, jax.Array]  # site -> (lattice cells, event)
-    # their standard deviations, against which a collapsed component is judged
+    # column standard deviations, to detect collapsed components
     spread: dict[str, jax.Array]
-    # variable -> (states,) bool: the others are impossible, as if it had fewer
+    # variable -> (states,) bool: states with False have probability 0
     allowed: dict[str, jax.Array] = {}
-    # parameter -> the concentration of its prior in the place of the stated one; 0 where a state is
-    # impossible
+    # parameter -> Dirichlet concentration that replaces that of the model; 0: impossible state
     concentration: dict[str, jax.Array] = {}
-    # parameter -> how far its unbounded coordinates are its own (1), not its prior's (0)
+    # parameter -> degree of centring of its unconstrained coordinates, from centred (1) to
+    # non-centred (0)
     centring: dict[str, jax.Array] = {}
-    # parameter -> values, each with a leading axis, over which log densities of groups of latents
-    # are averaged before these are integrated out
+    # parameter -> values with a leading axis, over which the log densities of groups of latents are
+    # averaged before the latents are integrated out
     settings: dict[str, jax.Array] = {}
 
 
 def compensated(total: Any, lost: Any, more: Any) -> tuple[Any, Any]:
-    """Kahan's sum: what an addition loses is added next time, so that float32 totals keep their
-    digits over many chunks."""
+    """One step of Kahan summation: the rounding error of each addition is carried to the next, so
+    that float32 totals keep their precision over many chunks."""
     term = jax.tree.map(jnp.subtract, more, lost)
     new = jax.tree.map(jnp.add, total, term)
     finite = jax.tree.map(lambda n, t, x: jnp.where(jnp.isfinite(n), (n - t) - x, 0.0), new, total,

@@ -1,9 +1,7 @@
-"""Rows over several devices. Of one process or of several each device passes over its own chunks,
-and what they find is added once a pass; of few rows each device holds all, and takes its share of
-the runs that are made side by side.
-
-Rows that lie in the memories of other processes, which pass over them there: what comes back is
-the sum.
+"""Rows over several devices, of one process or more. `Sharded`: each device processes its own
+chunks, and sums are combined once per pass. `Repeated`: each device holds all (few) rows and runs
+its share of parallel restarts or chains. `Remote`: rows in the memory of worker processes of a
+cluster, which return sums.
 """
 
 import functools
@@ -28,13 +26,13 @@ from probml.plan.plan import Plan
 
 @dataclass(frozen=True)
 class Remote(Rows):
-    """Rows of a pool (numerics/outside/sent.py). Programs know the shapes of a chunk; which pool it
-    is and what its rows weigh are operands."""
+    """Rows of a pool of workers (numerics/outside/sent.py). The shapes of a chunk are static for
+    compiled programs; the number of the pool and the total weight are operands."""
 
     number: Any  # () int32, of the pool
     count: Any  # () int32, chunks
     total_weight: Any  # ()
-    example: Chunk  # one of them
+    example: Chunk  # one chunk
 
     held = False
     several = True
@@ -56,7 +54,7 @@ class Remote(Rows):
                       "memory", ("EM", "MAP"))
 
     def accumulate(self, function: Callable, *along: object) -> tuple[Any, Any]:
-        """As Rows.accumulate, of functions that say nothing of a chunk; sums are made in double."""
+        """As Rows.accumulate, for functions without output per chunk; sums are in float64."""
         said: list[Any] = []
 
         def total(chunk: Chunk) -> Any:
@@ -78,7 +76,7 @@ jax.tree_util.register_dataclass(Remote, meta_fields=[],
 
 @dataclass(frozen=True)
 class Sharded(Stacked):
-    """Rows whose chunks lie on the devices of a mesh, as many on each."""
+    """Rows whose chunks are distributed over the devices of a mesh, equally many on each."""
 
     total_weight: Any  # ()
     mesh: Mesh
@@ -87,14 +85,14 @@ class Sharded(Stacked):
     joint = True
 
     def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
-        """As Rows.fold: one chunk after another, wherever it lies."""
+        """As Rows.fold: sequential over all chunks, on whichever device they are."""
         return Resident(self.stacked).fold(step, init, *along)
 
     def accumulate(self, function: Callable, *along: object) -> tuple[Any, Any]:
-        """As Rows.accumulate: all devices at once, and one sum over them.
+        """As Rows.accumulate: on all devices in parallel, followed by one sum over devices.
 
-        The order of additions is another than on one device, within which and over which sums are
-        compensated: totals agree to some units of rounding.
+        The order of additions differs from that on one device, so totals agree only up to rounding
+        errors; sums within a device are compensated.
         """
         def own(stacked: Chunk, *along: object) -> tuple[Any, Any]:
             total, said = Resident(stacked).accumulate(function, *along)
@@ -107,8 +105,8 @@ class Sharded(Stacked):
             lambda stacked, *along: Resident(stacked).map(question, *along), ALONG, *along)
 
     def _on_every_device(self, own: Callable, out: object, *along: object) -> Any:
-        """own(chunks of a device, ...) on every device."""
-        # a program of its own: what the function reads of traces outside becomes its arguments
+        """Runs own(chunks of the device, ...) on every device."""
+        # jit, so that traced values that the function closes over become arguments
         program = jax.jit(jax.shard_map(
             own, mesh=self.mesh, in_specs=(ALONG,) * (1 + len(along)), out_specs=out,
             check_vma=False
@@ -125,17 +123,17 @@ jax.tree_util.register_dataclass(Sharded, data_fields=["stacked", "total_weight"
 
 @dataclass(frozen=True)
 class Repeated(Resident):
-    """Rows that every device of a mesh holds: runs side by side are cut over the devices, which do
-    not wait for each other."""
+    """Rows of which every device of a mesh has a copy: parallel runs are distributed over the
+    devices, without synchronisation between them."""
 
     mesh: Mesh
 
     @property
-    def lanes(self) -> int:  # type: ignore[override] # of others a number of their class
+    def lanes(self) -> int:  # type: ignore[override] # a class attribute in the base class
         return self.mesh.size
 
     def vmap_copies(self, function: Callable, *copies: object) -> Any:
-        """As Rows.vmap_copies; the last copy is repeated until every device has as many."""
+        """As Rows.vmap_copies; the last copy is repeated so that every device has equally many."""
         count, devices = len(jax.tree.leaves(copies)[0]), self.mesh.size
         if count == 1:
             return super().vmap_copies(function, *copies)
@@ -148,7 +146,7 @@ class Repeated(Resident):
             found = function(*jax.tree.map(lambda leaf: leaf[0], copies))
             return jax.tree.map(lambda leaf: leaf[None], found)
 
-        # a program of its own, as in Sharded
+        # jit, as in Sharded
         program = jax.jit(jax.shard_map(own, mesh=self.mesh, in_specs=(ALONG,) * len(copies),
                                         out_specs=ALONG, check_vma=False))
         found = program(*jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], copies))
@@ -159,25 +157,26 @@ jax.tree_util.register_dataclass(Repeated, data_fields=["stacked", "pairs"], met
 
 
 def repeated(rows: Rows, mesh: Mesh) -> Repeated:
-    """Rows of this process on each of the devices of a mesh."""
+    """Copies the rows of this process to each of the devices of a mesh."""
     return Repeated(jax.device_put(rows.stacked, NamedSharding(mesh, EACH)), mesh)
 
 
 def spread(rows: Rows, mesh: Mesh) -> Sharded:
-    """Rows of this process over the devices of a mesh, whose number divides that of the chunks."""
+    """Distributes the chunks of this process over the devices of a mesh; their number must be a
+    multiple of the number of devices."""
     return Sharded(jax.tree.map(functools.partial(cut, mesh), rows.stacked),
                    np.asarray(rows.weight), mesh)
 
 
 def gathered(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[Sharded, Known]:
-    """The rows of a source, read once and held on the devices of a mesh; of several processes each
-    reads its own.
+    """The rows of a source, read once into the memory of the devices of a mesh, and what all rows
+    share. Of several processes each reads its own share.
 
     Args:
         data: see parts.open_data and processes.open_data. copies: as for load.
 
-    Cost: all rows in the memory of all devices together, in JAX's float type, and those of this
-        process in its own while they are read.
+    Cost: memory for all rows over all devices, in JAX's float type, and on the host for the rows
+        of this process while they are read.
     """
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
@@ -193,7 +192,7 @@ def gathered(data: Data, plan: Plan, mesh: Mesh, copies: int = 1) -> tuple[Shard
                      stacked, made)
         filled += together
     assert made is not None
-    # what is left is padding of rows that are there
+    # fill the remaining chunks with copies of loaded rows, at weight 0
     for i in range(filled, count):
         jax.tree.map(lambda out, leaf, i=i: out.__setitem__(i, leaf[0]), stacked, made)
     stacked.weights[filled:] = 0.0

@@ -1,5 +1,5 @@
-"""Rows that no memory holds: each pass reads them anew, several chunks at a time, while those
-before are worked on."""
+"""Rows that do not fit into memory: each pass reads them again from the source, several chunks at a
+time, while the previous chunks are processed."""
 
 import itertools
 import math
@@ -23,28 +23,28 @@ from probml.numerics.outside import feeding
 from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import Plan
 
-NUMBERS = 2**20  # numbers that are fed at once: a call from the program to Python has its price
-TOGETHER = 16  # chunks that a worker of a cluster meets by one call
-ROOMS = 3  # chunks of a feed: one that is used, the next, and that which is being made
-FIXED = 8  # feeds of a pass from which on their shapes are the same for any number of rows
+NUMBERS = 2**20  # numbers per callback from the program to Python, which has a fixed cost
+TOGETHER = 16  # chunks that a worker of a cluster processes per call, at most
+ROOMS = 3  # buffers: one in use, the next, and one that is being filled
+FIXED = 8  # callbacks per pass above which shapes no longer depend on the number of rows
 
 
 @dataclass(frozen=True)
 class Streamed(Rows):
-    """Rows of a feed, so many chunks each time. Programs know the shapes of these; which feed it
-    is, how often it is asked in a pass and what all rows weigh are operands: other data of such
-    chunks compile nothing.
+    """Rows that a program obtains from a feed (callbacks to Python), some chunks per call. The
+    shapes of the chunks are static; the number of the feed, the calls per pass and the total weight
+    are operands, so that other data with chunks of these shapes compile nothing.
 
     Attributes:
-        mixed: the same rows in batches, for engines that take them; see device/mixed.py.
-        apart, held_apart: others, from which is not learnt, and how many; see device/held_out.py.
+        mixed: the same rows in random batches, for minibatch engines; see device/mixed.py.
+        apart, held_apart: held-out rows and their number; see device/held_out.py.
     """
 
     number: Any  # () int32, of the feed
-    count: Any  # () int32, feeds of a pass
+    count: Any  # () int32, calls of the feed per pass
     total_weight: Any  # ()
     leaves: tuple[jax.ShapeDtypeStruct, ...]
-    form: Any  # the tree of chunks
+    form: Any  # the tree structure of the chunks
     mixed: "Mixed | None" = None
     apart: "Streamed | None" = None
     held_apart: Any = None  # () int32
@@ -54,7 +54,7 @@ class Streamed(Rows):
 
     @property
     def together(self) -> int:
-        """Chunks of a feed."""
+        """Chunks per call of the feed."""
         return self._specs.weights.shape[0]
 
     @property
@@ -75,15 +75,15 @@ class Streamed(Rows):
 
     @property
     def fed(self) -> int:
-        """Numbers that a pass brings."""
+        """Numbers that a pass reads."""
         return int(self.count) * sum(math.prod(leaf.shape) for leaf in self.leaves)
 
     def _chunk_at(self, i: object) -> Resident:
         return Resident(feeding.chunk(self.number, i, self._specs))
 
     def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
-        """As Rows.fold, of steps that say nothing: there is no room for something of each chunk."""
-        silence: list[Any] = []  # the tree of nothing
+        """As Rows.fold, for steps without output: outputs for each chunk are not stored."""
+        silence: list[Any] = []  # the tree structure of the empty output
 
         def turn(i: jax.Array, carry: object) -> Any:
             carry, said = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
@@ -112,7 +112,8 @@ class Streamed(Rows):
         return self._batches(size).batch(order + i)
 
     def drawn(self, key: jax.Array, step: Any, size: int, rows: int) -> Rows:
-        """As Rows.drawn, without replacement in an epoch, whose last rows may stay behind."""
+        """As Rows.drawn, but without replacement within an epoch; the last rows % size rows of an
+        epoch are not used."""
         mixed, whole = self._batches(size), rows // size
         return mixed.batch(step // whole * mixed.count + step % whole)
 
@@ -131,12 +132,12 @@ def _refuse(kept: object) -> None:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Batches of a feed without an end, epoch after epoch."""
+    """Random batches from an endless feed, epoch after epoch."""
 
     number: Any  # () int32, of the feed
     count: Any  # () int32, batches of an epoch
     leaves: tuple[jax.ShapeDtypeStruct, ...]
-    form: Any  # the tree of a batch, which is one chunk
+    form: Any  # the tree structure of a batch, which is one chunk
 
     @property
     def size(self) -> int:
@@ -144,7 +145,7 @@ class Mixed:
         return jax.tree.unflatten(self.form, self.leaves).weights.shape[1]
 
     def batch(self, i: object) -> Resident:
-        """The i-th since the first epoch began."""
+        """The i-th batch, counted from the start of the first epoch."""
         return Resident(feeding.chunk(self.number, i, jax.tree.unflatten(self.form, self.leaves)))
 
 
@@ -157,13 +158,13 @@ jax.tree_util.register_dataclass(Mixed, meta_fields=["leaves", "form"],
 
 @dataclass(frozen=True)
 class Cut:
-    """How the rows of a source become chunks of one shape.
+    """Cuts the rows of a source into chunks of one shape.
 
     Attributes:
-        reader: of its parts. shape: chunks that are made at once, and rows of a chunk.
-        pack: rows as chunks of a shape, on the host, the last padded at weight 0; no JAX in it. A
-            Room, if given, holds them.
-        some: a few rows. known: what all rows share.
+        reader: reads the partitions of the source. shape: (chunks made at once, rows per chunk).
+        pack: converts rows to chunks of a shape, on the host and without JAX, the last one padded
+            at weight 0; into the buffers of a Room, if given.
+        some: one row, from which the shapes are derived. known: values that all rows share.
     """
 
     reader: Reader
@@ -174,11 +175,11 @@ class Cut:
 
     @classmethod
     def of(cls, data: Data, plan: Plan, copies: int = 1, alone: bool = False) -> "Cut":
-        """Of a source, see parts.open_data.
+        """For an opened source, see parts.open_data.
 
         Args:
-            copies: how many parameter values the rows will be met with at once.
-            alone: of parts that are cut by themselves, the largest into equal chunks.
+            copies: number of parameter values at which the rows are evaluated at once.
+            alone: each partition is cut separately, the largest into equal chunks.
         """
         survey, sites, dtype = present(data.survey), data.structure.sites, jnp.result_type(float)
         profile = survey.profile
@@ -214,25 +215,26 @@ class Cut:
 
     @property
     def rows(self) -> int:
-        """Of all chunks that are made at once."""
+        """Rows in all chunks that are made at once."""
         return self.shape[0] * self.shape[1]
 
     def counted(self, rows: int) -> int:
-        """How often chunks are made of so many rows."""
+        """Number of times that chunks are made for `rows` rows."""
         return -(-rows // self.rows)
 
     def specs(self, shape: tuple[int, int]) -> Chunk:
-        """The shapes and types of chunks."""
+        """The shapes and dtypes of chunks, as ShapeDtypeStruct leaves."""
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype),
                             self.pack(self.some, shape))
 
     def read(self) -> Iterator[Chunk]:
-        """A pass: chunks after chunks."""
+        """A pass over the source, yielding shape[0] chunks at a time."""
         for pieces in grouped(self.reader.batches(), self.rows):
             yield self._packed(pieces, Room())
 
     def _packed(self, pieces: list[Data], room: Room) -> Chunk:
-        """Rows behind one another as chunks; each piece is written to its place."""
+        """The rows of the pieces, concatenated, as chunks; each piece is written directly to its
+        place in the buffers."""
         if pieces[0].steps is not None:
             return self.pack(joined(pieces), self.shape, room.rewind())
         at, until = 0, sum(piece.table.rows for piece in pieces)
@@ -242,9 +244,9 @@ class Cut:
         return made
 
     def read_with_buffers(self) -> Iterator[Chunk]:
-        """As `read`, with buffers that are reused: a chunk may be overwritten from the third on
-        that comes after it, when a program has its own copy."""
-        if jax.default_backend() != "cpu":  # where a copy may be under way
+        """As `read`, with ROOMS reused buffers: chunks are overwritten when the third after them is
+        made; by then the program has its own copy."""
+        if jax.default_backend() != "cpu":  # where a transfer may still be running
             yield from self.read()
             return
         rooms = itertools.cycle([Room() for _ in range(ROOMS)])
@@ -253,8 +255,8 @@ class Cut:
 
 
 def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
-    """Chunks of at most so many rows that are fed at once, and the rows of each: the same for many
-    rows, of few so that little is padded."""
+    """(chunks per callback, rows per chunk), with chunks of at most `most` rows: independent of
+    `rows` for many rows; for few such that there is little padding."""
     fed = max(NUMBERS // numbers // most, 1)
     if rows > FIXED * fed * most:
         return fed, most
@@ -264,25 +266,25 @@ def _shape(most: int, rows: int, numbers: int) -> tuple[int, int]:
 
 
 def _even_chunks(rows: int, most: int) -> tuple[int, int]:
-    """Chunks of at most so many rows that are met by one call, as even as the largest part allows,
-    and the rows of each."""
+    """(chunks per call, rows per chunk), with chunks of at most `most` rows, of equal size for a
+    partition of `rows` rows."""
     size = _even(rows, most)
     return _even(-(-rows // size), TOGETHER), size
 
 
 def _even(rows: int, most: int) -> int:
-    """The size of as few pieces as no more than `most` rows allow."""
+    """The size of equal pieces when `rows` are cut into as few as possible of at most `most`."""
     return -(-rows // -(-rows // most))
 
 
 def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Streamed, Known]:
-    """The rows of a source, a feed to be opened around whatever passes over them, and what all rows
-    share, from the profile.
+    """The feed of a source's rows (a context manager, to be open during passes), the rows, and the
+    values that all rows share, from the profile.
 
     Args:
         data: see parts.open_data. copies: as for Cut.of.
 
-    Cost: two feeds of memory and one part of the source, whatever the number of rows.
+    Cost: memory of two callbacks' chunks and one partition, whatever the number of rows.
     """
     assert data.survey is not None
     cutter = Cut.of(data, plan, copies)
@@ -290,7 +292,7 @@ def streamed(data: Data, plan: Plan, copies: int = 1) -> tuple[feeding.Feed, Str
     feed = feeding.Feed(cutter.read_with_buffers, specs, cutter.counted(data.survey.rows))
     leaves, form = jax.tree.flatten(specs)
     profile = data.survey.profile
-    share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # about
+    share = data.survey.rows / profile.rows if data.survey.chosen else 1.0  # approximate
     weight = np.asarray(profile.weight * share, jnp.result_type(float))
     rows = Streamed(np.int32(feed.number), np.int32(feed.count), weight, tuple(leaves), form)
     return feed, rows, cutter.known
