@@ -399,7 +399,7 @@ class Known(NamedTuple):
     spread: dict[str, jax.Array]
     # variable -> (states,) bool: states with False have probability 0
     allowed: dict[str, jax.Array] = {}
-    # parameter -> Dirichlet concentration that replaces that of the model; 0: impossible state
+    # parameter -> concentration that replaces that of its prior; 0: impossible state
     concentration: dict[str, jax.Array] = {}
     # parameter -> degree of centring of its unconstrained coordinates, from centred (1) to
     # non-centred (0)

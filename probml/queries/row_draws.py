@@ -1,5 +1,6 @@
-"""Posterior draws of continuous latent sites and missing cells inside the rows of the fitted data,
-and of deterministics inside rows, one for each draw of the sites outside rows."""
+"""Posterior draws of latent sites and missing cells (those that are integrated out or sampled by
+MCMC) inside the rows of the fitted data, and of deterministics inside rows, one for each draw of
+the sites outside rows."""
 
 import functools
 import math
@@ -30,8 +31,8 @@ MOST = 2**26  # numbers in the draws of all rows, at most
 
 
 def names_of(fit: Fitted) -> tuple[str, ...]:
-    """The sites inside rows with latent or missing continuous cells, and the deterministics inside
-    rows; () where there are no such cells, or the fit has not retained its data."""
+    """The sites inside rows that are integrated out or sampled by MCMC, and the deterministics
+    inside rows; () where there are no such sites, or the fit has not retained its data."""
     if fit.data is None or fit.model.whole or fit.learnt is not None:
         return ()
     plan = fit.data.carrying(fit.belief.rows(1, 0)).plan()
@@ -106,8 +107,8 @@ def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Arra
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
            keys: jax.Array) -> dict[str, jax.Array]:
-    """Draws of the latent discrete and continuous sites of every row given each parameter draw:
-    name → (draws, chunks, b, ...)."""
+    """Joint draws of the variables and latents of every row given each parameter draw: name →
+    (draws, chunks, b, ...)."""
 
     def draw_rows(pair: tuple):
         draw, key = pair
