@@ -1,11 +1,11 @@
-"""What a value is, told by a digest that is the same in every process: equal things have equal
-digests, different ones different.
+"""Digests of values that are the same in every process: equal values have equal digests, different
+values different ones.
 
-By it a program is found on disk that another process compiled. So it may leave nothing out that a
-program depends on, and what it cannot read by value has no digest at all: a function of the user's
-that is not read (language/fingerprint.py reads those it can), an object of a class of theirs, an
-array on the device that is a random key. Functions and classes of libraries stand for themselves by
-name; the versions of those libraries, and all of our own source, are part of `surroundings`.
+They are the keys of compiled programs cached on disk, so a digest covers everything that a program
+depends on. Values that cannot be read have no digest: user functions that
+language/fingerprint.py cannot read, objects of user classes, random keys on the device. Functions
+and classes of libraries are identified by name; the versions of those libraries and the whole
+source of probml are part of `surroundings`.
 """
 
 import dataclasses

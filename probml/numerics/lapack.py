@@ -1,16 +1,14 @@
-"""Batches of matrices, factorised one by one where jaxlib could block for ever.
+"""Batched Cholesky factors and triangular solves, also of singular covariances.
 
 jaxlib (0.10) splits a batched LAPACK call from 200,000 multiplications on into tasks for XLA's
-threads, and waits for them on one of these threads: two such calls at once on two cores wait for
-ever. Inside `guarded`, and only on machines with few cores, such batches are therefore lowered as a
-loop over matrices. That needs JAX's table of lowerings, which is not public: this is the one file
-that knows it. Where the table is not found nothing is changed, and a warning says what may follow;
-tests/numerics/test_lapack.py fails then.
+thread pool and waits for them on one of its threads: two such calls at once on two cores deadlock.
+Inside `guarded`, and only on machines with few cores, such batches are therefore lowered as a loop
+over matrices. That needs JAX's table of lowerings, which is private; only this file uses it. If
+the table is not found nothing is changed, a warning names the risk, and
+tests/numerics/test_lapack.py fails.
 
-Cholesky factors and triangular solves of many small matrices. Up to MAX_UNROLLED rows they are
-unrolled and vectorised over the matrices; LAPACK processes one matrix after another.
-
-Cholesky factors of covariances that may be singular, and standardised residuals.
+Matrices of up to MAX_UNROLLED rows are factorised and solved by unrolled code, vectorised over the
+batch; LAPACK processes one matrix after another.
 
 A state with a copied coordinate, as for seasons and lags, has a noise covariance with zeros. Where
 a pivot is 0 up to rounding, its column of the factor is 0; this is exact, since the rest of that

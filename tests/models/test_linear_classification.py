@@ -156,12 +156,13 @@ def test_the_fit_of_a_linear_machine_decides_as_its_estimator_does(loss):
     for x, y in ((UNITS, CANCER), (X, Y)):
         estimator = LinearSVM(C=0.3, loss=loss).fit(x, y)
         np.testing.assert_array_equal(estimator.fit_.predict(estimator.as_data(x), "y"), estimator.predict(x))
-        sides = np.where(np.unique(y) == np.asarray(y)[:, None], 1.0, -1.0)[:, -1]
-        if estimator.decision_function(x).ndim == 1:  # as it is written: classes alike, and the loss
-            lost = np.maximum(1.0 - sides * estimator.decision_function(x), 0.0)
-            np.testing.assert_allclose(estimator.fit_.log_prob(estimator.as_data(x, y)),
-                                       -np.log(2) - (lost if loss == "hinge" else lost**2),
-                                       atol=1e-5)
+        if estimator.decision_function(x).ndim == 1:  # classes alike, and the loss
+            lost = np.maximum(np.array([[1.0], [-1.0]]) * estimator.decision_function(x) + 1.0, 0.0)
+            lost = lost if loss == "hinge" else lost**2
+            np.testing.assert_allclose(estimator.fit_.predict_proba(estimator.as_data(x), "y"),
+                                       np.exp(-lost).T / np.exp(-lost).sum(0)[:, None], atol=1e-5)
+        with pytest.raises(probml.Refusal, match="log_prob needs a likelihood"):
+            estimator.fit_.log_prob(estimator.as_data(x, y))
 
 
 def test_least_squares_of_classes_is_ridge_classification():

@@ -128,11 +128,15 @@ def _is_worth_refining(problem: Problem, history: np.ndarray, top: Optimum) -> b
 
 def _is_maximum(top: Optimum) -> bool:
     """Whether an optimisation that stalled with a gradient that is not zero is at a maximum all the
-    same, in coordinates of very unequal scales: the Newton step predicts a negligible gain and
-    removes the gradient, which it does not at a kink.
+    same, in coordinates of very unequal scales: the Newton step predicts a negligible gain, with a
+    Hessian that predicts gradients nearby (`estimate_hessian`), or it removes the gradient. At
+    a kink it does neither.
 
     Cost: four gradients a coordinate, of MAX_DIFFERENCED_COORDINATES at most.
     """
+    least = float(negligible(np.asarray(top.value, top.point.dtype)))
+    if top.known_hessian is None and top.predicted_gain <= least:
+        return True
     hessian = top.hessian
     if not np.isfinite(hessian).all():
         return False
@@ -142,7 +146,6 @@ def _is_maximum(top: Optimum) -> bool:
     gain = 0.5 * np.vdot(top.gradient, step)
     after = top.evaluate((top.point - step).astype(top.point.dtype))[1]
     remaining = 0.5 * abs(after @ inverse @ after)
-    least = float(negligible(np.asarray(top.value, top.point.dtype)))
     return bool(0 <= gain <= least and remaining <= MAX_REMAINING_GAIN * gain)
 
 

@@ -1,1 +1,1 @@
-"""Functions as one short list of equations: replayed, or pulled back, under what is around."""
+"""Functions flattened to one list of equations, and gradients of them."""

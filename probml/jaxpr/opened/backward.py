@@ -1,18 +1,15 @@
-"""Gradients by one walk back over a short list of equations.
+"""Functions flattened to one list of equations, and their gradients in reverse mode.
 
-JAX's reverse mode pushes every equation forwards, makes a program of the pushes and turns that
-round: ten times the work of tracing the equation itself, of which nothing is left in the program.
-For most equations the pull is one or two others, which are bound here at once, with JAX's own
-formulas; all else (loops, branches, functions with derivatives of their own, matrices) is left to
-`jax.vjp`, an equation at a time. It is the same gradient (tests/jaxpr/test_backward.py).
+Most functions of jax.numpy are jitted calls, which `vmap` and `grad` trace again at every level of
+nesting: half of the tracing time of an M-step mapped over restarts. Here a function is traced once
+(JAX caches the traces of its calls), calls are inlined, and unused and duplicate equations are
+removed. The remaining equations are then bound under the enclosing transformations.
 
-Functions as one short list of equations, before they are mapped, differentiated or looped over.
-
-Most functions of jax.numpy are calls of compiled functions. A `vmap` or `grad` around such a call
-traces its inside again, and another around that once more: of an M-step under a map over restarts
-these were the half of its tracing. So the function is traced by itself, where calls are found as
-they were traced before; calls are opened, equations that nothing asks for are left out, and equal
-ones are made once. What is left is bound under whatever is around.
+`jax.vjp` linearizes each equation and transposes the result, which takes ten times as long as
+tracing the equation. For most primitives the pull-back is one or two equations, which are bound
+directly, with JAX's own formulas; all others (loops, branches, custom derivatives, linear algebra)
+are left to `jax.vjp`, one equation at a time. The gradients are the same
+(tests/jaxpr/test_backward.py).
 """
 
 import functools
@@ -39,7 +36,7 @@ def shortened(function: Callable, last: bool = False) -> Callable:
     """The same function of trees of arrays; what it closes over may be traced.
 
     Args:
-        last: nothing around differentiates it, see program.flatten.
+        last: the result is not differentiated; see program.flatten.
     """
 
     if "shortened" in OFF:
@@ -53,7 +50,7 @@ def shortened(function: Callable, last: bool = False) -> Callable:
     return run_program
 
 
-# whose gradient is 0
+# primitives whose gradient is 0
 FLAT = frozenset({"stop_gradient", "sign", "floor", "ceil", "round", "argmax", "argmin"})
 
 Pull = Callable[[Any, Sequence[Any], Any, dict[str, Any]], Sequence[Callable[[], Any] | None]]
@@ -110,7 +107,7 @@ def gradient(function: Callable) -> Callable:
 
 
 def _moving(program: Program) -> set[int]:
-    """The places through which results depend on arguments, but for whole numbers and truths."""
+    """The places of floats through which the results depend on the arguments."""
     moved = set(program.inputs)
     for eqn, operands, results in program.lines:
         if not moved.isdisjoint(operands) and eqn.primitive.name not in FLAT:
@@ -134,8 +131,8 @@ def _complex(eqn: JaxprEqn) -> bool:
 
 def _forward(program: Program, args: Sequence[jax.Array],
              moving: set[int]) -> tuple[list[Any], list[Callable | None]]:
-    """Values by place; and of each line how its cotangents are pulled back, None where that is
-    nothing."""
+    """The values by place; and the pull-back of each line, None if there is nothing to
+    differentiate."""
     for leaf in args:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
             raise TypeError(f"a gradient with respect to {jnp.result_type(leaf)}")
@@ -161,7 +158,7 @@ def _forward(program: Program, args: Sequence[jax.Array],
 
 def _equation_vjp(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Sequence[Any],
                                                                              Callable]:
-    """The results of one equation, and its pull-back, by JAX."""
+    """The results of one equation and its pull-back, by jax.vjp."""
     eqn, operands, _ = line
     at = [i for i, place in enumerate(operands) if place in moving]
     inexact = [_real(var.aval) for var in eqn.outvars]
@@ -214,15 +211,15 @@ def _back(program: Program, values: Sequence[Any], pulls: Sequence[Callable | No
     return [held.get(place) for place in program.inputs]
 
 
-# the pulls that are known
+# the primitives with pull-backs of their own
 
 
 class _Known:
     """How the cotangents of one primitive are pulled back.
 
     Args:
-        pull: see Pull; given those of all results, and all results, where it has `several`.
-        fits: whether it is told of such an equation.
+        pull: see Pull; with `several`, it takes the cotangents of all results, and all results.
+        fits: equation → whether the pull-back applies to it.
     """
 
     def __init__(self, pull: Pull, several: bool = False,
@@ -241,7 +238,7 @@ def _like(number: float, x: jax.Array) -> np.ndarray:
 
 
 def _fit(share: jax.Array, x: jax.Array) -> jax.Array:
-    """A cotangent of a number that stood for many, by its own shape."""
+    """The cotangent of a broadcast operand, summed to the operand's shape."""
     shape = np.shape(x)
     if share.shape == shape:
         return share
@@ -252,12 +249,12 @@ def _fit(share: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def _entry(slope: Callable[[Any, Any, Any], Any]) -> _Known:
-    """Of (cotangent, operand, result)."""
+    """The pull-back by a function of (cotangent, operand, result)."""
     return _Known(lambda g, ins, y, params: [lambda: slope(g, ins[0], y)])
 
 
 def _pair(first: Callable, second: Callable) -> _Known:
-    """Of (cotangent, operands), for each of two operands, before it is fitted to that."""
+    """The pull-back by two functions of (cotangent, *operands); undoes broadcasting."""
     return _Known(lambda g, ins, y, params: [lambda: _fit(first(g, *ins), ins[0]),
                                              lambda: _fit(second(g, *ins), ins[1])])
 
@@ -333,13 +330,13 @@ def _products(g: jax.Array, ins: Sequence[Any], y: jax.Array, params: dict) -> l
 
 def _factor(g: jax.Array, x: jax.Array, y: Any, contracted: Any, batched: Any, params: dict,
             second: bool) -> jax.Array:
-    """Of x in x·y, or where it is the second in y·x: the product of the cotangent with y, its axes
-    in the order of x's."""
+    """The cotangent of x in x·y, or with `second` in y·x: the product of the result's cotangent
+    with y, transposed to the axes of x."""
     (own, its), (batch, other) = contracted, batched
     kept = [i for i in range(x.ndim) if i not in own and i not in batch]
     rest = [i for i in range(y.ndim) if i not in its and i not in other]
     count = len(batch)
-    # in the result: batch, then what the first operand keeps, then the second
+    # axes of the result: batch, those kept from the first operand, those kept from the second
     there = range(count, count + len(rest)) if second else range(g.ndim - len(rest), g.ndim)
     found = lax.dot_general(g, y, ((tuple(there), tuple(rest)), (tuple(range(count)), other)),
                             precision=params["precision"],

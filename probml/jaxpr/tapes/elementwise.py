@@ -84,7 +84,7 @@ def _shifted(function: Callable, signed: bool = True) -> Operation:
 
 
 def _platform(ins: Avals, outs: Avals, platforms: Sequence[Sequence[str] | None]) -> Callable:
-    """Which of some ways is that of a CPU."""
+    """The index of the branch for CPUs."""
     which = [i for i, names in enumerate(platforms) if names is None or "cpu" in names]
     if not which:
         raise Untold("a program for other machines")

@@ -137,7 +137,7 @@ def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
     return lambda: np.broadcast_to(np.arange(shape[dimension], dtype=dtype).reshape(own), shape)
 
 
-# gathers and scatters, which tell their axes alike
+# gathers and scatters, which describe their axes in the same way
 
 
 def _places(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int], mapped: Sequence[int],

@@ -12,7 +12,7 @@ ENTRY = 1e-9  # seconds an entry, of operands and results
 
 
 class Aval(NamedTuple):
-    """What is known of an array before there is one."""
+    """The shape and dtype of an array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 class Untold(Exception):
-    """NumPy is not told of something in a program: it is left to XLA."""
+    """A program has something that is not implemented in NumPy: it is left to XLA."""
 
 
 class TooLong(Exception):
