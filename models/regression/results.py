@@ -38,10 +38,11 @@ def fingerprint(rows: np.ndarray) -> str:
     bits = np.ascontiguousarray(rows.T + 0.0, float).view(np.uint64)  # −0.0 is 0.0
     hashed = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
     for column in bits:
+        hashed *= np.uint64(MIXING[0][1])
         hashed ^= column
-        for shift, factor in MIXING:
-            hashed ^= hashed >> np.uint64(shift)
-            hashed *= np.uint64(factor)
+    for shift, factor in MIXING:
+        hashed ^= hashed >> np.uint64(shift)
+        hashed *= np.uint64(factor)
     return f"{hashed.sum(dtype=np.uint64):016x}"
 
 
