@@ -211,9 +211,9 @@ class HiddenMarkov(ByName, OfEmissions):
     def _refuse_unconjugate(self) -> None:
         if self.engine is None and self.transitions != "even" and named(self.emission) == "normal":
             raise Refusal(
-                f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): VB "
-                f"removes unused states but needs conjugate priors, and the prior of a mean scaled "
-                f"by the standard deviation of each column is not conjugate. Use emission='full', "
+                f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
+                f"these cannot be combined. Such transitions are fitted by variational Bayes (VB), "
+                f"which needs conjugate priors, and this emission has none. Use emission='full', "
                 f"'categorical', 'bernoulli' or 'poisson', or transitions='even' and n_states=…")
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:

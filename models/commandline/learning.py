@@ -127,9 +127,9 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
                          f"--target, and use --site when you predict")
     if wish.sizes is not None and "sizes" not in takes:
         sized = [name for name, kind in MODELS.items() if "sizes" in kind.takes]
-        raise ModelError(f"--components: {model} has no number of components or states; "
-                         f"{', '.join(sized[:-1])} and {sized[-1]} have; use --set k=3 for a "
-                         f"function of your own")
+        raise ModelError(f"--components: {model} has no number of components or states, as "
+                         f"{', '.join(sized[:-1])} and {sized[-1]} have. If the model is a "
+                         f"function of your own, set its argument: --set k=3")
     if wish.formula is not None and "formula" not in takes:
         fits = " and ".join(name for name, kind in MODELS.items() if "formula" in kind.takes)
         raise ModelError(f"--formula {wish.formula}: {model} has no formula; {fits} have")

@@ -148,7 +148,7 @@ def components(fitted: Any, X: Any = None, ahead: Any = None):
     seen = None if series is None else numbers_of("components", "series", series, (0, 1, 2)).ravel()
     count = len(parts) + (series is not None)
     if not count:
-        raise ModelError("components(fitted={}): expected at least one part")
+        raise ModelError("components(fitted={}): expected at least one component")
     figure = figure_of((7.2, 0.6 + 1.55 * count))
     axes = np.atleast_1d(figure.subplots(count, sharex=True))
     for ax in axes:

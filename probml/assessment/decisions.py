@@ -173,7 +173,9 @@ def _frame(loss: Mapping):
     import pandas as pd
 
     if not all(isinstance(row, Mapping) for row in loss.values()):
-        raise ModelError(f"decide(loss={dict(loss)!r:.80}): expected truth → action → loss")
+        raise ModelError(f"decide(loss={dict(loss)!r:.80}): expected "
+                         f"{{truth: {{action: loss}}}}, such as "
+                         f"{{'ill': {{'treat': 1, 'wait': 9}}}}")
     actions = list(dict.fromkeys(action for row in loss.values() for action in row))
     for truth, row in loss.items():
         if lacking := [action for action in actions if action not in row]:

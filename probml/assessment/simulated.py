@@ -149,8 +149,8 @@ def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tu
     soft = next((name for name, column in held.table.columns.items()
                  if column.likelihood is not None), None)
     if soft is not None:
-        raise Refusal(f"check: site '{soft}' is given as label probabilities, which are not "
-                      f"simulated: give states, or drop it")
+        raise Refusal(f"check: site '{soft}' is given as label probabilities, which cannot be "
+                      f"simulated: give one state a row, or leave '{soft}' out of the data")
     if held.table.columns:
         return held.trimmed(), True
     sites, columns = held.structure.sites, {}

@@ -119,8 +119,8 @@ class Streamed(Rows):
 
     def _batches(self, size: int) -> "Mixed":
         if self.mixed is None or self.mixed.size != size:
-            raise Refusal("rows that are read in batches need an engine with a batch size, "
-                          "`batch_rows=`")
+            raise Refusal("rows that are read in batches need an engine with a batch size, such as "
+                          "probml.EM(batch_rows=1000)")
         return self.mixed
 
 

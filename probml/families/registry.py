@@ -37,7 +37,8 @@ def register(entry: Entry) -> Entry:
         roles = type(_found[known].likelihood), type(_found[known].prior)
         if roles not in ((type(None), type(None)), (type(entry.likelihood), type(entry.prior))):
             raise ModelError(f"families.register: {known.__name__} is registered already, with "
-                             f"{_found[known]}; a distribution has one entry")
+                             f"{_found[known]}: a distribution has one entry; register a subclass "
+                             f"of it")
     for kind in entry.domains:
         domains.add(kind)
     _found.update(dict.fromkeys(entry.types, entry))

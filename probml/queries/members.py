@@ -99,8 +99,9 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             raise Refusal(f"{what}: '{fixed}' is discrete or given as data, so a new entry of it "
                           f"cannot be drawn")
     if structure.penalties:
-        raise Refusal(f"the factor '{structure.penalties[0]}' modifies the prior, so it cannot be "
-                      f"sampled for a new group")
+        raise Refusal(f"an effect of a new group cannot be drawn from its prior, which the factor "
+                      f"'{structure.penalties[0]}' modifies: ask for groups of the fit, or write "
+                      f"the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"{', '.join(names)} index the same axis in different ways: a new group "
@@ -256,6 +257,7 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
                     value, np.repeat(np.take(value, [0], at), value.shape[at], at)
                 ):
                     raise Refusal(
-                        f"the prior of '{name}' differs between groups along axis {axis}, so a new "
-                        f"group has none: pass the cause of the difference as an input"
+                        f"the prior of '{name}' differs between groups along axis {axis}, so that "
+                        f"of a new group is not known: write what it depends on as an input of the "
+                        f"model, with a value for each row"
                     )

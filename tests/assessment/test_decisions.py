@@ -121,7 +121,7 @@ def test_each_step_of_a_chain_is_decided():
         (P, {"loss": {"ill": {"a": 0}, "sick": {"a": 1}}, "labels": ["well", "ill"]},
          r"2 states \['well', 'ill'\].*\['ill', 'sick'\]"),
         (P, {"loss": {0: {"a": 0, "b": 1}, 1: {"a": 1}}}, "truth 1 has no loss for the action 'b'"),
-        (P, {"loss": {0: 1, 1: 2}}, "truth → action → loss"),
+        (P, {"loss": {0: 1, 1: 2}}, r"expected {truth: {action: loss}}"),
         (P, {"reject": -1}, "reject=-1"),
         (P, {"reject": nan}, "reject=nan"),
         (P, {"labels": ["a"]}, "expected 2 labels"),

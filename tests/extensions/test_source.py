@@ -338,7 +338,7 @@ def test_a_source_that_grows_between_passes_is_refused(tmp_path):
             return super().parts()
 
     stored(tmp_path, table, CUTS)
-    with pytest.raises(DataError, match="has changed since .* after its last batch.*'part9.npz'"):
+    with pytest.raises(DataError, match="has changed since .* ended with batch.*'part9.npz'"):
         logistic().fit(Growing(tmp_path), probml.MAP())
 
 

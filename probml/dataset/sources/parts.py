@@ -171,8 +171,9 @@ class Reader:
             del found  # frees the memory before the next part is read
             left -= 1
             if not left and (more := next(parts, None)) is not None:
-                raise DataError(f"{CHANGED}: after its last batch, '{name}', it now has "
-                                f"'{more.called}'")
+                raise DataError(f"{CHANGED}: the first pass ended with batch '{name}', and now "
+                                f"batch '{more.called}' follows. Keep the source fixed during a "
+                                f"fit, and fit again")
             yield self._chosen(whole, first)
             first += rows
             del whole

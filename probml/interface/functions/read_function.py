@@ -376,11 +376,11 @@ def _read_new_data(model: Bound, data: Any) -> ReadModel:
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
         raise DataError(f"{model.name}: '{lacks}' is missing in the data. The function was read as "
-                        f"one joint density without rows ({reading.why}), which answers questions "
-                        f"about the fitted data only: fit.params, fit.draws, fit.posterior. For "
-                        f"new data fit.simulate({again}) draws the observed sites; predict(new) "
-                        f"needs rows: change that, or write `with probml.rows():` instead of a "
-                        f"plate")
+                        f"one joint density without rows, because {reading.why}. Such a fit "
+                        f"answers questions about the fitted data only (fit.params, fit.draws, "
+                        f"fit.posterior), and fit.simulate({again}) draws new observations. "
+                        f"predict(new) needs rows: mend that reason, or write "
+                        f"`with probml.rows():` instead of a plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)

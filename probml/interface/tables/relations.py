@@ -120,10 +120,10 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
     far = next((name for name, said in others.items() if said.of != roots[0]), None)
     if far is not None:
         raise ModelError(
-            f"{where}: rows('{far}', of='{others[far].of}'), and '{others[far].of}' is not "
-            f"'{roots[0]}', the root table: relational data with more than two levels are not "
-            f"supported. Let '{far}' belong to '{roots[0]}', or make '{others[far].of}' a "
-            f"numpyro.plate that '{far}' reads by an index"
+            f"{where}: the rows of '{far}' belong to '{others[far].of}', which is not the root "
+            f"table '{roots[0]}': relational data with more than two levels are not supported. "
+            f"Write rows('{far}', of='{roots[0]}'), or make '{others[far].of}' a numpyro.plate "
+            f"and give '{far}' an input that indexes it"
         )
     lacking = next((name for name in others if name not in tables), None)
     if lacking is not None:
