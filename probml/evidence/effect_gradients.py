@@ -73,7 +73,8 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
 
 def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs,
               rows: Chunk) -> tuple[jax.Array, Any]:
-    """The same of crossed effects whose table is sparse: of all rows in double at once."""
+    """The log evidence of crossed effects and its gradient, by pairs of rows: all rows at once,
+    in double precision, for effects of which few combinations of levels occur."""
     def log(u: Any) -> jax.Array:
         params, noise = point(u)[0], effects.none(plan)
         found = effects.prior(plan, params, known)
