@@ -108,7 +108,7 @@ def network_of(fit: probml.Fit) -> Network:
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)
         if not (np.abs(table.sum(-1) - 1) <= TOLERANCE).all():
             raise probml.ModelError(f"write_bif: the table of node '{node}' has a row that does "
-                                    f"not sum to 1. Look at the fit: {fit.status}")
+                                    f"not sum to 1. The fit may not have converged: {fit.status}")
     return Network("unknown", states, parents_of(fit.model), tables)
 
 
