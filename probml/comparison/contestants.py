@@ -2,6 +2,7 @@
 elements of what that observes."""
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,7 +88,7 @@ class Fitted:
         rows, known = load.load(held, plan, params=fit.point)
         loglik = float(loglik_of(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
                                  known, rows))
-        return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan, known)
+        return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan)
 
     def leave_one_out(self) -> tuple[dict[str, float], np.ndarray]:
         """PSIS-LOO and its terms, (n,).
@@ -174,11 +175,10 @@ def loglik_of(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Arra
     return passes.log_evidence(plan, params, known, rows)
 
 
-def freedom(plan: Plan, known: Known) -> int:
+def freedom(plan: Plan) -> int:
     """Unbounded coordinates of the parameters on which rows, or discrete sites outside them, or
     effects of groups, depend."""
     sites, structure = plan.structure.sites, plan.structure
     direct = {p for s in sites.values() if s.rows or s.discrete or s.name in plan.effects
               for p in structure.programs[s.name][1]}
-    shapes = density.shapes(plan, known)
-    return sum(int(np.prod(spec.shape)) for name, spec in shapes.items() if name in direct)
+    return sum(math.prod(shape) for name, shape in density.shapes(plan).items() if name in direct)

@@ -26,7 +26,6 @@ from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
-from probml.engines.sampling import places
 from probml.engines.sampling.reliance import doubts, improper
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin, ridges
@@ -192,7 +191,7 @@ class Laplace(Engine):
         heavy, power = importance.heavy_tail(densities, _normal(mode), problem.seed)
         if heavy >= 0 and (power or found.reliable):
             code = Code.HEAVY_TAIL if power else Code.WIDER
-            return found, Finding.of(code, density.owners(plan, known)[heavy])
+            return found, Finding.of(code, density.owners(plan)[heavy])
         return found, None if found.reliable else _weights_finding(found, _entries(plan))
 
     def _fit_some(self, problem: Problem) -> Outcome:
@@ -216,7 +215,7 @@ class Laplace(Engine):
         findings = doubts(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
-        owner = repeat_per_coordinate(plan, known, over.__contains__)
+        owner = repeat_per_coordinate(plan, over.__contains__)
         loc = np.asarray(density.flat(plan, mode, known)).copy()
         loc[owner] = normal.loc
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
@@ -233,7 +232,7 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
     are as good. If weighted draws about it do not represent the posterior: the optimum with a
     warning or, for a hierarchical model, whose joint mode is no answer, a rejection."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    size = density.size(plan, known)
+    size = density.size(plan)
     work = importance.work(plan, known, rows)
     if (outcome.status is not Status.CONVERGED or plan.carried
         or not 0 < size <= MAX_DEFAULT_POSTERIOR or problem.point_wanted
@@ -320,8 +319,8 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
     """The mode where MAP uses Newton's method, whose Hessian is known: for very many rows that of a
     sample of them. None: it does not, or finds no mode."""
     plan, known = problem.plan, problem.known
-    if (not newton_pays(plan, known) or begin.hyperparameters(plan)
-            or problem.size <= ROWS_FOR_MAP * density.size(plan, known)):
+    if (not newton_pays(plan) or begin.hyperparameters(plan)
+            or problem.size <= ROWS_FOR_MAP * density.size(plan)):
         return None
     found = MAP().maximize_posterior(problem)
     top = found.state.optimum
@@ -344,7 +343,7 @@ def _near_mode(problem: Problem,
     effects of hierarchical models are nearly independent."""
     plan, rows, seed = problem.plan, problem.rows, problem.seed
     params = begin.find_rough_mode(problem)
-    size = density.size(plan, problem.known)
+    size = density.size(plan)
     spread = np.random.default_rng([seed, 7]).standard_normal((POINTS, size))
     spread[0] = 0.0  # the mode itself
     known = problem.known
@@ -357,9 +356,6 @@ def _near_mode(problem: Problem,
     else:
         begun = begin.measure_mode(plan, (), params, known, rows, spread, others)
     begin.check_density(plan, begun, params, known, "Laplace")
-    if others is None and not (hidden_variables(plan) or plan.globals or plan.cellwise):
-        begun = places.with_optima(problem, known, begun, lambda u, steps: begin.measure_mode(
-            plan, (), density.unflat(plan, placed(u), known)[0], known, rows, spread, None, steps))
     return known, begun, spread, others
 
 

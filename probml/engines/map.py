@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.device.rows import Known
 from probml.engines.em import EM
 from probml.engines.engine import (
     Capabilities,
@@ -194,8 +193,7 @@ class MAP(Engine):
             return ""
         if self.optimizer is not None:
             return "by the optimiser"
-        known = Known(placed_all(dict(problem.data.table.values)), {}, {})
-        return "by Newton's steps" if newton_pays(problem.plan, known) else "by L-BFGS"
+        return "by Newton's steps" if newton_pays(problem.plan) else "by L-BFGS"
 
     def run(self, problem: Problem) -> Outcome:
         return self._maximize_and_diagnose(problem).with_state(optimum=None)
@@ -229,7 +227,7 @@ class MAP(Engine):
         def lbfgs(params: Mapping[str, jax.Array]):
             return maximize_by_lbfgs(self._settings, problem, params)
 
-        if self.optimizer is None and newton_pays(plan, known):
+        if self.optimizer is None and newton_pays(plan):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
 
             def newton(params: Mapping[str, jax.Array]):

@@ -257,8 +257,7 @@ class NUTS(Engine):
         """The draws of a run that are kept, and its diagnostics."""
         plan, known, rows = chains.plan, chains.known, chains.rows
         u = chains.frame.points(thinned({"z": run.z}, self.draws)["z"])
-        values = jax.device_get(beliefs.constrained(plan, known, u[..., : density.size(plan,
-                                                                                       known)]))
+        values = jax.device_get(beliefs.constrained(plan, known, u[..., : density.size(plan)]))
         inside, last, found, moved = {}, rows, [], 0
         if plan.carried:
             inside = carrying.drawn(plan, known, rows, u)
@@ -278,7 +277,7 @@ class NUTS(Engine):
         plan = problem.plan
         known = problem.known._replace(centring=centring.none(plan))
         measure = functools.partial(carrying.find_joint_mode, problem, known, self._spread(
-            problem, density.size(plan, known) + row_coordinates.size(plan, problem.rows)))
+            problem, density.size(plan) + row_coordinates.size(plan, problem.rows)))
         begun = measure()
         begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "NUTS")
         return known, begun, measure
@@ -295,7 +294,7 @@ class NUTS(Engine):
     def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
         plan, rows, known = problem.plan, problem.rows, problem.known
         params, spread = begin.find_rough_mode(problem), self._spread(problem,
-                                                                      density.size(plan, known))
+                                                                      density.size(plan))
         incidental = problem.astray or any(tie.kind == "incidental"
                                            for tie in hierarchy.ties(plan, problem.size))
         steps = 0 if incidental else begin.MAX_STEPS  # an optimisation would end at the joint mode
@@ -310,13 +309,8 @@ class NUTS(Engine):
             begun = begin.measure_mode(plan, held, params, known, rows, spread, others, steps)
         begin.check_density(plan, begun, params, known, "NUTS")
 
-        def measure(u: np.ndarray, steps: int = 0) -> begin.Mode:
-            return begin.measure_mode(plan, held, unflat(plan, placed(u), known), known, rows,
-                                      spread, others, steps)
-
-        if others is None and steps and not held:
-            begun = places.with_optima(problem, known, begun, measure)
-        return known, begun, measure
+        return known, begun, lambda u: begin.measure_mode(
+            plan, held, unflat(plan, placed(u), known), known, rows, spread, others, 0)
 
     def _spread(self, problem: Problem, size: int) -> np.ndarray:
         """Standard normal numbers for the starts of chains."""

@@ -194,7 +194,7 @@ class SVI(Engine):
     def _start(self, problem: Problem) -> begin.Mode:
         """The mode from which the guide starts, and the curvature there."""
         plan, known = problem.plan, problem.known
-        size = density.size(plan, known)
+        size = density.size(plan)
         if plan.carried:
             params = begin.compiled_prior_point(plan, known)
             begun = carrying.find_joint_mode(
@@ -346,7 +346,7 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
     u += random.standard_normal((1, DRAWS, normal.factor.shape[1])) @ normal.factor.T
     u = u.astype(normal.loc.dtype)
     inside = carrying.drawn(plan, known, rows, u)
-    values = jax.device_get(drawn.constrained(plan, known, u[..., : density.size(plan, known)]))
+    values = jax.device_get(drawn.constrained(plan, known, u[..., : density.size(plan)]))
     draws = with_states(plan, Draws(values, None, {}, inside), known, rows, problem.seed)
     return draws._replace(inside=carrying.unloaded(problem, inside))
 

@@ -2,7 +2,6 @@
 bounds: what climbs and samplers see."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping
 
@@ -86,21 +85,20 @@ def flat(plan: Plan, params: Mapping, known: Known) -> jax.Array:
     return ravel_pytree(to_free(plan, params, known))[0]
 
 
-def shapes(plan: Plan, known: Known) -> dict[str, jax.ShapeDtypeStruct]:
+def shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     """The shapes of the unbounded coordinates."""
-    blank = {name: jax.ShapeDtypeStruct(plan.structure.sites[name].shape, jnp.result_type(float))
-             for name in plan.free}
-    return jax.eval_shape(functools.partial(to_free, plan), blank, known)
+    sites = {name: plan.structure.sites[name] for name in plan.free}
+    return {name: site.domain.bijection.inverse_shape(site.shape) for name, site in sites.items()}
 
 
-def size(plan: Plan, known: Known) -> int:
+def size(plan: Plan) -> int:
     """d, the number of unbounded coordinates."""
-    return sum(math.prod(spec.shape) for spec in shapes(plan, known).values())
+    return sum(math.prod(shape) for shape in shapes(plan).values())
 
 
 def unflat(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array], jax.Array]:
     """Parameters at a vector of unbounded coordinates, and log |∂ parameters / ∂ u|."""
-    blank = jax.tree.map(lambda s: jnp.zeros(s.shape, u.dtype), shapes(plan, known))
+    blank = {name: jnp.zeros(shape, u.dtype) for name, shape in shapes(plan).items()}
     return from_free(plan, ravel_pytree(blank)[1](u), known)
 
 
@@ -110,12 +108,12 @@ def without_volume(plan: Plan, known: Known) -> Callable:
     return lambda u: (unflat(plan, u, known)[0], 0.0)
 
 
-def owners(plan: Plan, known: Known) -> list[str]:
+def owners(plan: Plan) -> list[str]:
     """Whose coordinate each element of the vector is: "beta[2]"; of a support of fewer dimensions,
     the number of the coordinate."""
     out = []
-    for name, spec in sorted(shapes(plan, known).items()):
-        grid = [", ".join(map(str, index)) for index in np.ndindex(spec.shape)]
+    for name, shape in sorted(shapes(plan).items()):
+        grid = [", ".join(map(str, index)) for index in np.ndindex(shape)]
         out += [f"{name}[{index}]" if index else name for index in grid]
     return out
 
@@ -244,7 +242,7 @@ def posterior(plan: Plan, known: Known, rows: Rows | Summary, scale: float = 1.0
 
     if not plan.carried:
         return lambda u: value_and_gradient(plan, point, u, known, rows, scale=scale)
-    first = size(plan, known)
+    first = size(plan)
 
     def both(u: jax.Array):
         assert isinstance(rows, Rows)

@@ -185,7 +185,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, np.ndarray
         rows, known = load(data, plan, again.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))
-        far = domain_flags(plan, known, "logarithmic") & (np.abs(u) > FAR)
+        far = domain_flags(plan, "logarithmic") & (np.abs(u) > FAR)
         u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
         top = _top(plan, engine.capabilities.uses_prior, u, known, rows)
         ways = _ways(plan, top, known)
@@ -195,7 +195,7 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, np.ndarray
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * told > WIDE:
             return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
-        beside = ways.along.T * repeat_per_coordinate(plan, known,
+        beside = ways.along.T * repeat_per_coordinate(plan,
                                               _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, ways.along.T, beside, known,
                                                   rows))
@@ -222,7 +222,7 @@ def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,
     away = np.abs(found.mean - top.point) / deviation
     worst = int(np.argmax(away))
     return None if away[worst] < AWAY else Finding.of(
-        Code.MODE_FAR_FROM_MEAN, density.owners(plan, known)[worst], away=away[worst])
+        Code.MODE_FAR_FROM_MEAN, density.owners(plan)[worst], away=away[worst])
 
 
 class _Ways(NamedTuple):
@@ -238,12 +238,12 @@ class _Ways(NamedTuple):
 def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
     """The directions in which the curvature at a point is a width of its own; in words why there
     are none."""
-    hessian, owners = top.hessian, density.owners(plan, known)
-    apart = repeat_per_coordinate(plan, known, _mean_coefficients(plan).__contains__)
+    hessian, owners = top.hessian, density.owners(plan)
+    apart = repeat_per_coordinate(plan, _mean_coefficients(plan).__contains__)
     hessian = np.where(apart[:, None] == apart, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(top.gradient).all()):
         return "what was maximised has no finite second derivatives there"
-    edge = domain_flags(plan, known, "logarithmic") & (
+    edge = domain_flags(plan, "logarithmic") & (
         (np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.point) == density.EDGE))
     unit = np.where(edge, EDGE**-0.5, units(hessian))
     bent = np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit))

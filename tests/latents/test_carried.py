@@ -93,7 +93,7 @@ def test_the_gradient_of_the_density_is_its_derivative():
     problem = problem_of(probml.NUTS(), model_data(some(kind="heavy"), {"y": np.arange(5.0)}))
     plan = problem.plan
     rows, known = load.load(problem.data, plan)
-    u = jnp.asarray(np.random.default_rng(0).normal(size=density.size(plan, known)
+    u = jnp.asarray(np.random.default_rng(0).normal(size=density.size(plan)
                                                     + row_coordinates.size(plan, rows)))
     both = jax.jit(density.posterior(plan, known, rows))
     _, gradient = both(u)

@@ -472,4 +472,4 @@ def mixing():
                          ids=["factor", "neighbours"])
 def test_cells_that_are_not_independent_are_refused_with_the_reason(model, words):
     with pytest.raises(probml.Refusal, match=words):
-        model().at({}).predict_proba({"x": RNG.normal(size=(3, 40))}, "z")
+        model().at({}).predict_proba({"x": np.random.default_rng(1).normal(size=(3, 40))}, "z")

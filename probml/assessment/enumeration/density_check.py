@@ -170,7 +170,7 @@ def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
     evaluate it: by its gradient, and by what EM sums; if these differ, what is worse."""
     plan, known = problem.plan, problem.known
     start = compiled_prior_point(plan, known)
-    noise = AWAY * random.standard_normal(density.size(plan, known))
+    noise = AWAY * random.standard_normal(density.size(plan))
     own = AWAY * random.standard_normal(row_coordinates.size(plan, rows)) if plan.carried else None
     # where inputs are large, exp(2000 b), or the prior's point is, densities have no digits
     found, near, gains = None, 1.0, True

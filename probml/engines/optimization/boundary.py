@@ -137,7 +137,7 @@ def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict 
 def objective_at_points(problem: Problem, prior: bool, points: list[dict]) -> np.ndarray:
     """The objective at some points; −∞ where it is not finite."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    if newton_pays(plan, known):  # no program of L-BFGS is compiled then
+    if newton_pays(plan):  # no program of L-BFGS is compiled then
         stacked = {name: np.stack([point[name] for point in points]) for name in plan.free}
         values = np.asarray(_objectives(plan, prior, placed_all(stacked), known, rows))
     else:

@@ -4,6 +4,7 @@ is one of many equal ones, or rises for ever, so that there is no maximum (separ
 import enum
 import functools
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +91,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
     if found is Shape.UNBOUNDED:
         return (separation_finding(_main_parameters(plan, known, top, flattest)),), Status.RUNAWAY
     described = describe_direction(flattest, np.abs(np.diagonal(hessian)),
-                                   density.owners(plan, known))
+                                   density.owners(plan))
     return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {described}"),
             *symmetry), None
 
@@ -213,7 +214,7 @@ def _inert_logarithms(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
     """Which coordinates are logarithms or logits on which the objective does not depend, (d,), as
     of a standard deviation of 0: by second derivatives or, since these may be rounding, by values
     one step away."""
-    inert = domain_flags(plan, known, "logarithmic")
+    inert = domain_flags(plan, "logarithmic")
     curvature = np.abs(np.diagonal(top.hessian))
     rounding = np.finfo(top.point.dtype).eps * (1 + abs(top.value))
     for i in np.flatnonzero(inert):
@@ -233,7 +234,7 @@ def _in_own_units(direction: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
 
 def _main_parameters(plan: Plan, known: Known, top: Optimum, direction: np.ndarray) -> list[str]:
     """The parameters that make up most of a direction, (d,), the largest first."""
-    return _largest(density.owners(plan, known), _in_own_units(direction,
+    return _largest(density.owners(plan), _in_own_units(direction,
                                                                np.diagonal(top.hessian)))
 
 
@@ -348,9 +349,9 @@ def check_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
     Cost: two values a coordinate, three more for each inert logarithm, some ten for each that is
         flat on one side.
     """
-    owners = density.owners(plan, known)
+    owners = density.owners(plan)
     rounding = EQUAL_ROUNDINGS * np.finfo(top.point.dtype).eps * (1 + abs(top.value))
-    logarithmic, positive = (domain_flags(plan, known, flag) for flag in ("logarithmic",
+    logarithmic, positive = (domain_flags(plan, flag) for flag in ("logarithmic",
                                                                           "log_scale"))
     if not np.isfinite(top.value) or rounding > MIN_FALL:
         return (), None
@@ -383,19 +384,19 @@ def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence
                     for i in np.argsort(-shares)[:4] if shares[i] > 0.05 * shares.max())
 
 
-def domain_flags(plan: Plan, known: Known, flag: str) -> np.ndarray:
+def domain_flags(plan: Plan, flag: str) -> np.ndarray:
     """A flag of the domain of each coordinate's parameter, (d,) bool: "logarithmic", a logarithm or
     a logit; "log_scale", the logarithm of a positive number."""
     sites = plan.structure.sites
-    return repeat_per_coordinate(plan, known, lambda name: getattr(sites[name].domain, flag))
+    return repeat_per_coordinate(plan, lambda name: getattr(sites[name].domain, flag))
 
 
-def repeat_per_coordinate(plan: Plan, known: Known, of: Callable[[str], Any]) -> np.ndarray:
+def repeat_per_coordinate(plan: Plan, of: Callable[[str], Any]) -> np.ndarray:
     """A function of the name of a parameter, repeated for each of its unbounded coordinates, (d,).
     """
-    specs = sorted(density.shapes(plan, known).items())
-    return np.concatenate([np.zeros(0, bool), *(np.full(spec.size, of(name))
-                                                for name, spec in specs)])
+    shapes = sorted(density.shapes(plan).items())
+    return np.concatenate([np.zeros(0, bool), *(np.full(math.prod(shape), of(name))
+                                                for name, shape in shapes)])
 
 
 # Separation.
@@ -437,7 +438,7 @@ def find_separation(plan: Plan, known: Known, first: np.ndarray, last: np.ndarra
     # moved by less than a standard deviation at the start: it does not diverge
     if np.linalg.norm(along) < 1 or not fall(unit * way) <= MAX_FALL_ROUNDINGS:
         return ()
-    names = _largest(density.owners(plan, known), np.abs(way))
+    names = _largest(density.owners(plan), np.abs(way))
     # positive numbers that grow tend to a limit, see check_coordinates
     grow = all(plan.structure.sites[name].domain.log_scale for name in names)
     return () if grow else (separation_finding(names),)

@@ -63,9 +63,9 @@ class OptimizerSettings(NamedTuple):
     tolerance: float = 1e-14
 
 
-def newton_pays(plan: Plan, known: Known) -> bool:
+def newton_pays(plan: Plan) -> bool:
     """Whether Newton's method pays: the density is smooth, of few coefficients."""
-    return is_smooth(plan) and density.size(plan, known) <= NEWTON
+    return is_smooth(plan) and density.size(plan) <= NEWTON
 
 
 def is_smooth(plan: Plan) -> bool:
@@ -111,7 +111,7 @@ def maximize_by_lbfgs(engine: OptimizerSettings, problem: Problem, params: Mappi
 def is_small_problem(problem: Problem, work: int = 0) -> bool:
     """Whether an optimum without second derivatives is examined by differences of gradients: of
     few coordinates, or with rows times squared coordinates below `work`."""
-    size = density.size(problem.plan, problem.known)
+    size = density.size(problem.plan)
     return not problem.in_parts and (0 < size <= MAX_DIFFERENCED_COORDINATES
                                      or 0 < size**2 * (problem.size or work) < work)
 

@@ -100,7 +100,7 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
     Args:
         point: coordinates that are measured instead of a mode.
     """
-    plan, size = problem.plan, density.size(problem.plan, known)
+    plan, size = problem.plan, density.size(problem.plan)
     if point is not None:
         away = np.concatenate([0 * point[:size], point[size:]])
         return _joint_mode_from(plan, unflat(plan, placed(point[:size]), known), known,
@@ -128,7 +128,7 @@ def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, nois
     best = index_of_highest(values, jnp.isfinite(values))
     top = jnp.where(jnp.isfinite(values[best]), tops[best], start)
     widest = np.full(len(top), np.inf, top.dtype)
-    widest[: len(first)] = widest_units(plan, known)
+    widest[: len(first)] = widest_units(plan)
     frame, hessian, starts = curvature.measure(both, top, spread.astype(top.dtype),
                                                jnp.zeros(len(top), bool), widest)
     left = jnp.sqrt(jnp.sum(frame.pull(slopes) ** 2, 1)) < AWAY
@@ -146,7 +146,7 @@ def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.n
 
 @functools.partial(jit, static_argnums=0)
 def _drawn(plan: Plan, known: Known, rows: Rows, u: jax.Array) -> dict[str, jax.Array]:
-    first = density.size(plan, known)
+    first = density.size(plan)
 
     def values_at(u: jax.Array):
         params, _ = density.unflat(plan, u[:first], known)

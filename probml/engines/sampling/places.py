@@ -3,7 +3,6 @@ of the prior if no mode was found. Chains that start at one place agree whatever
 are; so some start elsewhere."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import jax
 import numpy as np
@@ -13,7 +12,7 @@ from probml.engines.engine import Problem
 from probml.engines.start import begin
 from probml.engines.start.prior import UNDRAWABLE, prior_draws, prior_noise
 from probml.evidence import density
-from probml.numerics.curvature import MAX_DENSE_COORDINATES, Starts
+from probml.numerics.curvature import Starts
 
 MAX_LOWER = 7.0  # log mass by which another mode may be lower: 0.1%
 
@@ -35,24 +34,6 @@ def starts(problem: Problem, known: Known, begun: begin.Mode, chains: int,
         for part, found in zip(out, there, strict=True):
             part[chain] = found[chain]
     return out
-
-
-def with_optima(problem: Problem, known: Known, begun: begin.Mode,
-                measure: Callable[[np.ndarray, int], begin.Mode]) -> begin.Mode:
-    """The mode that updates in closed form led to, with the optima reached from draws of the prior:
-    a likelihood such as Student's t has several modes, of which those updates find one.
-
-    Nothing is added if variables are latent (EM has restarts), if effects are not centred, or if
-    there are too many coordinates to measure their curvature again."""
-    if (not problem.plan.complete or known.centring or not bool(begun.converged)
-            or begun.frame.centre.size > MAX_DENSE_COORDINATES):
-        return begun
-    found = [jax.device_get(measure(u, begin.MAX_STEPS))
-             for seed in (problem.seed, problem.seed + 1)
-             for u in _prior_places(replace(problem, seed=seed), known, begun.frame.centre.size)]
-    return begun._replace(optima=begin.Optima(*(np.stack(part) for part in zip(
-        *((end.frame.centre, end.value, end.converged) for end in found), strict=True)))
-    ) if found else begun
 
 
 def other_modes(begun: begin.Mode, measure: Measure) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 there."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -133,16 +134,17 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
 def other_starts(plan: Plan, known: Known, seed: int,
               start: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
     """Unbounded coordinates of other points to start from, as EM has restarts, if nothing discrete
-    is latent, closed forms do not lead to a mode, and the prior can be drawn from. The second is
-    the mirror image of the first about the prior's point, in parameters without bounds: modes that
-    differ by a sign are both found."""
+    is latent and the prior can be drawn from. The second is the mirror image of the first about the
+    prior's point, in parameters without bounds: modes that differ by a sign are both found. Where
+    closed forms lead to a mode, further optimisations only serve to find others, as of Student's t:
+    none beyond the number of coordinates whose curvature costs nothing."""
     sites = [plan.structure.sites[name] for name in plan.free]
     closed_forms = all(block.form for block in all_blocks(plan, True))
-    if not plan.complete or plan.globals or start or closed_forms or any(site.entry.improper
-                                                                   for site in sites):
+    if not plan.complete or plan.globals or start or any(site.entry.improper for site in sites) or (
+            closed_forms and density.size(plan) > curvature.MAX_DENSE_COORDINATES):
         return None
     try:
-        drawn = prior_draws(plan, known, prior_noise(plan, PRIOR_STARTS, seed))
+        drawn = prior_draws(plan, known, prior_noise(plan, PRIOR_STARTS * (1 + closed_forms), seed))
     except UNDRAWABLE:
         return None
     drawn, point = jax.device_get((drawn, compiled_prior_point(plan, known)))
@@ -162,7 +164,7 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
     Args:
         still: unbounded coordinates of the other parameters. steps: MAX_STEPS at most.
     """
-    newton = not still and not known.centring and newton_pays(plan, known)
+    newton = not still and not known.centring and newton_pays(plan)
 
     def point(u: jax.Array):
         out, volume = density.from_free(plan, {**u, **still}, known)
@@ -236,19 +238,19 @@ def find_mode_and_curvature(
         free, value, converged, history, slope = jax.tree.map(lambda leaf: leaf[best], tops)
     whole = {**free, **still}
     u = ravel_pytree(whole)[0]
-    uncorrelated = repeat_per_coordinate(plan, known, held.__contains__)
+    uncorrelated = repeat_per_coordinate(plan, held.__contains__)
     frame, hessian, chains = curvature.measure(
         density.posterior(plan, known, rows), u, spread.astype(u.dtype), uncorrelated,
-        widest_units(plan, known).astype(u.dtype))
+        widest_units(plan).astype(u.dtype))
     blank = jax.tree.map(jnp.zeros_like, whole)
     # from the mode, in standard deviations
     left = jnp.sqrt(jnp.sum(frame.pull(ravel_pytree({**blank, **slope})[0]) ** 2))
     return Mode(frame, hessian, value, converged | (left < AWAY), history, chains, optima)
 
 
-def widest_units(plan: Plan, known: Known) -> np.ndarray:
+def widest_units(plan: Plan) -> np.ndarray:
     """The largest unit that each coordinate may have, (d,)."""
-    return np.where(domain_flags(plan, known, "logarithmic"), WIDE, np.inf)
+    return np.where(domain_flags(plan, "logarithmic"), WIDE, np.inf)
 
 
 _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
@@ -344,7 +346,7 @@ def several_modes_finding(plan: Plan, begun: Mode, known: Known) -> tuple[Findin
     lower = optima.value[optima.converged].max() - optima.value[best]
     away = np.linalg.norm(frame.inverse(optima.u[best]))
     moved = np.abs(optima.u[best] - frame.centre)
-    most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan, known)
+    most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan)
     where = (f"'{names[most]}' is {optima.u[best][most]:.3g} there, {frame.centre[most]:.3g} here"
              if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
              else f"'{names[most]}' differs most")
@@ -369,11 +371,11 @@ def measure_balanced_mode(
     centre, found = jax.device_get((begun.frame.centre, begun.hessian))
     if found.size == 0:  # too many coordinates for a Hessian: effects remain standardised
         return known, begun
-    parts, start, specs = {}, 0, density.shapes(plan, known)
-    for name, spec in sorted(specs.items()):
-        parts[name], start = slice(start, start + spec.size), start + spec.size
+    parts, start, shapes = {}, 0, density.shapes(plan)
+    for name, shape in sorted(shapes.items()):
+        parts[name], start = slice(start, start + math.prod(shape)), start + math.prod(shape)
     mode = unflat(plan, centre, known)
-    u = {name: centre[part].reshape(specs[name].shape) for name, part in parts.items()
+    u = {name: centre[part].reshape(shapes[name]) for name, part in parts.items()
          if name in known.centring}
     chosen = centring.balanced(plan, mode, known, u,
                                {name: found[parts[name], parts[name]] for name in u})
@@ -403,7 +405,7 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
     if abs(float(begun.frame.curvature[low])) < limit:
         named = describe_direction(np.asarray(begun.frame.axes)[:, low],
                           np.abs(np.diagonal(np.asarray(begun.hessian))),
-                          density.owners(plan, known))
+                          density.owners(plan))
         raise Refusal(
             f"{engine} cannot fit model '{name}': its posterior is improper: the prior of "
             f"'{flat[0]}' is flat (ImproperUniform) and the "
