@@ -21,8 +21,8 @@ from probml.device.rows import Chunk, Coordinates, Known, Pairs, Resident
 from probml.errors import present
 from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed, rounded
-from probml.plan.effects import sparsely_crossed
 from probml.plan.plan import Plan
+from probml.plan.random_effects import sparsely_crossed
 
 ROOM = 1024  # steps up to which padding to a power of two costs less than compiling again
 LANES = 32  # minimum sequences per thread

@@ -321,7 +321,7 @@ class Resident(Stacked):
     """Rows in the memory of one device.
 
     Attributes:
-        pairs: for large sparsely crossed effects (plan/effects.py, `sparsely_crossed`); None: these
+        pairs: for large sparsely crossed effects (plan/random_effects.py); None: these
             are eliminated with a dense matrix.
     """
 

@@ -37,7 +37,7 @@ from probml.engines.findings import Code, Finding
 from probml.errors import ModelError, meant
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
-from probml.plan import effects
+from probml.plan import random_effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 
@@ -423,11 +423,11 @@ def planned(data: Data, engine: Engine | None = None, lenient: bool = False) -> 
         return plan
     takes = Capabilities(approximates=True) if engine is None else engine.capabilities
     # without a prior that of effects is part of the likelihood: it alone determines their scale
-    names = effects.effects(plan, data.table.rows, not takes.approximates,
+    names = random_effects.effects(plan, data.table.rows, not takes.approximates,
                             takes.restricts or not takes.uses_prior)
     nodes = takes.quadrature
     if takes.restricts:
-        flat = effects.coefficients(plan, names)
+        flat = random_effects.coefficients(plan, names)
         return data.plan(effects=(*names, *flat), lenient=lenient, flat=flat, nodes=nodes)
     return data.plan(effects=names, lenient=lenient, nodes=nodes) if names else plan
 

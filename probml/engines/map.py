@@ -57,7 +57,7 @@ from probml.engines.start.prior import (
 from probml.engines.start.start import check_distinct, starts, states_depend_on_start
 from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
-from probml.plan import effects, hierarchy
+from probml.plan import hierarchy, random_effects
 from probml.plan.blocks import all_blocks
 
 STARTS = 4  # of a fit without a named engine, if a start decides which hidden state is which
@@ -177,7 +177,7 @@ class MAP(Engine):
 
     def _refuse_restricted(self, problem: Problem) -> None:
         plan = problem.plan
-        middle = effects.centres(plan)
+        middle = random_effects.centres(plan)
         if middle or not any(grouping.flat for grouping in plan.groupings):
             why = (f"the prior of effects depends on '{middle[0]}', a coefficient that would not "
                    f"be integrated out with the others" if middle else

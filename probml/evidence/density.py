@@ -13,7 +13,7 @@ from numpyro.distributions.transforms import Transform
 
 from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.errors import present
-from probml.evidence import centring, effect_gradients, row_coordinates
+from probml.evidence import centring, random_effect_gradients, row_coordinates
 from probml.evidence.passes import (
     chunkwise_plan,
     log_evidence,
@@ -171,7 +171,7 @@ def value_and_gradient(
     (whole, outer), rowwise, own = returned(chunk, rows, outside, linear=not plan.touching)
     gradient = jax.tree.map(jnp.add, outer, rowwise)
     if plan.groupings:
-        more, own_share = effect_gradients.value_and_gradient(plan, point, u, known, rows)
+        more, own_share = random_effect_gradients.value_and_gradient(plan, point, u, known, rows)
         whole += more
         gradient = jax.tree.map(jnp.add, gradient, own_share)
     return whole, (gradient, own[0]) if moves else gradient

@@ -13,7 +13,7 @@ from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.errors import present
-from probml.evidence import effects
+from probml.evidence import random_effects
 from probml.evidence.surrogates import Anchor, Expected, Settings, inner, quadratic
 from probml.factors import integrated
 from probml.factors.chains import divided, rowwise_logs, undivided
@@ -82,7 +82,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         statistics, natural = undivided(statistics), undivided(natural)
     held = None
     if plan.groupings:
-        more, held = effects.expect(plan, params, known, rows.total)
+        more, held = random_effects.expect(plan, params, known, rows.total)
         value += more
     return Expected(statistics, {} if again else taps[0], posteriors, value,
                     _size(statistics, natural), middle, pooled, anchor, held)
@@ -274,7 +274,7 @@ def log_evidence(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary
     value = total_evidence(plan, global_factors(plan, params, known),
                            row_totals(plan, params, known, rows))
     if plan.groupings and isinstance(rows, Rows):
-        value += effects.given_rows(plan, params, known, rows.total).log
+        value += random_effects.condition_on_rows(plan, params, known, rows.total).log
     return value
 
 

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
-from probml.evidence import effects
+from probml.evidence import random_effects
 from probml.factors import integrated, squares
 from probml.factors.chains import rowwise_logs
-from probml.factors.effects.eliminated import Moments
 from probml.factors.factors import global_factors
 from probml.factors.naturals import naturals
+from probml.factors.random_effects.integration import Moments
 from probml.plan.plan import Plan
 
 
@@ -131,7 +131,7 @@ def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known,
     if plan.even:
         value += integrated.pooled(plan, params, known, expected.middle, expected.pooled)
     if expected.effects is not None:
-        value += effects.surrogate(plan, params, known, expected.effects)
+        value += random_effects.surrogate(plan, params, known, expected.effects)
     return value
 
 
@@ -146,7 +146,7 @@ def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows
         start=jnp.zeros(()),
     )
     if plan.groupings:
-        total += effects.row_surrogate(plan, params, known, rows, taps[plan.effects[0]])
+        total += random_effects.row_surrogate(plan, params, known, rows, taps[plan.effects[0]])
     return sum((integrated.expected(plan, params, known, rows, group, taps[group.name],
                                     origin)
                 for group in plan.latents if group not in plan.even), start=total)

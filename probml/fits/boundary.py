@@ -16,8 +16,8 @@ from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.boundary import SHRINK_LOG, narrow_scales, singular_correlations
 from probml.errors import quoted
-from probml.evidence.effect_modes import gap
 from probml.evidence.passes import log_evidence
+from probml.evidence.random_effect_modes import quadrature_gain
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group
 from probml.numerics.compile_effort import ONCE
@@ -98,7 +98,7 @@ def _integral_accuracy(plan: Plan, params: dict, known: Known, rows: Rows) -> Fi
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
 def _gap(plan: Plan, nodes: int, params: dict, known: Known, rows: Rows) -> jax.Array:
-    return gap(plan, params, known, rows.total, nodes)
+    return quadrature_gain(plan, params, known, rows.total, nodes)
 
 
 def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Finding]:

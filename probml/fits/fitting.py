@@ -50,12 +50,12 @@ from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
-from probml.plan.effects import sparsely_crossed
 from probml.plan.plan import Plan
+from probml.plan.random_effects import sparsely_crossed
 from probml.plan.second_moments import by_members, by_moments, cells, numbers
 from probml.plan.squares import is_affine_in_rows, squared
-from probml.posteriors.effects import found
 from probml.posteriors.posterior import Point, Posterior
+from probml.posteriors.random_effects import found
 from probml.structure.trace import trace
 
 MANY = 1000  # rows from which squares are taken of them: another program, and no passes

@@ -45,14 +45,14 @@ from probml.engines.optimization.maximization import is_smooth
 from probml.engines.optimization.objective import flat, optimum_at
 from probml.engines.progress import Progress
 from probml.evidence import density
-from probml.evidence.effects import means
+from probml.evidence.random_effects import conditional_means
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import MAX_HESSIAN_COORDINATES, MIN_CURVATURE, scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed_all
-from probml.plan import decide, effects
+from probml.plan import decide, random_effects
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
 from probml.posteriors.pareto import k_limit
@@ -304,8 +304,8 @@ def _mean_coefficients(plan: Plan) -> set[str]:
     if any(grouping.nodes for grouping in plan.groupings):
         return set()
     whole = decide.make(plan.structure, plan.pattern, plan.given)
-    return _coefficients(plan) & {*effects.coefficients(whole, plan.effects),
-                                  *effects.centres(plan)}
+    return _coefficients(plan) & {*random_effects.coefficients(whole, plan.effects),
+                                  *random_effects.centres(plan)}
 
 
 def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Optimum:
@@ -338,7 +338,7 @@ def _reported_values(plan: Plan, computed: bool, u: jax.Array, beside: jax.Array
     grouped, other = {}, params
     if plan.groupings:
         other = density.unflat(plan, beside, known)[0]
-        grouped = means(plan, other, known, rows.total)
+        grouped = conditional_means(plan, other, known, rows.total)
     found = {**params, **grouped}
     for name in structure.derived if computed else ():
         by_effects = not grouped.keys().isdisjoint(structure.deterministics[name].parents)

@@ -14,16 +14,16 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
 from probml.errors import Refusal, quoted
-from probml.factors.effects import messages
-from probml.factors.effects.messages import Information
+from probml.factors.random_effects import information
+from probml.factors.random_effects.information import Information
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, hierarchy
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
 from probml.plan.spreads import spreads
-from probml.posteriors.effects import Effects
 from probml.posteriors.posterior import Posterior
+from probml.posteriors.random_effects import Effects
 from probml.structure.indices import Index
 
 ALIKE = 1e-6  # relative difference of factors that are one
@@ -204,5 +204,6 @@ def _together(matrix: np.ndarray, names: list[str], least: float) -> str | None:
 @functools.partial(jit, static_argnums=0)
 def _effect_information(plan: Plan, params: Mapping, known: Known, rows: Rows,
                         point: Mapping[str, jax.Array]) -> Information:
-    found = rows.total(lambda chunk: messages.information(plan, params, known, chunk, point))
+    found = rows.total(lambda chunk: information.compute_information(plan, params, known, chunk,
+                                                                     point))
     return jax.tree.map(jnp.nan_to_num, found)

@@ -38,7 +38,7 @@ def make(
             own.
         joints: targets that a query asks for together.
         holes: partially observed continuous sites on whose missing cells others depend.
-        effects: parameters that are integrated out, of those that can be (plan/effects.py).
+        effects: parameters that are integrated out, of those that can be (plan/random_effects.py).
         lenient: latents that cannot be integrated out are labelled instead of refused: for a plan
             that is only described.
         flat: those of the effects that are integrated out without a prior.

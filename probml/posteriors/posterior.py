@@ -2,7 +2,7 @@
 
 Each kind is a pytree of arrays: `Point` here, `Closed` (closed.py: conjugate blocks), `Draws` and
 `Normal` (drawn.py: draws, or a normal distribution in unbounded coordinates), `Effects`
-(effects.py: random effects given a point). Other code uses `Posterior` and never asks for the kind.
+(random_effects.py: random effects given a point). Other code uses `Posterior` and never asks for the kind.
 The posterior of discrete sites outside rows is a joint table of log probabilities: one for a point,
 one for each of several draws.
 """

@@ -13,12 +13,10 @@ from scipy import stats
 import probml
 from probml.dataset import read
 from probml.device import load
-from probml.evidence import density, effect_gradients, passes
-from probml.evidence import effects as over_rows
-from probml.factors.effects import eliminated as eliminated_effects
-from probml.factors.effects import messages as effects
-from probml.plan import effects as plan_effects
-from probml.plan.effects import effects as integrable
+from probml.evidence import density, passes, random_effect_gradients, random_effects
+from probml.factors.random_effects import information, integration
+from probml.plan import random_effects as plan_effects
+from probml.plan.random_effects import effects as integrable
 
 N = 24
 
@@ -139,10 +137,10 @@ def test_effects_given_rows_are_those_of_the_joint_normal(case):
 
     @jax.jit
     def found(at):
-        own, given = effects.prior(plan, at, known), over_rows.given_rows(plan, at, known, rows.total)
-        drawn = jax.vmap(lambda key: eliminated_effects.drawn(given, key))(
+        own, given = information.compute_prior(plan, at, known), random_effects.condition_on_rows(plan, at, known, rows.total)
+        drawn = jax.vmap(lambda key: integration.draw_deviation(given, key))(
             jax.random.split(jax.random.key(0), 20_000))
-        return eliminated_effects.moments(plan, own, given), jax.vmap(lambda e: effects.point_at(
+        return integration.moments(plan, own, given), jax.vmap(lambda e: information.effects_at(
             plan, own, jax.tree.map(jnp.add, e, given.centre)))(drawn)
 
     moments, drawn = found({name: jnp.asarray(value) for name, value in POINT.items()})
@@ -189,7 +187,7 @@ def test_effects_eliminated_by_pairs_of_rows_have_the_joint_normal_of_all_rows(m
     assert len(rows.pairs.one) == sum(n * (n - 1) // 2 for n in np.bincount(group))
     at = {name: jnp.asarray(value) for name, value in POINT.items()}
     u = density.to_free(plan, at, known)
-    both = jax.jit(lambda u, rows: effect_gradients.value_and_gradient(
+    both = jax.jit(lambda u, rows: random_effect_gradients.value_and_gradient(
         plan, lambda u: density.from_free(plan, u, known), u, known, rows))
     value, gradient = both(u, rows)
     again, other = both(u, dataclasses.replace(rows, pairs=None))
@@ -210,9 +208,9 @@ def test_the_surrogate_touches_the_evidence(case):
 
     @jax.jit
     def gradients(at):
-        _, held = over_rows.expect(plan, at, known, rows.total)
-        q = jax.grad(lambda at: over_rows.row_surrogate(plan, at, known, one, held)
-                     + over_rows.surrogate(plan, at, known, held))(at)
+        _, held = random_effects.expect(plan, at, known, rows.total)
+        q = jax.grad(lambda at: random_effects.row_surrogate(plan, at, known, one, held)
+                     + random_effects.surrogate(plan, at, known, held))(at)
         return q, jax.grad(lambda at: passes.log_evidence(plan, at, known, rows))(at)
 
     q, evidence = gradients(at)

@@ -14,7 +14,7 @@ from probml.device import load as loading
 from probml.device.few import added, counted, moments, rows_with_moments
 from probml.device.rows import Chunk, Resident
 from probml.models import factor_analysis
-from probml.plan.effects import effects
+from probml.plan.random_effects import effects
 from probml.plan.second_moments import by_members, by_moments
 
 RANDOM = np.random.default_rng(0)

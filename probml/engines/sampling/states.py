@@ -16,7 +16,7 @@ from probml.evidence.passes import global_posterior
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
-from probml.posteriors import effects
+from probml.posteriors import random_effects
 from probml.posteriors.drawn import Draws, Normal
 
 BLOCK = 512  # draws of the parameters for a device call
@@ -64,7 +64,7 @@ def _drawn_effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int
 def _draw_effects(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array) -> dict:
     def draw_effects(pair: tuple):
         params, key = pair
-        return effects.draw(effects.given(plan, params, known, rows), plan, key)
+        return random_effects.draw(random_effects.given(plan, params, known, rows), plan, key)
 
     return jax.lax.map(draw_effects, (values, keys))
 

@@ -1,17 +1,16 @@
-"""Effects of groups, integrated out: what rows say of them adds up, and they are eliminated once
-all rows have spoken.
+"""The information of rows about random effects: a quadratic log likelihood, a sum over rows.
 
 About a point u₀ of the effects, log p(rows | u₀ + δ) = g + hᵀδ − ½ δᵀ G δ: rows are normal about
-locations affine in u, so with standardised residuals r and slopes B, g = Σ log p(row | u₀),
-h = −Σ Bᵀ r and G = Σ BᵀB, which add over rows (a monoid: chunks, in any order). A row has slopes
-only in the cells of the members that it reads; they are found by one push forward for each cell of
-a member, in which all members move at once, and added up member by member.
+locations affine in u, so with standardised residuals r with Jacobian B, g = Σ log p(row | u₀),
+h = −Σ Bᵀ r and G = Σ BᵀB, sums over rows in any order. A row depends only on the members (levels)
+that it reads by an index: one Jacobian-vector product for each coordinate of a member, in which all
+members move at once, gives the derivatives of all rows; they are added up member by member.
 
-Effects are u = loc + R ε, ε ~ N(0, I), R the root of their prior; those without a prior are ε
-themselves. They are eliminated in eliminated.py. Of rows that are not normal g, h and G are
-those of the second order about u₀ (curved.py).
+Effects are u = loc + R ε, ε ~ N(0, I), R a root of the prior covariance; those with a flat prior
+are ε themselves. integration.py integrates them out. If rows are not normal, g, h and G are of the
+second order about u₀ (second_order.py).
 
-Cost: rows × (numbers a row reads)².
+Cost: rows × (coordinates that a row reads)².
 """
 
 from collections.abc import Mapping
@@ -32,45 +31,45 @@ from probml.plan.plan import Plan
 from probml.structure.densities import cells
 
 
-class Two(NamedTuple):
-    """Numbers of all effects: of the first grouping (members, cells), of the others (r,)."""
+class EffectVector(NamedTuple):
+    """A vector over all effects: of the first grouping (members, cells), of the others (r,)."""
 
     first: jax.Array
     rest: jax.Array
 
 
 class Information(NamedTuple):
-    """What rows say of effects about a point; it adds up."""
+    """The information of rows about the effects at a point; a sum over rows."""
 
     log: jax.Array  # g
-    slope: Two  # h
+    slope: EffectVector  # h
     block: jax.Array  # G of each member of the first grouping, (members, cells, cells)
     cross: "jax.Array | Paired"  # of these with the others, (members, cells, r)
     rest: jax.Array  # of the others, (r, r)
 
 
 class Paired(NamedTuple):
-    """`Information.cross` row by row: a row adds `values` at its member and at `at`."""
+    """`Information.cross` row by row: `values` at the row's member `owner` and at columns `at`."""
 
-    values: jax.Array  # (rows, cells, numbers that a row reads of the others)
+    values: jax.Array  # (rows, cells, coordinates of the others that a row reads)
     owner: jax.Array  # (rows,)
-    at: jax.Array  # (rows, numbers)
+    at: jax.Array  # (rows, coordinates)
     pairs: Pairs
 
 
 class Prior(NamedTuple):
-    """u = loc + root · ε, the root one block a member, (members, cells, cells); `rest`: of each of
-    the other groupings."""
+    """u = loc + root · ε: `first` is the root of the first grouping, one block a member,
+    (members, cells, cells), `rest` those of the others."""
 
-    loc: Two
+    loc: EffectVector
     first: jax.Array
     rest: tuple[jax.Array, ...]
 
 
-def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                 point: Mapping[str, jax.Array], pairs: Pairs | None = None) -> Information:
-    """What a chunk of rows says of the effects about `point`, each weighted; with the pairs of all
-    rows of one chunk, the table between the groupings row by row."""
+    """The information of a chunk of weighted rows about the effects at `point`; its cross part is
+    row by row if the pairs of rows are given, of all rows in one chunk."""
     sites, fixed = plan.structure.sites, environment(plan, params, known)
     varying = {name: row_environment(plan, known, rows, name) for name in plan.grouped}
     seen = {name: (cells(sites[name], rows.values[name]),
@@ -91,7 +90,7 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         return jax.vmap(row_residuals, axis_size=len(rows.weights))(varying, seen)
 
     residual, push, log = jax.linearize(residuals, dict(point), has_aux=True)
-    slopes = jax.vmap(push)(moves(plan, point))  # (cells, rows, m)
+    slopes = jax.vmap(push)(unit_steps(plan, point))  # (cells, rows, m)
     live = rows.weights > 0
     weight = jnp.where(live, rows.weights, 0.0)
     residual = jnp.where(live[:, None], residual, 0.0)
@@ -103,13 +102,13 @@ def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     else:
         slope = -jnp.einsum("pbm,bm,b->bp", slopes, residual, weight)
         square = jnp.einsum("pbm,qbm,b->bpq", slopes, slopes, weight)
-    owners = [members(grouping, rows, len(slope)) for grouping in plan.groupings]
-    return added(plan, owners, total, slope, square, pairs)
+    owners = [member_of_each_row(grouping, rows, len(slope)) for grouping in plan.groupings]
+    return add_by_member(plan, owners, total, slope, square, pairs)
 
 
-def added(plan: Plan, owners: list[jax.Array], log: jax.Array, slope: jax.Array,
+def add_by_member(plan: Plan, owners: list[jax.Array], log: jax.Array, slope: jax.Array,
           square: jax.Array, pairs: Pairs | None = None) -> Information:
-    """The rows' own slopes (b, p) and squares (b, p, p) added up member by member."""
+    """The gradients (b, p) and curvatures (b, p, p) of rows, added up member by member."""
     (first, *others), owner = plan.groupings, owners[0]
     d, count, dtype = first.cells, first.members, slope.dtype
     place, r = [jnp.zeros((len(owner), 0), int)], 0
@@ -130,15 +129,15 @@ def added(plan: Plan, owners: list[jax.Array], log: jax.Array, slope: jax.Array,
         rest = rest.at[at[:, :, None], at[:, None, :]].add(square[:, d:, d:])
     return Information(
         log,
-        Two(jax.ops.segment_sum(slope[:, :d], owner, count), rest_slope),
+        EffectVector(jax.ops.segment_sum(slope[:, :d], owner, count), rest_slope),
         jax.ops.segment_sum(square[:, :d, :d], owner, count),
         cross,
         rest,
     )
 
 
-def members(grouping: Grouping, rows: Chunk, count: int) -> jax.Array:
-    """Which member each of so many rows reads, (b,)."""
+def member_of_each_row(grouping: Grouping, rows: Chunk, count: int) -> jax.Array:
+    """The index of the member that each of `count` rows reads, (b,)."""
     if grouping.index is None:
         return jnp.zeros(count, int)
     codes = rows.inputs[grouping.index.input]
@@ -148,47 +147,47 @@ def members(grouping: Grouping, rows: Chunk, count: int) -> jax.Array:
     return grouping.scale * codes + grouping.offset
 
 
-def moves(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """One unit step for each cell of a member, of all members at once: name → (p, *shape)."""
+def unit_steps(plan: Plan, point: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """A unit step in each coordinate of a member, for all members at once: name → (p, *shape)."""
     total = sum(grouping.cells for grouping in plan.groupings)
     out, start = {}, 0
     for grouping in plan.groupings:
         for i, (name, width) in enumerate(zip(grouping.names, grouping.widths, strict=True)):
             own = jnp.eye(total, dtype=point[name].dtype)[:, start : start + width]
             own = jnp.broadcast_to(own[:, None], (total, grouping.members, width))
-            out[name] = jax.vmap(lambda step, g=grouping, i=i: together(g, i, step))(own)
+            out[name] = jax.vmap(lambda step, g=grouping, i=i: to_site_shape(g, i, step))(own)
             start += width
     return out
 
 
 def by_member(grouping: Grouping, i: int, array: jax.Array, tail: int = 0) -> jax.Array:
-    """An array of an effect's shape, with `tail` axes more → (members, numbers a member, tail)."""
+    """An array of an effect's shape, with `tail` axes more → (members, coordinates, tail)."""
     axis = grouping.axes[i]
     moved = array[None] if axis is None else jnp.moveaxis(array, axis, 0)
     return moved.reshape(grouping.members, -1, *array.shape[array.ndim - tail :])
 
 
-def together(grouping: Grouping, i: int, array: jax.Array) -> jax.Array:
-    """(members, numbers a member) → an effect's shape."""
+def to_site_shape(grouping: Grouping, i: int, array: jax.Array) -> jax.Array:
+    """(members, coordinates) → an effect's shape."""
     axis, shape = grouping.axes[i], grouping.shapes[i]
     if axis is None:
         return array.reshape(shape)
     return jnp.moveaxis(array.reshape(shape[axis], *shape[:axis], *shape[axis + 1 :]), 0, axis)
 
 
-def prior(plan: Plan, params: Mapping, known: Known) -> Prior:
-    """Location and root of the effects' prior."""
+def compute_prior(plan: Plan, params: Mapping, known: Known) -> Prior:
+    """Location and covariance root of the effects' prior."""
     env = environment(plan, params, known)
     (loc, root), *others = (_of(plan, grouping, env) for grouping in plan.groupings)
     flat = [jnp.zeros(0, loc.dtype), *(each.reshape(-1) for each, _ in others)]
-    return Prior(Two(loc, jnp.concatenate(flat)), root, tuple(each for _, each in others))
+    return Prior(EffectVector(loc, jnp.concatenate(flat)), root, tuple(each for _, each in others))
 
 
-def turned_by(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
+def times_root(prior: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
     """array · R along its last axis, (..., r), R the root of the other groupings' prior; or its
     transpose."""
     parts, begin = [], 0
-    for root in found.rest:
+    for root in prior.rest:
         size = root.shape[0] * root.shape[1]
         part = array[..., begin : begin + size].reshape(*array.shape[:-1], *root.shape[:2])
         root = jnp.swapaxes(root, 1, 2) if transposed else root
@@ -199,21 +198,21 @@ def turned_by(found: Prior, array: jax.Array, transposed: bool = False) -> jax.A
     return jnp.concatenate(parts, -1) if parts else array
 
 
-def both_sides(found: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
+def between_roots(prior: Prior, array: jax.Array, transposed: bool = False) -> jax.Array:
     """RᵀAR of a symmetric A, or RARᵀ."""
-    return turned_by(found, turned_by(found, array, transposed).T, transposed)
+    return times_root(prior, times_root(prior, array, transposed).T, transposed)
 
 
-def proper(plan: Plan) -> Two:
-    """1 for each of the numbers ε that has a prior, 0 for each that has a density of 1."""
+def prior_mask(plan: Plan) -> EffectVector:
+    """1 for each coordinate of ε with a prior, 0 for those with a flat one (a density of 1)."""
     first, *others = plan.groupings
     rest = [np.full(grouping.size, float(not grouping.flat)) for grouping in others]
-    return Two(jnp.full((first.members, first.cells), float(not first.flat)),
+    return EffectVector(jnp.full((first.members, first.cells), float(not first.flat)),
                jnp.asarray(np.concatenate([np.zeros(0), *rest]), jnp.result_type(float)))
 
 
-def located(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
-    """Location and root of an effect's prior: its shape; and (*lattice, *event, *event)."""
+def location_and_root(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, jax.Array]:
+    """Location of an effect's prior, in its shape; covariance root, (*lattice, *event, *event)."""
     site = plan.structure.sites[name]
     whole = (*site.lattice, *site.event, *site.event)
     if site.kind in KINDS:
@@ -232,7 +231,7 @@ def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Ar
                                                          (*shape, shape[1]))
     locs, roots = [], []
     for i, name in enumerate(grouping.names):
-        site, (loc, root) = plan.structure.sites[name], located(plan, name, env)
+        site, (loc, root) = plan.structure.sites[name], location_and_root(plan, name, env)
         locs.append(by_member(grouping, i, loc))
         root = by_member(grouping, i, root, 2 * len(site.event))
         # one factor for each of the cells that are independent: those of several are blocks
@@ -247,31 +246,31 @@ def _of(plan: Plan, grouping: Grouping, env: Mapping) -> tuple[jax.Array, jax.Ar
         lambda *each: jax.scipy.linalg.block_diag(*each))(*roots)
 
 
-def none(plan: Plan) -> Two:
+def zeros(plan: Plan) -> EffectVector:
     """ε of 0."""
     first, *others = plan.groupings
-    return Two(jnp.zeros((first.members, first.cells)),
+    return EffectVector(jnp.zeros((first.members, first.cells)),
                jnp.zeros(sum(grouping.size for grouping in others)))
 
 
-def point_at(plan: Plan, found: Prior, noise: Two) -> dict[str, jax.Array]:
+def effects_at(plan: Plan, prior: Prior, noise: EffectVector) -> dict[str, jax.Array]:
     """The effects at ε."""
-    return named(plan, Two(found.loc.first + times(found.first, noise.first),
-                           found.loc.rest + turned_by(found, noise.rest, True)))
+    return by_name(plan, EffectVector(prior.loc.first + batched_product(prior.first, noise.first),
+                           prior.loc.rest + times_root(prior, noise.rest, True)))
 
 
-def named(plan: Plan, numbers: Two) -> dict[str, jax.Array]:
-    """Numbers of all effects as each effect has them, name → its shape."""
+def by_name(plan: Plan, numbers: EffectVector) -> dict[str, jax.Array]:
+    """A vector over all effects as arrays: name → its shape."""
     out, begin = {}, 0
     for which, grouping in enumerate(plan.groupings):
         own = numbers.first if which == 0 else numbers.rest[begin : begin + grouping.size].reshape(
             grouping.members, grouping.cells)
         begin += grouping.size if which else 0
         parts = jnp.split(own, np.cumsum(grouping.widths)[:-1], 1)
-        out |= {name: together(grouping, i, part)
+        out |= {name: to_site_shape(grouping, i, part)
                 for i, (name, part) in enumerate(zip(grouping.names, parts, strict=True))}
     return out
 
 
-def times(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+def batched_product(matrix: jax.Array, vector: jax.Array) -> jax.Array:
     return (matrix @ vector[..., None])[..., 0]

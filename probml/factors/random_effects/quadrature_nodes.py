@@ -1,4 +1,5 @@
-"""One number a member, known at the nodes of the quadrature by which it was integrated out.
+"""The conditional distribution of an effect that is integrated out by quadrature, from its density
+at the nodes.
 
 With nodes t_j = (x_j − mode) / scale of a Gauss–Hermite rule, whose weights w_j are what a standard
 normal has there, π_j is the probability that the rule gives a node. The density is that of the
@@ -20,7 +21,7 @@ STEPS = 256  # in which a quantile is looked up
 
 
 class Nodes(NamedTuple):
-    """What an `AtNodes` is made of."""
+    """The arguments of `AtNodes`."""
 
     loc: jax.Array
     scale: jax.Array

@@ -2,8 +2,8 @@
 the density integrates them out.
 
 If it is normal, u = mean + R (L⁻ᵀ z), with the parts of the root from the elimination of the
-effects (factors/effects/eliminated.py), so that draws and covariances need no pass over the rows.
-With a quadrature each effect has its nodes and their probabilities (factors/effects/at_nodes.py).
+effects (integration.py of factors/random_effects), so that draws and covariances need no pass over
+the rows. With a quadrature each effect has its nodes and their probabilities (quadrature_nodes.py).
 """
 
 import functools
@@ -17,12 +17,11 @@ import numpyro.distributions as dist
 
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError
-from probml.evidence.effects import given_rows
-from probml.factors.effects import eliminated as eliminated_effects
-from probml.factors.effects import messages as effects
-from probml.factors.effects.at_nodes import AtNodes, Nodes
-from probml.factors.effects.eliminated import Eliminated
-from probml.factors.effects.messages import Prior, Two
+from probml.evidence.random_effects import condition_on_rows
+from probml.factors.random_effects import information, integration
+from probml.factors.random_effects.information import EffectVector, Prior
+from probml.factors.random_effects.integration import Conditional
+from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
 from probml.language.renamed import unflattened
 from probml.numerics.compile_effort import ASKED, ONCE
 from probml.numerics.compiling import jit
@@ -36,26 +35,27 @@ class Given(NamedTuple):
     """The distribution of effects given the rows and parameters at one point."""
 
     prior: Prior
-    found: Eliminated
+    found: Conditional
 
 
 def given(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Given:
-    return Given(effects.prior(plan, params, known), given_rows(plan, params, known, rows.total))
+    return Given(information.compute_prior(plan, params, known),
+                 condition_on_rows(plan, params, known, rows.total))
 
 
 def draw(at: Given, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
     """A joint draw of the effects, name → its shape."""
-    return _effects_at(plan, at, eliminated_effects.drawn(at.found, key))
+    return _effects_at(plan, at, integration.draw_deviation(at.found, key))
 
 
-def _effects_at(plan: Plan, at: Given, noise: Two) -> dict[str, jax.Array]:
-    return effects.point_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
+def _effects_at(plan: Plan, at: Given, noise: EffectVector) -> dict[str, jax.Array]:
+    return information.effects_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
 
 
 class _Effects(NamedTuple):
     names: tuple[str, ...]
     point: dict[str, Any]
-    moments: eliminated_effects.Moments
+    moments: integration.Moments
     at: Given
 
 
@@ -106,18 +106,18 @@ class Effects(_Effects, Posterior):
             return AtNodes(jnp.reshape(loc + scale * nodes.loc, mean.shape),
                            jnp.reshape(scale * nodes.scale, mean.shape),
                            nodes.logs.reshape(*mean.shape, -1))
-        covariance = eliminated_effects.own_covariance(plan, self.moments, name)
+        covariance = integration.member_covariances(plan, self.moments, name)
         if mean.ndim == 2 and covariance.shape[:2] == mean.shape:
             # so that a singular fit, with a standard deviation of 0, has a Cholesky factor
             real = jnp.finfo(covariance.dtype)
             size = jnp.diagonal(covariance, axis1=1, axis2=2).max(-1)[:, None, None]
             least = 64 * real.eps * size + real.tiny
             return dist.MultivariateNormal(mean, covariance + least * jnp.eye(mean.shape[1]))
-        return dist.Normal(mean, eliminated_effects.deviations(plan, self.moments, name))
+        return dist.Normal(mean, integration.standard_deviations(plan, self.moments, name))
 
     def root(self, plan: Plan, known: Known, names: Collection[str]):
         """Only of coefficients that are integrated out too, which have no groups."""
-        return eliminated_effects.ways(self._plan(plan), self.moments, names)
+        return integration.joint_covariance_root(self._plan(plan), self.moments, names)
 
     def saved(self):
         leaves = jax.tree.leaves(self[1:])
@@ -128,11 +128,11 @@ class Effects(_Effects, Posterior):
     @classmethod
     def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
-        sites, two = plan.structure.sites, Two(0.0, 0.0)
+        sites, two = plan.structure.sites, EffectVector(0.0, 0.0)
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
-                    eliminated_effects.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
-                    Given(prior, Eliminated(0.0, two, 0.0, 0.0, 0.0, Nodes(0.0, 0.0, 0.0)
+                    integration.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
+                    Given(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, Nodes(0.0, 0.0, 0.0)
                                             if meta.get("nodes") else None)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
@@ -156,7 +156,7 @@ def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
 def _found(plan: Plan, params: Mapping, known: Known, rows: Rows):
     at = given(plan, params, known, rows)
-    return at, eliminated_effects.moments(plan, at.prior, at.found)
+    return at, integration.moments(plan, at.prior, at.found)
 
 
 @functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
@@ -165,14 +165,14 @@ def _quantiles(plan: Plan, at: Given, key: jax.Array, n: int) -> dict[str, jax.A
     members = at.found.nodes.loc.shape
     even = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
     even = jax.random.permutation(key, even, independent=True)
-    noise = jax.vmap(lambda q: eliminated_effects.from_quantiles(at.found, q))(even)
+    noise = jax.vmap(lambda q: integration.from_quantiles(at.found, q))(even)
     return jax.vmap(lambda noise: _effects_at(plan, at, noise))(noise)
 
 
 @functools.partial(jit, static_argnums=(0, 3, 4), seldom=ASKED)
 def _draws(plan: Plan, at: Given, key: jax.Array, n: int, pairs: bool) -> dict[str, jax.Array]:
     def draw_effects(key: jax.Array):
-        noise = eliminated_effects.drawn(at.found, key)
+        noise = integration.draw_deviation(at.found, key)
         ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_effects_at(plan, at, way)
                                                                  for way in ways))

@@ -1,14 +1,14 @@
-"""What rows that are not normal say of effects: their log density to the second order about a
-point, and at other points.
+"""The information of rows that are not normal about random effects: their log density to the second
+order about a point, and at other points.
 
     log p(rows | u₀ + δ) ≈ g + hᵀδ − ½ δᵀ G δ,   h = ∂ log p / ∂u,   G = −∂² log p / ∂u²  at u₀,
 
-added up member by member, as effects.py has it. Of one grouping the blocks of G are read from as
-many products G · v as a member has cells, in each of which all members move at once: a row looks at
-one member, so that products do not mix. Of several groupings each row's own derivatives are taken,
-along pairs of cells.
+added up member by member as in information.py. With one grouping, the blocks of G come from as many
+Hessian-vector products as a member has coordinates, in each of which all members move at once: a
+row reads one member, so that products of members do not mix. With several groupings the second
+derivatives of each row are taken, along pairs of coordinates.
 
-Cost: one grouping: rows × cells gradients; several: rows × cells² / 2 log densities.
+Cost: one grouping: rows × coordinates gradients; several: rows × coordinates² / 2 log densities.
 """
 
 from collections.abc import Mapping
@@ -17,27 +17,27 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known
-from probml.factors.effects import messages as effects
-from probml.factors.effects.messages import Information, Two
 from probml.factors.naturals import environment
+from probml.factors.random_effects import information
+from probml.factors.random_effects.information import EffectVector, Information
 from probml.factors.rowwise import row_environment
 from probml.plan.plan import Plan
 from probml.structure.densities import log_density
 
 
-def information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+def compute_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
                 point: Mapping[str, jax.Array]) -> Information:
-    """What a chunk of rows says of the effects about `point`, each weighted."""
-    moves = effects.moves(plan, point)
+    """The information of a chunk of weighted rows about the effects at `point`."""
+    moves = information.unit_steps(plan, point)
     if len(plan.groupings) > 1:
-        return _crossed(plan, params, known, rows, point, moves)
+        return _crossed_information(plan, params, known, rows, point, moves)
     total = _total(plan, params, known, rows)
     log, slope = jax.value_and_grad(total)(dict(point))
     bend = jax.vmap(lambda move: jax.jvp(jax.grad(total), (dict(point),), (move,))[1])(moves)
     (grouping,), cells = plan.groupings, jnp.zeros((), slope[plan.effects[0]].dtype)
     d, count = grouping.cells, grouping.members
     block = -jnp.moveaxis(jax.vmap(lambda at: _by_member(plan, at))(bend), 0, 1)
-    return Information(log, Two(_by_member(plan, slope), jnp.zeros(0, cells.dtype)), block,
+    return Information(log, EffectVector(_by_member(plan, slope), jnp.zeros(0, cells.dtype)), block,
                        jnp.zeros((count, d, 0), cells.dtype), jnp.zeros((0, 0), cells.dtype))
 
 
@@ -52,10 +52,10 @@ def member_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     """log p of the rows of each member of the one grouping at several points, name → (points,
     *shape): (members, points)."""
     (grouping,) = plan.groupings
-    owner = effects.members(grouping, rows, len(rows.weights))
+    owner = information.member_of_each_row(grouping, rows, len(rows.weights))
 
     def at(point: Mapping) -> jax.Array:
-        return jax.ops.segment_sum(_weighed(row_logs(plan, params, known, rows, point), rows),
+        return jax.ops.segment_sum(_weighted(row_logs(plan, params, known, rows, point), rows),
                                    owner, grouping.members)
 
     return jax.vmap(at)(dict(points)).T
@@ -63,7 +63,7 @@ def member_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
 def row_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
              point: Mapping[str, jax.Array]) -> jax.Array:
-    """log p of the sites of each row that look at effects, at one point of these, (b,)."""
+    """log p of the sites of each row that depend on random effects, at one point of these, (b,)."""
     sites, fixed = plan.structure.sites, {**environment(plan, params, known), **point}
 
     def row_log(varying: Mapping, values: Mapping, seen: Mapping) -> jax.Array:
@@ -77,32 +77,34 @@ def row_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         {name: rows.seen[name] for name in plan.grouped if name in rows.seen})
 
 
-def _weighed(logs: jax.Array, rows: Chunk) -> jax.Array:
-    """Weight × log of each row, along the last axis; of weight 0 nothing."""
+def _weighted(logs: jax.Array, rows: Chunk) -> jax.Array:
+    """Weight × log of each row, along the last axis; 0 for a weight of 0."""
     live = rows.weights > 0
     return jnp.where(live, rows.weights * jnp.where(live, logs, 0.0), 0.0)
 
 
 def _total(plan: Plan, params: Mapping, known: Known, rows: Chunk):
-    return lambda point: _weighed(row_logs(plan, params, known, rows, point), rows).sum()
+    return lambda point: _weighted(row_logs(plan, params, known, rows, point), rows).sum()
 
 
 def _by_member(plan: Plan, arrays: Mapping[str, jax.Array]) -> jax.Array:
     """Arrays of the shapes of the one grouping's effects → (members, cells)."""
     (grouping,) = plan.groupings
-    return jnp.concatenate([effects.by_member(grouping, i, arrays[name])
+    return jnp.concatenate([information.by_member(grouping, i, arrays[name])
                             for i, name in enumerate(grouping.names)], -1)
 
 
-def _crossed(plan: Plan, params: Mapping, known: Known, rows: Chunk,
+def _crossed_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
              point: Mapping[str, jax.Array], moves: Mapping[str, jax.Array]) -> Information:
-    """The same of several groupings: a row reads a member of each, which meet in its own square."""
+    """The information for several groupings: a row reads one member of each."""
 
     def logs(steps: jax.Array) -> jax.Array:
         at = {name: value + jnp.tensordot(steps, moves[name], 1) for name, value in point.items()}
-        return _weighed(row_logs(plan, params, known, rows, at), rows)
+        return _weighted(row_logs(plan, params, known, rows, at), rows)
 
     start = jnp.zeros(sum(grouping.cells for grouping in plan.groupings), rows.weights.dtype)
     first = jax.jacfwd(logs)
-    owners = [effects.members(grouping, rows, len(rows.weights)) for grouping in plan.groupings]
-    return effects.added(plan, owners, logs(start).sum(), first(start), -jax.jacfwd(first)(start))
+    owners = [information.member_of_each_row(grouping, rows, len(rows.weights))
+              for grouping in plan.groupings]
+    return information.add_by_member(plan, owners, logs(start).sum(), first(start),
+                                     -jax.jacfwd(first)(start))

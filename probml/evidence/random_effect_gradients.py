@@ -1,0 +1,131 @@
+"""The random effects' part of the log evidence and its gradient, chunk by chunk.
+
+If rows are normal, it is a function of one sum over rows. Else, about a mode ε̂(θ) found by Newton's
+method, with L(θ, ε) Laplace's formula and b(θ, ε) the gradient of log p(rows, ε), which is 0 at ε̂,
+
+    dL/dθ = ∂L/∂θ + ∂/∂θ ⟨v, b(θ, ε̂)⟩,    v = K⁻¹ ∂L/∂ε
+
+(the implicit function theorem: dε̂/dθ = K⁻¹ ∂b/∂θ), all with ε̂ constant: a pass over the rows
+for the first part and one for the second. Nodes of a quadrature are constants too, with an error of
+the order of the quadrature's own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from probml.device.rows import Chunk, Known, Pairs, Resident, Rows, merged
+from probml.evidence import random_effect_modes as modes
+from probml.evidence import random_effects
+from probml.evidence.passes import returned
+from probml.factors.random_effects import information, integration, second_order
+from probml.factors.random_effects.information import EffectVector, Information, Prior
+from probml.plan.plan import Plan
+
+
+def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
+                       rows: Rows) -> tuple[jax.Array, Any]:
+    """log p(rows that depend on random effects | point(u)) and its gradient in u.
+
+    Args:
+        point: u → (parameters, ...).
+    """
+    nodes = plan.groupings[0].nodes
+    if nodes > 1:
+        return _by_nodes(plan, point, u, known, rows)
+    if isinstance(rows, Resident) and rows.pairs is not None:
+        return _by_pairs(plan, point, u, known, rows.pairs, merged(rows.stacked))
+    mask, params = information.prior_mask(plan), point(u)[0]
+    noise, info = (modes.find_mode(plan, params, known, rows.total) if nodes
+                   else (random_effects.expansion_point(plan, params, known, rows.total), None))
+    held = (u, noise) if nodes else (u,)  # an expansion of normal rows is exact about any point
+
+    def prior(u: Any) -> Prior:
+        return information.compute_prior(plan, point(u)[0], known)
+
+    def chunk(rows: Chunk) -> tuple[Information, Callable]:
+        def information_at(held: tuple) -> Information:
+            return random_effects.compute_information(plan, point(held[0])[0], known, rows,
+                                     information.effects_at(plan, prior(held[0]),
+                                                            (*held, noise)[1]))
+
+        return jax.vjp(information_at, held)
+
+    def after(info: Information) -> tuple:
+        def log(held: tuple, info: Information) -> jax.Array:
+            integral = integration.laplace_approximation if nodes else integration.integrate_out
+            return integral(prior(held[0]), info, (*held, noise)[1], mask).log
+
+        value, (outer, share) = jax.value_and_grad(log, (0, 1))(held, info)
+        return (value, outer), share
+
+    (value, outer), inner, _ = returned(chunk, rows, after)
+    gradient, *across = jax.tree.map(jnp.add, outer, inner)
+    if info is None:
+        return value, gradient
+    at = integration.integrate_out(prior(u), info, noise, mask)
+    way = integration.solve_precision(at, *across)
+    return value, jax.tree.map(jnp.add, gradient, _along(plan, point, u, known, rows, noise, way))
+
+
+def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs,
+              rows: Chunk) -> tuple[jax.Array, Any]:
+    """The log evidence of crossed effects and its gradient, by pairs of rows: all rows at once,
+    in double precision, for effects of which few combinations of levels occur."""
+    def log(u: Any) -> jax.Array:
+        params, noise = point(u)[0], information.zeros(plan)
+        prior = information.compute_prior(plan, params, known)
+        info = information.compute_information(plan, params, known, rows,
+                                   information.effects_at(plan, prior, noise), pairs)
+        return integration.integrate_out(prior, info, noise, information.prior_mask(plan)).log
+
+    return jax.value_and_grad(log)(u)
+
+
+def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
+              rows: Rows) -> tuple[jax.Array, Any]:
+    mask = information.prior_mask(plan)
+    noise, info = modes.find_mode(plan, point(u)[0], known, rows.total)
+    prior = information.compute_prior(plan, point(u)[0], known)
+    at = integration.integrate_out(prior, info, noise, mask)
+    places, share = modes.quadrature_nodes(at, plan.groupings[0].nodes)
+
+    def chunk(rows: Chunk):
+        def logs(u: jax.Array):
+            params = point(u)[0]
+            prior = information.compute_prior(plan, params, known)
+            return second_order.member_logs(plan, params, known, rows,
+                                              modes.effects_at_nodes(plan, prior, places))
+
+        return jax.vjp(logs, u)
+
+    def after(logs: jax.Array):
+        return jax.value_and_grad(lambda logs: modes.sum_log_integrals(logs, share))(logs)
+
+    value, gradient, _ = returned(chunk, rows, after)
+    return value, gradient
+
+
+def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noise: EffectVector,
+           way: EffectVector) -> Any:
+    """∂ ⟨way, b⟩ / ∂u with ε constant."""
+
+    def prior(u: jax.Array):
+        return information.compute_prior(plan, point(u)[0], known)
+
+    def chunk(rows: Chunk):
+        return jax.vjp(lambda u: second_order.slopes(
+            plan, point(u)[0], known, rows, information.effects_at(plan, prior(u), noise)), u)
+
+    def after(slope: dict[str, jax.Array]):
+        def inner(u: jax.Array, slope: dict[str, jax.Array]):
+            here, there = (information.effects_at(plan, prior(u), step)
+                           for step in (jax.tree.map(jnp.zeros_like, way), way))
+            return sum(jnp.vdot(slope[name], there[name] - here[name]) for name in slope)
+
+        return jax.grad(inner, (0, 1))(u, slope)
+
+    outer, inner, _ = returned(chunk, rows, after)
+    return jax.tree.map(jnp.add, outer, inner)

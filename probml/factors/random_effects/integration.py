@@ -1,0 +1,256 @@
+"""Random effects, integrated out given the information of all rows, and their conditional
+distribution given the rows.
+
+Effects are u = loc + R ε, ε ~ N(0, I), R the root of their prior covariance (information.py). About
+u₀ = loc + R ε₀, with K = I + RᵀGR and b = Rᵀh − ε₀,
+
+    log p(rows) = g − ½ |ε₀|² + ½ bᵀ K⁻¹ b − ½ log det K,      ε | rows ~ N(ε₀ + K⁻¹ b, K⁻¹),
+
+whatever ε₀ (Bates et al. 2015, equation 14 and on, whose θ makes R; K ⪰ I however small a spread,
+which may be 0). The first grouping's part of K is one block for each
+member; the other groupings follow by one dense Cholesky factor of the Schur complement, whose
+products are added up over pairs of rows of a member if these are few (`Paired`). Effects with a
+flat prior (R = I; they have no part in |ε₀|², nor in the I of K) have a density of 1, and each adds
+½ log 2π: the evidence is then the restricted likelihood. If g, h and G are of the second order
+about a mode ε₀, this is Laplace's approximation.
+
+Cost: members × cells³, (numbers of the other groupings)³, and members × (these numbers)², or pairs.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from probml.errors import present
+from probml.factors.random_effects.information import (
+    EffectVector,
+    Information,
+    Paired,
+    Prior,
+    batched_product,
+    between_roots,
+    effects_at,
+    times_root,
+    to_site_shape,
+)
+from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
+from probml.numerics import lapack
+from probml.numerics.logs import LOG_TWO_PI
+from probml.plan.plan import Plan
+
+
+class Conditional(NamedTuple):
+    """The log evidence of the rows, and the conditional distribution of ε given the rows."""
+
+    log: jax.Array
+    centre: EffectVector  # the mean
+    lower: jax.Array  # Cholesky factors of K's blocks, (members, cells, cells)
+    gain: jax.Array  # K's first block⁻¹ × its cross part, (members, cells, r)
+    rest: jax.Array  # Cholesky factor of the Schur complement, (r, r)
+    nodes: Nodes | None = None  # ε of each member, (members,), if integrated by quadrature
+
+
+def joint_gradient(prior: Prior, info: Information, noise: EffectVector,
+                   mask: EffectVector) -> EffectVector:
+    """b, the gradient of log p(rows, ε) in ε.
+
+    Args:
+        info: of the rows about the effects at `noise`. mask: see `prior_mask`.
+    """
+    turned = jnp.swapaxes(prior.first, -1, -2)
+    return EffectVector(batched_product(turned, info.slope.first) - mask.first * noise.first,
+               times_root(prior, info.slope.rest) - mask.rest * noise.rest)
+
+
+def joint_log_density(info: Information, noise: EffectVector, mask: EffectVector) -> jax.Array:
+    """g − ½ |ε₀|²: log p(rows, ε) up to a constant."""
+    return info.log - 0.5 * sum(jnp.sum(p * e**2) for p, e in zip(mask, noise, strict=True))
+
+
+def integrate_out(prior: Prior, info: Information, noise: EffectVector, mask: EffectVector,
+                  damping: jax.Array | float = 0.0) -> Conditional:
+    """log p(rows | params), and ε given the rows.
+
+    Args:
+        info, mask: as of `joint_gradient`. damping: share of itself by which the diagonal of K is
+            raised in a step towards the mode.
+    """
+    turned = jnp.swapaxes(prior.first, -1, -2)
+    slope = joint_gradient(prior, info, noise, mask)
+    lower = lapack.cholesky(_damped_precision(turned @ info.block @ prior.first, mask.first,
+                                              damping))
+    half = lapack.solve(lower, slope.first[..., None])
+    log = joint_log_density(info, noise, mask) + 0.5 * jnp.sum(half**2)
+    log += LOG_TWO_PI * 0.5 * sum(jnp.sum(1 - p) for p in mask)
+    log -= jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)).sum()
+    if not prior.rest:
+        move = lapack.solve(lower, half, True)[..., 0]
+        centre = EffectVector(noise.first + move, noise.rest)
+        return Conditional(log, centre, lower, info.cross, info.rest)
+    if isinstance(info.cross, Paired):
+        cross, square, pulled = _products_by_pairs(prior, info.cross, lower, half[..., 0])
+    else:
+        cross = lapack.solve(lower, turned @ times_root(prior, info.cross))
+        flat = cross.reshape(-1, len(info.rest))
+        square, pulled = flat.T @ flat, half.reshape(-1) @ flat
+    own = _damped_precision(between_roots(prior, info.rest), mask.rest, damping)
+    root = jnp.linalg.cholesky(own - square)
+    left = solve_triangular(root, slope.rest - pulled, lower=True)
+    log += 0.5 * jnp.sum(left**2) - jnp.log(jnp.diagonal(root)).sum()
+    move = solve_triangular(root, left, lower=True, trans=1)
+    gain = lapack.solve(lower, cross, True)
+    away = lapack.solve(lower, half, True)[..., 0] - gain @ move
+    return Conditional(log, EffectVector(noise.first + away, noise.rest + move), lower, gain, root)
+
+
+def _products_by_pairs(prior: Prior, cross: Paired, lower: jax.Array,
+                       half: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """C = lower⁻¹ × the cross part of K, (members, cells, r), CᵀC and halfᵀC; the products are sums
+    over pairs of rows.
+
+    Cost: pairs × (numbers that a row reads of the others)².
+    """
+    owner, at, begin, r, parts = cross.owner, cross.at, 0, 0, []
+    for root in prior.rest:  # each row has the roots of the members that it reads
+        members, cells, _ = root.shape
+        own = root[(at[:, begin] - r) // cells]
+        parts.append(cross.values[..., begin : begin + cells] @ own)
+        begin, r = begin + cells, r + members * cells
+    values = jnp.swapaxes(prior.first, -1, -2)[owner] @ jnp.concatenate(parts, -1)
+    values = lapack.solve(lower[owner], values)
+    (one, two), zeros = cross.pairs, jnp.zeros((r, r), values.dtype)
+    apart = zeros.at[at[one][:, :, None], at[two][:, None, :]].add(
+        jnp.swapaxes(values[one], 1, 2) @ values[two])
+    alone = zeros.at[at[:, :, None], at[:, None, :]].add(jnp.swapaxes(values, 1, 2) @ values)
+    pulled = zeros[0].at[at].add((half[owner][:, None] @ values)[:, 0])
+    table = jnp.zeros((*half.shape, r), values.dtype).at[owner[:, None], :, at].add(
+        jnp.swapaxes(values, 1, 2))
+    return table, apart + apart.T + alone, pulled
+
+
+def _damped_precision(matrix: jax.Array, mask: jax.Array, damping: jax.Array | float) -> jax.Array:
+    """Matrices with the prior's precisions on their diagonals, and these raised by a share."""
+    eye = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    matrix = matrix + mask[..., None] * eye
+    diagonal = jnp.abs(jnp.diagonal(matrix, axis1=-2, axis2=-1))
+    return matrix + (damping * jnp.maximum(diagonal, mask))[..., None] * eye
+
+
+def laplace_approximation(prior: Prior, info: Information, noise: EffectVector,
+                          mask: EffectVector) -> Conditional:
+    """As `integrate_out`, with the log evidence of Laplace's approximation at `noise`, a mode: away
+    from a mode, the gain of a further Newton step is not added."""
+    at, slope = integrate_out(prior, info, noise, mask), joint_gradient(prior, info, noise, mask)
+    more = sum(jnp.vdot(s, b - a) for s, a, b in zip(slope, noise, at.centre, strict=True))
+    return at._replace(log=at.log - 0.5 * more)
+
+
+def solve_precision(given: Conditional, right: EffectVector) -> EffectVector:
+    """K⁻¹ right."""
+    half = lapack.solve(given.lower, right.first[..., None])
+    first = lapack.solve(given.lower, half, True)[..., 0]
+    if not right.rest.size:
+        return EffectVector(first, right.rest)
+    left = right.rest - jnp.einsum("mdr,md->r", given.gain, right.first)
+    rest = cho_solve((given.rest, True), left)
+    return EffectVector(first - given.gain @ rest, rest)
+
+
+def draw_deviation(given: Conditional, key: jax.Array) -> EffectVector:
+    """A draw of ε given the rows, less its mean."""
+    if given.nodes is not None:
+        return from_quantiles(given, jax.random.uniform(key, given.nodes.loc.shape))
+    first, second = jax.random.split(key)
+    own, rest = (jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(
+        (first, second), given.centre, strict=True))
+    own = lapack.solve(given.lower, own[..., None], True)[..., 0]
+    if rest.size:
+        rest = solve_triangular(given.rest, rest, lower=True, trans=1)
+        own -= given.gain @ rest
+    return EffectVector(own, rest)
+
+
+def from_quantiles(given: Conditional, q: jax.Array) -> EffectVector:
+    """ε less its mean at a quantile of each member, (members,), if integrated by quadrature."""
+    own = AtNodes(*present(given.nodes)).icdf(q)[..., None]
+    return EffectVector(own - given.centre.first, jnp.zeros_like(given.centre.rest))
+
+
+class Moments(NamedTuple):
+    """Means of the effects given the rows, by name; covariances in the parts of `Information`."""
+
+    mean: dict[str, jax.Array]
+    block: jax.Array
+    cross: jax.Array
+    rest: jax.Array
+
+
+def moments(plan: Plan, prior: Prior, given: Conditional) -> Moments:
+    """Means and covariances of the effects given the rows."""
+    eye = jnp.eye(prior.first.shape[-1], dtype=prior.first.dtype)
+    eye = jnp.broadcast_to(eye, given.lower.shape)
+    block = lapack.solve(given.lower, lapack.solve(given.lower, eye), True)
+    turned, rest, cross = jnp.swapaxes(prior.first, -1, -2), given.rest, given.gain
+    if prior.rest:
+        rest = cho_solve((given.rest, True), jnp.eye(len(given.rest), dtype=given.rest.dtype))
+        block += given.gain @ rest @ jnp.swapaxes(given.gain, -1, -2)
+        cross = -prior.first @ times_root(prior, given.gain @ rest, True)
+        rest = between_roots(prior, rest, True)
+    return Moments(effects_at(plan, prior, given.centre), prior.first @ block @ turned, cross, rest)
+
+
+def member_covariances(plan: Plan, moments: Moments, name: str) -> jax.Array:
+    """The conditional covariance of one effect within each member, (members, d, d)."""
+    begin = 0
+    for which, grouping in enumerate(plan.groupings):
+        block = moments.block
+        if which:
+            part = moments.rest[begin : begin + grouping.size, begin : begin + grouping.size]
+            part = part.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
+            block = jnp.moveaxis(jnp.diagonal(part, axis1=0, axis2=2), -1, 0)
+            begin += grouping.size
+        if name in grouping.names:
+            i = grouping.names.index(name)
+            start = sum(grouping.widths[:i])
+            part = slice(start, start + grouping.widths[i])
+            return block[:, part, part]
+    raise KeyError(name)
+
+
+def joint_covariance_root(plan: Plan, moments: Moments,
+                          names: Collection[str]) -> dict[str, np.ndarray]:
+    """Columns of a root of the joint covariance of effects with one member, such as coefficients
+    that are integrated out: name → (k, *shape)."""
+    first, *others = plan.groupings
+    covariance, begin, places = np.asarray(moments.rest, float), 0, {}
+    if first.members == 1:
+        cross = np.asarray(moments.cross[0], float) if others else np.zeros((first.cells, 0))
+        rest = covariance if others else np.zeros((0, 0))
+        covariance = np.block([[np.asarray(moments.block[0], float), cross], [cross.T, rest]])
+    for grouping in plan.groupings[first.members > 1 :]:
+        ends = begin + np.cumsum([0, *grouping.widths])
+        begin += grouping.size
+        if grouping.members == 1:
+            places |= {name: (np.arange(*ends[i : i + 2]), grouping.shapes[i])
+                       for i, name in enumerate(grouping.names) if name in names}
+    if not places:
+        return {}
+    at = np.concatenate([place for place, _ in places.values()])
+    unit = np.sqrt(np.diagonal(covariance)[at])
+    unit = np.where(unit > 0, unit, 1.0)
+    size, axes = np.linalg.eigh(covariance[np.ix_(at, at)] / unit / unit[:, None])
+    root = (unit[:, None] * axes * np.sqrt(np.maximum(size, 0.0))).T
+    ends = np.cumsum([len(place) for place, _ in places.values()])
+    return {name: part.reshape(len(at), *shape) for (name, (_, shape)), part in zip(
+        places.items(), np.split(root, ends[:-1], 1), strict=True)}
+
+
+def standard_deviations(plan: Plan, moments: Moments, name: str) -> jax.Array:
+    """The conditional standard deviations of one effect, in its shape."""
+    variance = jnp.diagonal(member_covariances(plan, moments, name), axis1=-2, axis2=-1)
+    grouping = next(g for g in plan.groupings if name in g.names)
+    return jnp.sqrt(to_site_shape(grouping, grouping.names.index(name), variance))
