@@ -12,3 +12,4 @@ Message = Mapping[str, Any]  # what NumPyro's handlers say of one site: its name
 SiteValues = Mapping[str, ArrayLike]  # site or input → its value
 Json = Mapping[str, Any]  # an object of a JSON file: texts, numbers, lists and such objects
 DataLike = Any  # site → array; a table of pandas, Polars or Arrow; or a Source of rows
+FitOrEstimator = Any  # a Fit, or an estimator after its fit

@@ -11,7 +11,6 @@ off by.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +24,11 @@ from probml.factors.effects import eliminated as eliminated_effects
 from probml.factors.effects import messages as effects
 from probml.factors.effects.messages import Information, Prior, Two
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 
 def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
-                       rows: Rows) -> tuple[jax.Array, Any]:
+                       rows: Rows) -> tuple[jax.Array, PyTree]:
     """log p(the rows that look at effects | point(u)) and its gradient in u.
 
     Args:
@@ -44,7 +44,7 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
                    else (exact.reference(plan, params, known, rows.total), None))
     held = (u, noise) if nodes else (u,)  # of normal rows it matters not where they are taken
 
-    def prior(u: Any) -> Prior:
+    def prior(u: jax.Array) -> Prior:
         return effects.prior(plan, point(u)[0], known)
 
     def chunk(rows: Chunk) -> tuple[Information, Callable]:
@@ -72,10 +72,10 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
 
 
 def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs,
-              rows: Chunk) -> tuple[jax.Array, Any]:
+              rows: Chunk) -> tuple[jax.Array, PyTree]:
     """The log evidence of crossed effects and its gradient, by pairs of rows: all rows at once,
     in double precision, for effects of which few combinations of levels occur."""
-    def log(u: Any) -> jax.Array:
+    def log(u: jax.Array) -> jax.Array:
         params, noise = point(u)[0], effects.none(plan)
         found = effects.prior(plan, params, known)
         told = effects.information(plan, params, known, rows,
@@ -86,7 +86,7 @@ def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs
 
 
 def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
-              rows: Rows) -> tuple[jax.Array, Any]:
+              rows: Rows) -> tuple[jax.Array, PyTree]:
     own = effects.proper(plan)
     noise, told = effect_modes.mode(plan, point(u)[0], known, rows.total)
     at = eliminated_effects.eliminated(effects.prior(plan, point(u)[0], known), told, noise, own)
@@ -109,7 +109,7 @@ def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
 
 
 def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noise: Two,
-           way: Two) -> Any:
+           way: Two) -> PyTree:
     """∂ ⟨way, b⟩ / ∂u at ε held still."""
 
     def prior(u: jax.Array):
