@@ -1,14 +1,16 @@
 """The scikit-learn estimator of dynamic factors."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import MAP, DataError, Fit, ModelError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Projection, absent, flat
 from probml.estimators.information_criteria import criteria
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, check_count, integer, parameter
+from probml.estimators.rules import ENGINE, FLAG, SEED, Seed, check, check_count, integer, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
 from probml.models.chains.sequence_data import OfSequences
@@ -58,8 +60,8 @@ class DynamicFactor(Projection, OfSequences):
     _: KW_ONLY
     order: int = parameter(1, integer(1))
     prior: bool = parameter(False, FLAG)
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y=None, lengths=None):
         """Learn from sequences; y is ignored, present for scikit-learn's convention.
@@ -103,7 +105,7 @@ class DynamicFactor(Projection, OfSequences):
     def _n_features_out(self):
         return int(self.n_factors)
 
-    def _scaled(self, steps: Steps) -> dict[str, Any]:
+    def _scaled(self, steps: Steps) -> dict[str, ArrayLike]:
         return {"y": together(steps.parts((steps.values - self._centre) / self._unit))}
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:

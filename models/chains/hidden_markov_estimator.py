@@ -1,15 +1,16 @@
 """The scikit-learn estimator of hidden Markov models, with the names and manners that users of
 hmmlearn know."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import EM, VB, DataError, Fit, ModelError, Refusal
+from probml.engines.engine import Engine
 from probml.estimators.estimator import keep_few_rows, make_updatable, n_parameters
 from probml.estimators.information_criteria import choose_lowest, criteria
 from probml.estimators.rules import (
@@ -17,6 +18,7 @@ from probml.estimators.rules import (
     FLAG,
     SEED,
     Rule,
+    Seed,
     check,
     check_count,
     hold,
@@ -37,6 +39,7 @@ from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import moments, rates
 from probml.models.mixtures.weights import WEIGHTS
 from probml.posteriors.units import Unit
+from probml.typing import SiteValues
 
 EMISSION: Rule = (one_of(*EMISSIONS)[0],
                   lambda value: isinstance(value, str) and named(value) in EMISSIONS)
@@ -118,7 +121,7 @@ class HiddenMarkov(ByName, OfEmissions):
 
     _title: ClassVar[str] = "Hidden Markov model"
 
-    n_states: Any = parameter(2, sizes(1))
+    n_states: int | Sequence[int] = parameter(2, sizes(1))
     _: KW_ONLY
     emission: str = parameter("normal", EMISSION)
     initial: str = parameter("free", one_of("free", "stationary"))
@@ -127,8 +130,8 @@ class HiddenMarkov(ByName, OfEmissions):
     max_iter: int = parameter(1000, integer(1))
     tol: float = parameter(1e-7, number(0.0))
     algorithm: str = parameter("viterbi", ALGORITHM)
-    start: Mapping[str, Any] | None = parameter(None, START)
-    random_state: Any = parameter(None, SEED)
+    start: SiteValues | None = parameter(None, START)
+    random_state: Seed = parameter(None, SEED)
     prior: bool = parameter(True, FLAG)
     accelerate: bool = parameter(True, FLAG)
     concentration: ArrayLike = parameter(1.0, numbers(0.0))
@@ -141,7 +144,7 @@ class HiddenMarkov(ByName, OfEmissions):
     rate: float | None = parameter(None, optional(number(0.0, above=True)))
     first: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     transitions: str = parameter("even", one_of(*WEIGHTS))
-    engine: Any = parameter(None, ENGINE)
+    engine: Engine | None = parameter(None, ENGINE)
     criterion: str = parameter("bic", one_of("bic", "aic"))
 
     # Fitting
@@ -251,7 +254,7 @@ class HiddenMarkov(ByName, OfEmissions):
         self.history_ = np.asarray(fit.history)
         return self
 
-    def _further(self, X, y, lengths) -> dict[str, Any]:
+    def _further(self, X, y, lengths) -> dict[str, ArrayLike]:
         """Sequences like those that were fitted, as data."""
         steps = self._steps(X, lengths, reset=False)
         return self._padded(steps) | ({} if y is None else {"z": self._states(y, steps)})
@@ -280,7 +283,7 @@ class HiddenMarkov(ByName, OfEmissions):
         own = [self.n_states] if isinstance(self.n_states, Integral) else self.n_states
         return sorted({int(k) for k in own})
 
-    def _figures(self) -> dict[str, Any]:
+    def _figures(self) -> dict[str, object]:
         size = getattr(self, "n_states_", 0)
         return super()._figures() | {"parameters": self.n_parameters_,
                                      **self._criteria_of_fit(size, self.n_observations_)}

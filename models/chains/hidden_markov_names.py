@@ -2,9 +2,9 @@
 
 from numbers import Integral
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import ModelError, stationary
 from probml.estimators.validation import check_is_fitted
@@ -20,7 +20,7 @@ class ByName:
     """Attributes that are read from `fit_`; one that is set begins the next fit, and of an
     estimator that is not fitted all together are its parameters, as known ones."""
 
-    def _set(self, site: str, value: Any) -> None:
+    def _set(self, site: str, value: ArrayLike) -> None:
         try:
             value = np.asarray(value, float)
         except (TypeError, ValueError):
@@ -41,7 +41,7 @@ class ByName:
         model = self._model(len(known["transition"]), centre=0.0, scale=1.0, rate=1.0)
         self.fit_ = model.at({name: known[name] for name in wanted})
 
-    def _start_values(self) -> dict[str, Any]:
+    def _start_values(self) -> dict[str, ArrayLike]:
         """Values from which a fit starts: those that were set, and those of the setting `start`."""
         return {**getattr(self, "_values", {}), **(self.start or {})}
 

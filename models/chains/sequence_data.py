@@ -2,15 +2,17 @@
 data of the model."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError
 from probml.errors import listed
 from probml.estimators.estimator import Estimator, n_parameters
 from probml.estimators.validation import check_feature_names, check_is_fitted
 from probml.models.chains.sequences import Steps, is_list, read, together
+from probml.typing import DataLike
 
 SYMBOLS = 1000  # up to which numbers of symbols make an alphabet, seen or not
 
@@ -56,12 +58,12 @@ class OfSequences(Estimator):
             raise DataError(f"X has {shown:g} in {where}: expected {expected}. A missing cell is "
                             f"NaN")
 
-    def _padded(self, steps: Steps) -> dict[str, Any]:
+    def _padded(self, steps: Steps) -> dict[str, ArrayLike]:
         """The sequences as the model's data: an array where they are equally long, else a list."""
         return {"y": together(steps.parts(steps.values))}
 
     @staticmethod
-    def _second(X, y, lengths) -> tuple[Any, Any]:
+    def _second(X, y, lengths) -> tuple[DataLike, ArrayLike]:
         """(y, lengths) of fit(X, y, lengths=...) and of hmmlearn's fit(X, lengths): as y, integers
         that are fewer than the steps and add up to them are lengths."""
         if y is None or lengths is not None or is_list(X):
@@ -134,7 +136,7 @@ class OfEmissions(OfSequences):
         elif self.emission == "bernoulli":
             refuse(~(np.isnan(values) | (values == 0) | (values == 1)), "0 or 1")
 
-    def _padded(self, steps: Steps) -> dict[str, Any]:
+    def _padded(self, steps: Steps) -> dict[str, ArrayLike]:
         """The sequences as the model's data: an array where they are equally long, else a list."""
         values = steps.values[:, 0] if self.emission == "categorical" else steps.values
         if (self.emission in ("categorical", "poisson", "bernoulli")) and not np.isnan(

@@ -2,12 +2,16 @@
 answers go back as they came."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from probml import DataError
 from probml.dataset.labels import Labels, labels_of, tables_of
+from probml.typing import DataLike
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Steps(NamedTuple):
@@ -25,19 +29,19 @@ class Steps(NamedTuple):
     lengths: np.ndarray
     listed: bool
     alone: bool
-    tables: tuple[Any, ...]
+    tables: "tuple[pd.DataFrame, ...]"
     labels: tuple[Labels | None, ...]
 
     def parts(self, values) -> list[np.ndarray]:
         """Steps behind one another as one array a sequence."""
         return np.split(np.asarray(values), np.cumsum(self.lengths)[:-1])
 
-    def back(self, padded) -> Any:
+    def back(self, padded) -> DataLike:
         """(n, longest, ...) as it was asked: a list of arrays, or one array of all steps."""
         parts = [np.asarray(row)[:length] for row, length in zip(padded, self.lengths, strict=True)]
         return parts if self.listed else np.concatenate(parts)
 
-    def labelled(self, padded, names: Sequence | None = None, framed: bool = False) -> Any:
+    def labelled(self, padded, names: Sequence | None = None, framed: bool = False) -> DataLike:
         """The same with the labels of the rows, where these came as tables.
 
         Args:
@@ -47,7 +51,8 @@ class Steps(NamedTuple):
         found = self.back(padded)
         return self._split_tables(found if self.listed else [found], names, framed, False)
 
-    def ahead(self, found: Iterable, names: Sequence | None = None, framed: bool = False) -> Any:
+    def ahead(self, found: Iterable, names: Sequence | None = None,
+              framed: bool = False) -> DataLike:
         """Answers about the steps that follow each sequence, (steps, ...) each, with the labels
         that follow those of the rows; of one array with lengths they are one array."""
         parts = [np.asarray(part) for part in found]
@@ -55,7 +60,8 @@ class Steps(NamedTuple):
             return np.stack(parts)
         return self._split_tables(parts, names, framed, True)
 
-    def _split_tables(self, parts: list, names: Sequence | None, framed: bool, ahead: bool) -> Any:
+    def _split_tables(self, parts: list, names: Sequence | None, framed: bool,
+                      ahead: bool) -> DataLike:
         told = tables_of(self.labels, parts, names, ahead, framed)
         return told if self.listed else told[0]
 

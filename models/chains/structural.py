@@ -13,10 +13,10 @@ they say little.
 Sources: as of structural_parts.py.
 """
 
-from typing import Any
 
 import jax
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro import sample
 
 import probml
@@ -34,7 +34,7 @@ from probml.models.summaries.former_names import SIGMA
 TRENDS = ("still", "level", "trend", "smooth")
 
 
-def _seen(parts: list[Part], scale: Any, x: jax.Array | None = None) -> None:
+def _seen(parts: list[Part], scale: ArrayLike, x: jax.Array | None = None) -> None:
     noise = sample("sigma", dist.HalfNormal(scale))
     if x is not None:
         beta = sample("beta", dist.Normal(0.0, 10.0 * scale).expand(x.shape[-1:]).to_event(1))

@@ -1,12 +1,15 @@
 """The scikit-learn estimator of structural time series."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import MAP, DataError, Fit, ModelError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import absent
 from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import (
@@ -14,6 +17,7 @@ from probml.estimators.rules import (
     FLAG,
     SEED,
     Rule,
+    Seed,
     check,
     check_count,
     integer,
@@ -23,10 +27,12 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.estimators.validation import check_is_fitted
+from probml.interface.model import Model
 from probml.models.chains.sequence_data import OfSequences
 from probml.models.chains.sequences import Steps, read, together
 from probml.models.chains.structural import TRENDS, structural_time_series
 from probml.posteriors.units import Unit, of_rows
+from probml.typing import DataLike
 
 # spreads of trend, seasons and the like that are begun with, as shares of the noise: the likelihood
 # of few steps has several maxima, in which one part does another's work
@@ -36,7 +42,7 @@ STARTS = (0.3, 0.03, 1.0)
 BOUNDS = ("value", "lower", "upper")
 
 
-def _is_cycle(value: Any) -> bool:
+def _is_cycle(value: object) -> bool:
     return value is None or isinstance(value, tuple) and len(value) == 2 and all(
         isinstance(bound, int | float) for bound in value) and 2 <= value[0] < value[1]
 
@@ -96,13 +102,13 @@ class StructuralTimeSeries(OfSequences):
     trend: str = parameter("level", one_of(*TRENDS))
     _: KW_ONLY
     seasonal: int | None = parameter(None, optional(integer(2)))
-    cycle: Any = parameter(None, CYCLE)
+    cycle: Mapping[str, float] | float | None = parameter(None, CYCLE)
     order: int = parameter(0, integer(0))
     first: float = parameter(10.0, number(0.0, above=True))
     prior: bool = parameter(False, FLAG)
     n_starts: int = parameter(2, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     # Fitting
 
@@ -147,7 +153,7 @@ class StructuralTimeSeries(OfSequences):
                             f"other columns as exog=, several series as a list")
         super()._check_values(values, sizes, reset)
 
-    def _columns(self, exog: Any, steps: Steps) -> None:
+    def _columns(self, exog: DataLike, steps: Steps) -> None:
         """Centres, units and names of exogenous columns."""
         self._wide, self._centre_x, self._unit_x = 0, np.zeros(0), np.ones(0)
         self._names_x: tuple[str, ...] = ()
@@ -161,7 +167,7 @@ class StructuralTimeSeries(OfSequences):
             raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
                             f"so it is not identified separately from the level: drop it")
 
-    def _read_exog(self, exog: Any, lengths: np.ndarray) -> np.ndarray:
+    def _read_exog(self, exog: DataLike, lengths: np.ndarray) -> np.ndarray:
         """The columns of exog unscaled, the steps of all series one after another."""
         if exog is None:
             raise DataError(f"exog=None: it was fitted with {self._wide} columns of exog")
@@ -179,7 +185,7 @@ class StructuralTimeSeries(OfSequences):
             raise DataError(f"exog has {x.values.shape[1]} columns, expected {self._wide}")
         return x.values
 
-    def _scaled(self, steps: Steps, exog: Any) -> dict[str, Any]:
+    def _scaled(self, steps: Steps, exog: DataLike) -> dict[str, ArrayLike]:
         """Series as the data of `fit_`."""
         own = (steps.values[:, 0] - self._centre) / self._unit
         data = {"y": together(steps.parts(own))}
@@ -190,7 +196,7 @@ class StructuralTimeSeries(OfSequences):
             raise DataError("exog was given, but the model was fitted without exog")
         return data
 
-    def _begin(self, model: Any, share: float) -> dict[str, Any]:
+    def _begin(self, model: Model, share: float) -> dict[str, ArrayLike]:
         """A start: noise of half the series' spread, and a share of it for each part."""
         sites = {name: site for name, site in model.structure.nodes(data=True) if not site["rows"]}
         small = {name: 0.5 * share * np.ones(2 if name == "trend_scale" and self.trend == "trend"
@@ -344,7 +350,7 @@ class StructuralTimeSeries(OfSequences):
         return np.asarray(drawn) * self._unit + self._centre
 
     @staticmethod
-    def _reach(interval: Any, where: str) -> float:
+    def _reach(interval: float | None, where: str) -> float:
         """Half the width of a normal's interval, in standard deviations."""
         if not (isinstance(interval, float) and 0 < interval < 1):
             raise ModelError(f"{where}(interval={interval!r}): expected a probability between 0 "

@@ -17,12 +17,12 @@ autocorrelations".
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro import deterministic, sample
 
 import probml
@@ -31,8 +31,8 @@ Part = Callable[[], jax.Array]  # called inside rows(): (rows, steps)
 WIDE = 10.0  # scales that a first level may lie from its centre
 
 
-def level_part(name: str = "level", scale: Any = 1.0, centre: Any = 0.0, first: Any = None,
-               still: bool = False) -> Part:
+def level_part(name: str = "level", scale: ArrayLike = 1.0, centre: ArrayLike = 0.0,
+               first: ArrayLike = None, still: bool = False) -> Part:
     """A level that wanders: its standard deviation is the site `{name}_scale`, its path `name`
     (steps, 1).
 
@@ -53,8 +53,8 @@ def level_part(name: str = "level", scale: Any = 1.0, centre: Any = 0.0, first: 
     return path
 
 
-def trend_part(name: str = "trend", scale: Any = 1.0, centre: Any = 0.0, first: Any = None,
-               smooth: bool = False) -> Part:
+def trend_part(name: str = "trend", scale: ArrayLike = 1.0, centre: ArrayLike = 0.0,
+               first: ArrayLike = None, smooth: bool = False) -> Part:
     """A level and its slope, both of which wander: their standard deviations are `{name}_scale`
     (2,), their paths `name` (steps, 2).
 
@@ -78,7 +78,8 @@ def trend_part(name: str = "trend", scale: Any = 1.0, centre: Any = 0.0, first: 
     return path
 
 
-def seasonal_part(period: int, name: str = "season", scale: Any = 1.0, first: Any = None) -> Part:
+def seasonal_part(period: int, name: str = "season", scale: ArrayLike = 1.0,
+                  first: ArrayLike = None) -> Part:
     """Effects of `period` seasons that add up to noise alone: their standard deviation is
     `{name}_scale`, their paths `name` (steps, period − 1), the present effect first.
 
@@ -105,7 +106,8 @@ def seasonal_part(period: int, name: str = "season", scale: Any = 1.0, first: An
     return path
 
 
-def cycle_part(shortest: float, longest: float, name: str = "cycle", scale: Any = 1.0) -> Part:
+def cycle_part(shortest: float, longest: float, name: str = "cycle",
+               scale: ArrayLike = 1.0) -> Part:
     """A damped wave whose period is learnt: `{name}_period` between two bounds, in steps,
     `{name}_damping` ρ between 0 and 1, `{name}_scale`; its path `name` (steps, 2)."""
     _checked("cycle_part", name, scale)
@@ -128,7 +130,7 @@ def cycle_part(shortest: float, longest: float, name: str = "cycle", scale: Any 
     return path
 
 
-def autoregressive_part(order: int, name: str = "ar", scale: Any = 1.0) -> Part:
+def autoregressive_part(order: int, name: str = "ar", scale: ArrayLike = 1.0) -> Part:
     """A stationary autoregression: its partial autocorrelations `{name}_partial` (order,), the
     standard deviation of the innovations `{name}_scale`, its path `name` (steps, order), the
     present first; computed: `{name}_coefficients` (order,)."""
@@ -148,8 +150,8 @@ def autoregressive_part(order: int, name: str = "ar", scale: Any = 1.0) -> Part:
     return path
 
 
-def _checked(where: str, name: Any, scale: Any, centre: Any = 0.0, first: Any = None,
-             sizes: tuple[int, ...] = ()) -> None:
+def _checked(where: str, name: object, scale: ArrayLike, centre: ArrayLike = 0.0,
+             first: ArrayLike = None, sizes: tuple[int, ...] = ()) -> None:
     """Refuse a name that is none, and numbers that are known and not what a part takes."""
     if not isinstance(name, str) or not name:
         raise probml.ModelError(f"{where}(name={name!r:.60}): expected the name of a site, such as "
@@ -192,7 +194,7 @@ def companion(coefficients: jax.Array) -> jax.Array:
     return jnp.eye(len(coefficients), k=-1).at[0].set(coefficients)
 
 
-def order_of(order: Any, where: str) -> None:
+def order_of(order: ArrayLike, where: str) -> None:
     """Refuse an order of an autoregression that is none."""
     if not isinstance(order, int) or isinstance(order, bool) or order < 1:
         raise probml.ModelError(f"{where}(order={order!r}): expected an integer of at least 1")

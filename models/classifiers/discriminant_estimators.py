@@ -2,18 +2,20 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import DataError, Refusal
+from probml.engines.engine import Engine
 from probml.estimators.classifier import Additive, Classifier, Joint, Stepwise
 from probml.estimators.estimator import Estimator, flat
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     integer,
     number,
     numbers,
@@ -96,10 +98,10 @@ class GaussianDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Additive, C
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    unlabelled_weight: float | str = parameter(1.0, WEIGHT)
     priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def _model(self, k):
         given = {name: getattr(self, name)
@@ -186,10 +188,10 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    unlabelled_weight: float | str = parameter(1.0, WEIGHT)
     priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     @property
     def _components(self):

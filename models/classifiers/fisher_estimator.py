@@ -1,17 +1,19 @@
 """The scikit-learn estimator of Fisher's linear discriminant."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import DataError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Projection
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     fixed,
     integer,
     number,
@@ -76,8 +78,8 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
     priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,); see GaussianDiscriminant.

@@ -1,7 +1,6 @@
 """The scikit-learn estimator of classes as numbers, fitted by least squares."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -9,6 +8,7 @@ from probml import Fit
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     FLAG,
+    ClassWeight,
     number,
     parameter,
 )
@@ -57,7 +57,7 @@ class LeastSquaresClassifier(Planes):
     alpha: float = parameter(1.0, number(0.0))
     _: KW_ONLY
     fit_intercept: bool = parameter(True, FLAG)
-    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    class_weight: ClassWeight = parameter(None, CLASS_WEIGHT)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).

@@ -2,16 +2,18 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from probml import MAP, DataError
+from probml.engines.engine import Engine
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
     FLAG,
     SEED,
+    ClassWeight,
+    Seed,
     integer,
     number,
     one_of,
@@ -75,10 +77,10 @@ class LinearSVM(Planes):
     _: KW_ONLY
     loss: str = parameter("squared_hinge", one_of("squared_hinge", "hinge"))
     fit_intercept: bool = parameter(True, FLAG)
-    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    class_weight: ClassWeight = parameter(None, CLASS_WEIGHT)
     max_iter: int = parameter(1000, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).

@@ -1,17 +1,19 @@
 """The scikit-learn estimator of logistic and softmax regression."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from probml import MAP, DataError, Fit, ModelError, Refusal
+from probml.engines.engine import Engine
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
     FLAG,
     SEED,
+    ClassWeight,
+    Seed,
     integer,
     number,
     parameter,
@@ -73,11 +75,11 @@ class LogisticRegression(RegressionResults, Planes):
     C: float = parameter(1.0, COST)
     _: KW_ONLY
     fit_intercept: bool = parameter(True, FLAG)
-    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    class_weight: ClassWeight = parameter(None, CLASS_WEIGHT)
     tol: float = parameter(1e-9, number(0.0))
     max_iter: int = parameter(10_000, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).

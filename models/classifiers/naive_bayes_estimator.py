@@ -1,19 +1,21 @@
 """Naive Bayes by the manners of scikit-learn."""
 
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
 from probml import DataError
+from probml.engines.engine import Engine
 from probml.estimators.classifier import Additive, Classifier, Joint
 from probml.estimators.rules import (
     ANY,
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     integer,
     number,
     numbers,
@@ -91,10 +93,10 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
 
     _target = "class"
     _named = {kind: f"{kind}_prior" for kind in ("normal", "exponential", "poisson")}
-    categorical: Any = parameter(None, ANY)
+    categorical: Collection | str | None = parameter(None, ANY)
     _: KW_ONLY
-    kinds: Any = parameter(None, ANY)
-    categories: Any = parameter(None, ANY)
+    kinds: Mapping[Hashable, str] | Sequence[str] | None = parameter(None, ANY)
+    categories: Mapping[Hashable, Sequence] | Sequence | str | None = parameter(None, ANY)
     alpha: float = parameter(1.0, number(0.0, above=True))
     concentration: ArrayLike = parameter(1.0, numbers(0.0))
     unknown: str = parameter("refuse", one_of("refuse", "prior"))
@@ -107,10 +109,10 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
     rate: float | None = parameter(None, optional(number(0.0, above=True)))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    unlabelled_weight: Any = parameter(1.0, WEIGHT)
+    unlabelled_weight: float | str = parameter(1.0, WEIGHT)
     priors: ArrayLike | None = parameter(None, optional(numbers(0.0)))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,14 +1,16 @@
 """The estimator of ordinal regression."""
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import absent
-from probml.estimators.rules import ANY, SEED, one_of, parameter
+from probml.estimators.rules import ANY, SEED, Seed, one_of, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.ordinal_regression import ORDINAL_LINKS, ordinal_regression
 from probml.models.frames.margins import Margin
@@ -58,9 +60,9 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
 
     link: str = parameter("logit", one_of(*ORDINAL_LINKS))
     _: KW_ONLY
-    categories: Any = parameter(None, ANY)
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE_OR_BAYES)
+    categories: Mapping[Hashable, Sequence] | Sequence | str | None = parameter(None, ANY)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
 
     fit_intercept: ClassVar[bool] = True  # the thresholds are
     residuals = absent("residuals", "categories have no differences: predict_proba(X)")

@@ -2,13 +2,12 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from probml import Fit
-from probml.estimators.rules import FLAG, SEED, integer, parameter
+from probml.estimators.rules import FLAG, SEED, Seed, integer, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, no_tables
 from probml.interface.showing.summary import Table
@@ -62,7 +61,7 @@ class Perceptron(Standardized, Margin):
     fit_intercept: bool = parameter(True, FLAG)
     max_iter: int = parameter(1000, integer(1))
     shuffle: bool = parameter(True, FLAG)
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).

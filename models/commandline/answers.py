@@ -13,11 +13,12 @@ from probml.dataset.frames import shortest
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.models.commandline.layouts import PLAIN, Laid, Layout, of_fit, sequences, together
+from probml.typing import DataLike, FitOrEstimator
 
 LONG = 80  # letters of a model that is told in full
 
 
-def title(found: Any) -> str:
+def title(found: FitOrEstimator) -> str:
     """What a file holds, in a line."""
     fit = fit_of(found)
     what = repr(fit.model) if isinstance(found, Fit) else type(found).__name__
@@ -25,25 +26,25 @@ def title(found: Any) -> str:
     return f"{what} by {fit.engine.partition('(')[0]}: {fit.status}"
 
 
-def fit_of(found: Any) -> Fit:
+def fit_of(found: FitOrEstimator) -> Fit:
     """The Fit, of an estimator its own."""
     return found if isinstance(found, Fit) else found.fit_
 
 
-def estimates_of(found: Any) -> pd.DataFrame:
+def estimates_of(found: FitOrEstimator) -> pd.DataFrame:
     """The parameters, a row each, without the columns that a file says nothing of."""
     table = fit_of(found).summary().reset_index().drop(columns="note", errors="ignore")
     return table.dropna(axis=1, how="all")  # a file holds no rows, of which standard errors are
 
 
-def summary_of(found: Any) -> str:
+def summary_of(found: FitOrEstimator) -> str:
     """What `summary()` prints of an estimator; of a Fit its title and its parameters."""
     if isinstance(found, Fit):
         return f"{title(found)}\n\n{estimates_of(found).to_string(index=False)}"
     return str(found.summary())
 
 
-def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
+def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
     """The columns that an estimator was learnt from; others of the table are left alone. One that
     takes unseen cells takes a column that is absent as unseen, and warns.
 
@@ -66,7 +67,7 @@ def columns_of(found: Any, table: pd.DataFrame) -> pd.DataFrame:
     return table[list(wanted)]
 
 
-def predict(found: Any, table: pd.DataFrame, site: str | None, proba: bool,
+def predict(found: FitOrEstimator, table: pd.DataFrame, site: str | None, proba: bool,
             layout: Layout = PLAIN) -> pd.DataFrame:
     """The most probable state or the mean of every row; with `proba` the probabilities beside
     it."""
@@ -87,7 +88,8 @@ def predict(found: Any, table: pd.DataFrame, site: str | None, proba: bool,
     return out.assign(**{f"p({label})": p[:, i] for i, label in enumerate(labels)})
 
 
-def _asked(estimator: Any, verb: Callable, table: pd.DataFrame, layout: Layout) -> np.ndarray:
+def _asked(estimator: FitOrEstimator, verb: Callable, table: pd.DataFrame,
+           layout: Layout) -> np.ndarray:
     """What an estimator answers for the rows of the table."""
     rows = columns_of(estimator, table)
     if layout.by is None:
@@ -97,7 +99,7 @@ def _asked(estimator: Any, verb: Callable, table: pd.DataFrame, layout: Layout) 
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
-def _by_table(verb: Callable, rows: pd.DataFrame, *more: Any) -> Any:
+def _by_table(verb: Callable, rows: pd.DataFrame, *more: Any) -> Callable:
     """The answer about the rows of a table, also of an estimator that was fitted to an array."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X has feature names", UserWarning)
@@ -117,7 +119,7 @@ def _predicted(fit: Fit, laid: Laid, site: str | None, proba: bool,
     return pd.DataFrame(out)
 
 
-def _hidden(fit: Fit, data: Any, needed: bool) -> str | None:
+def _hidden(fit: Fit, data: DataLike, needed: bool) -> str | None:
     """The one site that the data do not show: of several the one with states.
 
     Raises:
@@ -131,7 +133,7 @@ def _hidden(fit: Fit, data: Any, needed: bool) -> str | None:
     raise ModelError(f"choose the site to predict with --site NAME: {names} are missing")
 
 
-def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:
+def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
         raise ModelError(f"{type(found).__name__} does not model the distribution of its columns, "
@@ -154,7 +156,7 @@ def impute(found: Any, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFr
     return out
 
 
-def simulate(found: Any, rows: int, seed: int, inputs: pd.DataFrame | None = None,
+def simulate(found: FitOrEstimator, rows: int, seed: int, inputs: pd.DataFrame | None = None,
              layout: Layout = PLAIN) -> pd.DataFrame:
     """New rows, a column a site; of an estimator its columns; of a model with inputs beside these;
     of chains the steps of one sequence.
@@ -215,7 +217,7 @@ def _frame(laid: Laid, found: dict[str, Any]) -> pd.DataFrame:
                          for label, column in laid.columns(name, np.asarray(value)).items()})
 
 
-def score(found: Any, table: pd.DataFrame, target: str | None,
+def score(found: FitOrEstimator, table: pd.DataFrame, target: str | None,
           layout: Layout = PLAIN) -> dict[str, float]:
     """Mean log probability of a row, or of a sequence; with a target the score of its
     prediction."""
@@ -249,14 +251,14 @@ def score(found: Any, table: pd.DataFrame, target: str | None,
                   "log_score": float(np.mean(_by_table(found.log_prob, rows, y)))}
 
 
-def _needs_target(found: Any) -> bool:
+def _needs_target(found: FitOrEstimator) -> bool:
     """Whether an estimator's score needs the true values of the target."""
     y = inspect.signature(found.score).parameters.get("y")
     return y is not None and y.default is inspect.Parameter.empty
 
 
-def compared(files: dict[str, Any], table: pd.DataFrame, target: str | None, folds: int | None,
-             layout: Layout = PLAIN) -> pd.DataFrame:
+def compared(files: dict[str, FitOrEstimator], table: pd.DataFrame, target: str | None,
+             folds: int | None, layout: Layout = PLAIN) -> pd.DataFrame:
     """Several of them on one table, each by the columns that it was learnt from: see
     probml.compare; estimators need a target, and are fitted again."""
     if target is None:
@@ -285,6 +287,6 @@ def target_of(table: pd.DataFrame, target: str) -> np.ndarray:
     return table[target].to_numpy()
 
 
-def rows_of(found: Any, table: pd.DataFrame, layout: Layout) -> Any:
+def rows_of(found: FitOrEstimator, table: pd.DataFrame, layout: Layout) -> DataLike:
     """The table as what a question in Python takes."""
     return of_fit(found, table, layout).data if isinstance(found, Fit) else columns_of(found, table)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from probml.interface.loading import load
 from probml.interface.model import Generative, Model
 from probml.models.commandline.reading import read_text
 from probml.numerics.outside.checkpoint import replacing
+from probml.typing import FitOrEstimator
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
 
@@ -100,12 +101,12 @@ def check_kind(path: str, begins: bytes, what: str) -> None:
                          f"would be overwritten: use another name, or remove it first")
 
 
-def write_json(value: Any) -> None:
+def write_json(value: object) -> None:
     """One line of JSON on standard output; what is no number of JSON is null."""
     print(json.dumps(to_json(value), ensure_ascii=False))
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """A value as JSON takes it."""
     if isinstance(value, dict):
         return {str(key): to_json(item) for key, item in value.items()}
@@ -123,7 +124,8 @@ def to_json(value: Any) -> Any:
     return value if isinstance(value, bool | int | str) or value is None else str(value)
 
 
-def open_fit(path: str, model: str | None = None, settings: dict[str, Any] | None = None) -> Any:
+def open_fit(path: str, model: str | None = None,
+             settings: Mapping[str, object] | None = None) -> FitOrEstimator:
     """A Fit or an estimator from its file.
 
     Args:
@@ -138,7 +140,7 @@ def open_fit(path: str, model: str | None = None, settings: dict[str, Any] | Non
         raise ModelError(hint) from None
 
 
-def open_any(path: str, models: Sequence[str]) -> Any:
+def open_any(path: str, models: Sequence[str]) -> FitOrEstimator:
     """A Fit or an estimator from its file, by the first of a user's models whose fit it is.
 
     Raises:
@@ -156,7 +158,7 @@ def open_any(path: str, models: Sequence[str]) -> Any:
     raise ModelError(refused)
 
 
-def own_model(spec: str, settings: dict[str, Any]) -> Model:
+def own_model(spec: str, settings: Mapping[str, object]) -> Model:
     """The model that FILE.py:name names, its settings bound.
 
     Raises:
@@ -190,6 +192,6 @@ def own_model(spec: str, settings: dict[str, Any]) -> Model:
     raise ModelError(f"--model {spec}: '{path}' has no model '{name}'; it has {known}")
 
 
-def is_fit(found: Any) -> bool:
+def is_fit(found: FitOrEstimator) -> bool:
     """Whether what a file holds is a Fit, no estimator."""
     return isinstance(found, Fit)

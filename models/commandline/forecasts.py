@@ -1,7 +1,6 @@
 """What follows a table whose rows are the steps of sequences."""
 
 import inspect
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +18,12 @@ from probml.models.commandline.layouts import (
     of_fit,
     sequences,
 )
+from probml.typing import FitOrEstimator
 
 BOUNDS = ("lower", "upper")
 
 
-def forecast(found: Any, table: pd.DataFrame, steps: int, interval: float | None,
+def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: float | None,
              layout: Layout = PLAIN) -> pd.DataFrame:
     """The steps that follow the table, or each of its sequences: a row a step, a column a site that
     runs along time, with its dates where the table has a column of them; with an interval its
@@ -69,8 +69,8 @@ def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
     return out
 
 
-def _of_estimator(estimator: Any, table: pd.DataFrame, steps: int, interval: float | None,
-                  layout: Layout) -> dict[str, np.ndarray]:
+def _of_estimator(estimator: FitOrEstimator, table: pd.DataFrame, steps: int,
+                  interval: float | None, layout: Layout) -> dict[str, np.ndarray]:
     rows, settings = columns_of(estimator, table), {}
     if interval is not None:
         if "interval" not in inspect.signature(estimator.forecast).parameters:

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jax.typing import ArrayLike
 
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
 from probml.interface.model import Model
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
+from probml.typing import DataLike, SiteValues
 
 NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
@@ -41,12 +43,12 @@ class Laid(NamedTuple):
         joined: as in Layout, and what the fit itself remembers.
     """
 
-    data: Any
+    data: DataLike
     rows: int
     steps: tuple[np.ndarray, ...] | None
     joined: Mapping[str, tuple[str, ...]]
 
-    def back(self, answer: Any, timed: bool) -> np.ndarray:
+    def back(self, answer: DataLike, timed: bool) -> np.ndarray:
         """An answer about sequences, (sequences, steps, ...), or (sequences, ...) of what has no
         steps, for the rows of the table, (rows, ...)."""
         answer = np.asarray(answer)
@@ -101,7 +103,7 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
     return laid._replace(data={k: v for k, v in laid.data.items() if k != without})
 
 
-def _arrange_columns(structure: Structure | None, model: Any,
+def _arrange_columns(structure: Structure | None, model: Model,
                      remembered: Mapping[str, tuple[str, ...]],
                      table: pd.DataFrame, layout: Layout) -> Laid:
     inside = () if structure is None else (s.name for s in structure.named.values() if s.rows)
@@ -131,8 +133,8 @@ def _arrange_columns(structure: Structure | None, model: Any,
     return Laid(columns, len(table), steps, {**remembered, **joined})
 
 
-def _sequences_of(structure: Structure, columns: Mapping[str, Any],
-                  steps: tuple[np.ndarray, ...], by: str | None) -> dict[str, Any]:
+def _sequences_of(structure: Structure, columns: SiteValues,
+                  steps: tuple[np.ndarray, ...], by: str | None) -> dict[str, ArrayLike]:
     """Columns of a table of steps by sequence: one value of each where a site has no steps."""
     still = {name for name in columns if name in structure.named
              and structure.named[name].time is None}
@@ -221,7 +223,7 @@ def sequences(part: pd.DataFrame, table: pd.DataFrame, by: str) -> list[pd.DataF
     return [part.iloc[places] for places in _steps(table, by)]
 
 
-def together(answers: Iterable[Any], table: pd.DataFrame, by: str) -> np.ndarray:
+def together(answers: Iterable[DataLike], table: pd.DataFrame, by: str) -> np.ndarray:
     """Answers about sequences, one array each, in the order of the table."""
     places = np.concatenate(_steps(table, by))
     return np.concatenate([np.asarray(answer) for answer in answers])[np.argsort(places)]

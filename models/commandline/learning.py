@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError, listed
 from probml.models import (
     BayesianLinearRegression,
@@ -28,6 +29,7 @@ from probml.models.commandline.files import own_model
 from probml.models.commandline.layouts import PLAIN, Layout, dated, of_model, sequences
 from probml.models.frames.kinds import usual
 from probml.models.mixed_models.formulas import missing_cells
+from probml.typing import FitOrEstimator
 
 NAMELESS = "Unnamed: "  # as pandas calls a column without a name
 FEW = 20  # categories that are never too many
@@ -37,16 +39,16 @@ class Wish(NamedTuple):
     """What a user asked for beside the table."""
 
     target: str | None = None
-    engine: Any = None
+    engine: Engine | None = None
     seed: int = 0
     sizes: Any = None  # components or states: a number, or a range
-    settings: Mapping[str, Any] = {}
+    settings: Mapping[str, object] = {}
     drop: tuple[str, ...] = ()  # columns that are left out
     layout: Layout = PLAIN  # of the table as data
     formula: str | None = None  # of a regression
 
 
-def learn(model: str, table: pd.DataFrame, wish: Wish) -> Any:
+def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     """An estimator or a Fit.
 
     Raises:
@@ -169,7 +171,7 @@ def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
     return table.drop(columns=wish.target), table[wish.target]
 
 
-def _made(kind: type, wish: Wish, **given: Any) -> Any:
+def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     """An estimator with what the options say, and the settings of the user, which come first.
 
     Raises:
@@ -182,15 +184,15 @@ def _made(kind: type, wish: Wish, **given: Any) -> Any:
     return kind(**{**given, **wish.settings})
 
 
-def _naive_bayes(table: pd.DataFrame, wish: Wish) -> Any:
+def _naive_bayes(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     X, y = divided(table, wish)
     estimator = _made(NaiveBayes, wish, random_state=wish.seed, engine=wish.engine)
     return estimator.fit(X, y.astype(object).where(y.notna(), None).to_numpy())
 
 
-def _components(kind: type) -> Callable[[pd.DataFrame, Wish], Any]:
+def _components(kind: type) -> Callable[[pd.DataFrame, Wish], FitOrEstimator]:
     """A mixture of this kind; of no number of components the best of 1 to 5."""
-    def fitted(table: pd.DataFrame, wish: Wish) -> Any:
+    def fitted(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
         sizes = range(1, 6) if wish.sizes is None else wish.sizes
         return _made(kind, wish, n_components=sizes, random_state=wish.seed,
                      engine=wish.engine).fit(table)
@@ -198,7 +200,7 @@ def _components(kind: type) -> Callable[[pd.DataFrame, Wish], Any]:
     return fitted
 
 
-def _factor(table: pd.DataFrame, wish: Wish) -> Any:
+def _factor(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     _refuse_text(table, "factor analysis")
     sizes = {} if wish.sizes is None else {"n_components": wish.sizes}
     return _made(FactorAnalysis, wish, random_state=wish.seed, engine=wish.engine,
@@ -216,7 +218,7 @@ def _refuse_text(table: pd.DataFrame, what: str) -> None:
                         f"'{text[0]}', or give one 0/1 column for each of its values except one")
 
 
-def _generalized(table: pd.DataFrame, wish: Wish) -> Any:
+def _generalized(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     if wish.formula is not None:
         return _by_formula(table, wish)
     X, y = divided(table, wish)
@@ -225,7 +227,7 @@ def _generalized(table: pd.DataFrame, wish: Wish) -> Any:
                  engine=wish.engine).fit(X, y.to_numpy())
 
 
-def _by_formula(table: pd.DataFrame, wish: Wish) -> Any:
+def _by_formula(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     """A generalized linear model, or with effects of groups a mixed model.
 
     Raises:
@@ -243,7 +245,7 @@ def _by_formula(table: pd.DataFrame, wish: Wish) -> Any:
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
 
-def _meta(table: pd.DataFrame, wish: Wish) -> Any:
+def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     """Estimates of studies: the target and its standard errors; a column of text names the studies,
     and columns of numbers are moderators.
 
@@ -269,7 +271,7 @@ def _meta(table: pd.DataFrame, wish: Wish) -> Any:
                          list(others[text[0]]) if text else None)
 
 
-def _regression(table: pd.DataFrame, wish: Wish) -> Any:
+def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     X, y = divided(table, wish)
     known = y.notna()
     if known.any() and not known.all():
@@ -292,7 +294,7 @@ def _regression(table: pd.DataFrame, wish: Wish) -> Any:
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
 
-def _network(table: pd.DataFrame, wish: Wish) -> Any:
+def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     numbers = [name for name, column in table.items()
                if usual(column, f"column '{name}'") == "normal"]
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
@@ -304,7 +306,7 @@ def _network(table: pd.DataFrame, wish: Wish) -> Any:
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 
 
-def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
+def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     by, table = wish.layout.by, dated(table)
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
     text = [name for name in numbers if not pd.api.types.is_numeric_dtype(numbers[name])]
@@ -316,7 +318,7 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> Any:
     return estimator.fit(numbers if by is None else sequences(numbers, table, by))
 
 
-def _series(table: pd.DataFrame, wish: Wish) -> Any:
+def _series(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     table = dated(table)
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
@@ -331,7 +333,7 @@ def _series(table: pd.DataFrame, wish: Wish) -> Any:
     return estimator.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 
 
-LEARN: dict[str, Callable[[pd.DataFrame, Wish], Any]] = {
+LEARN: dict[str, Callable[[pd.DataFrame, Wish], FitOrEstimator]] = {
     "naive_bayes": _naive_bayes,
     "mixture": _components(MixedMixture),
     "latent_class": _components(LatentClass),
@@ -346,7 +348,7 @@ LEARN: dict[str, Callable[[pd.DataFrame, Wish], Any]] = {
 }
 
 
-def setting(text: str) -> tuple[str, Any]:
+def setting(text: str) -> tuple[str, object]:
     """name=value, the value a number, true, false, none, or text.
 
     Raises:

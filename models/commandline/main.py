@@ -12,6 +12,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from probml.typing import FitOrEstimator
+
 try:
     import click
 except ModuleNotFoundError as error:
@@ -54,7 +56,7 @@ class Verbs(click.Group):
     """A group whose commands fail in one line."""
 
     def make_context(self, info_name: str | None, args: list[str],
-                     parent: click.Context | None = None, **extra: Any) -> click.Context:
+                     parent: click.Context | None = None, **extra: object) -> click.Context:
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as error:
@@ -91,7 +93,7 @@ def _misused(error: click.UsageError) -> NoReturn:
     raise SystemExit(2)
 
 
-def _warn(message: Any, *_: Any, **__: Any) -> None:
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
     click.echo(f"probml: warning: {' '.join(str(message).split())}", err=True)
 
 
@@ -136,7 +138,7 @@ def fit(data: str, model: str, target: str | None, formula: str | None, engine: 
         click.echo(f"written to {out}", err=True)
 
 
-def _open_fit(fitted: str, model: str | None, settings: tuple[str, ...] = ()) -> Any:
+def _open_fit(fitted: str, model: str | None, settings: tuple[str, ...] = ()) -> FitOrEstimator:
     return files.open_fit(fitted, model, dict(map(learning.setting, settings)))
 
 
@@ -298,7 +300,7 @@ def summary(fitted: str, model: str | None, settings: tuple[str, ...], as_json: 
     _summarised(_open_fit(fitted, model, settings), as_json)
 
 
-def _summarised(found: Any, as_json: bool) -> None:
+def _summarised(found: FitOrEstimator, as_json: bool) -> None:
     if not as_json:
         click.echo(answers.summary_of(found))
         return

@@ -1,17 +1,18 @@
 """Classification by mixtures of experts, by the manners of scikit-learn."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import DataError
+from probml.engines.engine import Engine
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     integer,
     number,
     numbers,
@@ -61,8 +62,8 @@ class MixtureOfExpertsClassifier(ExpertsEstimator, Classifier):
     n_init: int | None = parameter(None, optional(integer(1)))
     tol: float = parameter(1e-8, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def _learn(self, X, y, sample_weight, classes):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)

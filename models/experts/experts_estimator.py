@@ -1,17 +1,18 @@
 """Regression by mixtures of experts, by the manners of scikit-learn."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import DataError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import absent
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     check,
     integer,
     number,
@@ -87,8 +88,8 @@ class MixtureOfExperts(RegressorMixin, ExpertsEstimator):
     n_init: int | None = parameter(None, optional(integer(1)))
     tol: float = parameter(1e-8, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,); rows whose y is NaN say nothing and are left

@@ -6,11 +6,12 @@ traced and compiled as one.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, ModelError
 from probml.dataset.arrays import NUMBERS
@@ -40,7 +41,7 @@ class Columns:
         `probml.models.kinds` did.
     """
 
-    names: tuple[Any, ...]
+    names: tuple[Hashable, ...]
     kinds: tuple[str, ...]
     labels: tuple[tuple | None, ...]
     spare: bool
@@ -134,7 +135,7 @@ class Columns:
         """Sites back into columns, (n, d), categories as labels; an array of objects where some are
         text."""
         length = len(next(iter(data[name] for name in self.groups)))
-        columns: list[Any] = [None] * len(self.names)
+        columns: list[ArrayLike] = [None] * len(self.names)
         for name, (_, js) in self.groups.items():
             for i, j in enumerate(js):
                 values = np.asarray(data[name])[:, i]
@@ -149,9 +150,9 @@ class Columns:
             out[:, j] = values
         return out if text else out.astype(float)
 
-    def tables(self, params: Mapping[str, np.ndarray]) -> dict[Any, dict[str, np.ndarray]]:
+    def tables(self, params: Mapping[str, np.ndarray]) -> dict[Hashable, dict[str, np.ndarray]]:
         """Column → parameter → (k, ...), from the parameters of naive_bayes."""
-        out: dict[Any, dict[str, np.ndarray]] = {name: {} for name in self.names}
+        out: dict[Hashable, dict[str, np.ndarray]] = {name: {} for name in self.names}
         for group, (_, js) in self.groups.items():
             for site, value in params.items():
                 if site.rpartition("_")[0] == group:
@@ -159,7 +160,7 @@ class Columns:
                         out[self.names[j]][site.rpartition("_")[2]] = value[:, i]
         return out
 
-    def table(self, name: Any, params: Mapping[str, np.ndarray], rows: Any):
+    def table(self, name: Hashable, params: Mapping[str, np.ndarray], rows: Any):
         """What was learnt of one column, a pandas table: probabilities of its categories, or its
         parameters, side by side.
 

@@ -1,6 +1,6 @@
 """What the columns of a table are, learnt from its rows and from what a user said of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,8 @@ def take(estimator: Estimator, X, reset: bool, frames: tuple) -> Any:
     return X
 
 
-def learn_for(estimator: Estimator, X, categorical: Any, kinds: Any) -> Columns:
+def learn_for(estimator: Estimator, X, categorical: Collection | str | None,
+              kinds: Mapping[Hashable, str] | Sequence[str] | None) -> Columns:
     """`learn` with the other settings of an estimator, those it has."""
     names = getattr(estimator, "feature_names_in_", None)
     spare = getattr(estimator, "unknown", "refuse") == "prior"
@@ -49,7 +50,9 @@ def learn_for(estimator: Estimator, X, categorical: Any, kinds: Any) -> Columns:
                  None if names is None else names.tolist())
 
 
-def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
+def learn(X, categorical: Collection | str | None,
+          kinds: Mapping[Hashable, str] | Sequence[str] | None,
+          categories: Mapping[Hashable, Sequence] | Sequence | str | None, spare: bool,
           names: Sequence[str] | None) -> Columns:
     """The kinds and categories of the columns of X, an array or a DataFrame.
 
@@ -92,7 +95,7 @@ def learn(X, categorical: Any, kinds: Any, categories: Any, spare: bool,
                    spare, guessed)
 
 
-def _position(key: Any, setting: str, width: int, names: Sequence[str] | None) -> int:
+def _position(key: Hashable, setting: str, width: int, names: Sequence[str] | None) -> int:
     """The number of a column that a setting names, by its name or number."""
     if names is not None and key in names:
         return list(names).index(key)
@@ -102,8 +105,9 @@ def _position(key: Any, setting: str, width: int, names: Sequence[str] | None) -
                      f"{_columns(names, width)}")
 
 
-def _stated_kinds(categorical: Any, kinds: Any, width: int,
-                  names: Sequence[str] | None) -> list[Any]:
+def _stated_kinds(categorical: Collection | str | None,
+                  kinds: Mapping[Hashable, str] | Sequence[str] | None, width: int,
+                  names: Sequence[str] | None) -> list[str | None]:
     """The kind of each column that the settings of `learn` state; None: none."""
     if not isinstance(kinds, str | Mapping | None):
         raise ModelError(f"kinds={kinds!r:.80}: expected None, one kind for all columns, or column "
@@ -112,7 +116,7 @@ def _stated_kinds(categorical: Any, kinds: Any, width: int,
             not isinstance(categorical, Iterable) or getattr(categorical, "ndim", 1) != 1):
         raise ModelError(f"categorical={categorical!r:.80}: expected None, 'all', or a list of "
                          f"columns by name or index, got a {type(categorical).__name__}")
-    said: list[Any] = [kinds if isinstance(kinds, str) else None] * width
+    said: list[str | None] = [kinds if isinstance(kinds, str) else None] * width
     for key, kind in (kinds or {}).items() if not isinstance(kinds, str) else ():
         said[_position(key, "kinds", width, names)] = kind
     if isinstance(categorical, str) and categorical == "all":
@@ -123,7 +127,7 @@ def _stated_kinds(categorical: Any, kinds: Any, width: int,
     return said
 
 
-def _listed(values: Any, name: str) -> tuple:
+def _listed(values: object, name: str) -> tuple:
     """Categories as they were given."""
     many = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
     found = list(values) if many else []

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ def _say(shown: list[str], values: np.ndarray, advice: str) -> None:
     )
 
 
-def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: Any = None) -> None:
+def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: object = None) -> None:
     """Normal columns that have no spread, in one class or in all rows, where the likelihood is to
     be maximised.
 

@@ -5,9 +5,10 @@ They add up over parts of the rows (Chan, Golub & LeVeque 1983), so that a prior
 that of the whole.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.checks.digits import ROUNDING
 from probml.models.frames.clusters import clusters
@@ -128,7 +129,7 @@ class InUnits:
     # site of the columns → what the names of the prior's sites begin with
     _named: ClassVar[dict[str, str]] = {"x": "prior"}
 
-    def _prior(self) -> dict[str, Any]:
+    def _prior(self) -> dict[str, ArrayLike]:
         """The settings of the model: "each" for what is measured; before there are rows, the
         function's own defaults."""
         names = [name for name in ("centre", "scale", "rate") if hasattr(self, name)]

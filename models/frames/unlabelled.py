@@ -9,11 +9,11 @@ that were held out, log p(y | x), in parts of the labelled rows.
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from probml import DataError, Fit, ModelError
+from probml.typing import SiteValues
 
 FOLDS = 5
 ROWS = 5000  # rows that the comparison looks at, at the most
@@ -31,7 +31,7 @@ WEIGHT = (
 class PartlyLabelled:
     """A classifier whose labels may be seen in part, with the setting `unlabelled_weight`."""
 
-    def _solve(self, model, data: Mapping[str, Any], weights, start: Mapping,
+    def _solve(self, model, data: SiteValues, weights, start: Mapping,
                complete: bool) -> Fit:
         """The fit, its unlabelled rows at their weight; a warning where they make held-out labels
         less probable."""
@@ -79,7 +79,7 @@ class PartlyLabelled:
 class _Judge:
     """Fits to parts of the rows, and the log scores of the labels that were held out."""
 
-    def __init__(self, estimator, model, data: Mapping[str, Any], weights, start: Mapping):
+    def __init__(self, estimator, model, data: SiteValues, weights, start: Mapping):
         self.estimator, self.model, self.data, self.start = estimator, model, data, start
         self.codes = np.asarray(data[estimator._target], float)
         self.rows, self.hidden = len(self.codes), np.isnan(self.codes)

@@ -20,7 +20,7 @@ databases", for the rules; the posteriors are Beta–Binomial.
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import beta
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 DRAWS = 4000  # of the cells of a rule
 
 
-def association_rules(baskets: "pd.DataFrame", itemsets: Any, *, concentration: float = 1.0,
-                      level: float = 0.95, least_lift: float | None = None,
-                      seed: int = 0) -> "pd.DataFrame":
+def association_rules(baskets: "pd.DataFrame", itemsets: "pd.DataFrame", *,
+                      concentration: float = 1.0, level: float = 0.95,
+                      least_lift: float | None = None, seed: int = 0) -> "pd.DataFrame":
     """Rules a → b of frequent sets, the surest first.
 
     Args:

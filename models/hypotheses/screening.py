@@ -16,15 +16,18 @@ Sources: Cover & Thomas (2006), chapter 2; Liang, Paulo, Molina, Clyde & Berger 
 g priors for Bayesian variable selection", equation 17.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from jax.typing import ArrayLike
 from scipy.special import gammaln, xlogy
 
 from probml import DataError
 from probml.estimators.rules import hold, several
 from probml.models.frames.kinds import discrete
 from probml.models.hypotheses import tables
+from probml.typing import DataLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 STRENGTH, SHAPE, RATE = 1.0, 1.0, 1.0  # of the normal–gamma prior, of numbers in their own units
 
 
-def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
+def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd.DataFrame":
     """The association of every column of X with a target y, the most informative first.
 
     Args:
@@ -69,7 +72,7 @@ def screen(X: Any, y: Any, names: Any = None) -> "pd.DataFrame":
     return out.sort_values("log_bayes_factor", ascending=False, kind="stable")
 
 
-def _named(X: Any, names: Any) -> "pd.DataFrame":
+def _named(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
     import pandas as pd
 
     try:

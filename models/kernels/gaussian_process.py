@@ -20,55 +20,57 @@ Source: Rasmussen & Williams (2006), "Gaussian Processes for Machine Learning", 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro import sample
 
 import probml
 from probml.models.summaries.regressions import process_tables
+from probml.typing import SiteValues
 
 KERNELS = ("rbf", "exponential", "matern32", "matern52", "rational", "periodic")
 JITTER = 1e-10  # of the variance, as scikit-learn's alpha
 
 
-def distances(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+def distances(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:
     """Squared distances r² between rows, columns in units of `length`: (n, d), (m, d) → (n, m)."""
     gap = (x[..., :, None, :] - z[..., None, :, :]) / length
     return (gap**2).sum(-1)
 
 
-def rbf(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+def rbf(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:
     """exp(−r² / 2), (n, m)."""
     return jnp.exp(-0.5 * distances(x, z, length))
 
 
-def exponential(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+def exponential(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:
     """exp(−r), (n, m)."""
     return jnp.exp(-_root(distances(x, z, length)))
 
 
-def matern32(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+def matern32(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:
     """(1 + √3 r) exp(−√3 r), (n, m)."""
     r = _root(3 * distances(x, z, length))
     return (1 + r) * jnp.exp(-r)
 
 
-def matern52(x: jax.Array, z: jax.Array, length: Any) -> jax.Array:
+def matern52(x: jax.Array, z: jax.Array, length: ArrayLike) -> jax.Array:
     """(1 + √5 r + 5 r² / 3) exp(−√5 r), (n, m)."""
     square = 5 * distances(x, z, length)
     r = _root(square)
     return (1 + r + square / 3) * jnp.exp(-r)
 
 
-def rational(x: jax.Array, z: jax.Array, length: Any, alpha: Any) -> jax.Array:
+def rational(x: jax.Array, z: jax.Array, length: ArrayLike, alpha: ArrayLike) -> jax.Array:
     """(1 + r² / (2 α))^−α, (n, m)."""
     return jnp.exp(-alpha * jnp.log1p(distances(x, z, length) / (2 * alpha)))
 
 
-def periodic(x: jax.Array, z: jax.Array, length: Any, period: Any, waviness: Any) -> jax.Array:
+def periodic(x: jax.Array, z: jax.Array, length: ArrayLike, period: ArrayLike,
+             waviness: ArrayLike) -> jax.Array:
     """exp(−2 Σ sin²(π (x − z) / period) / waviness²) · rbf, (n, m)."""
     gap = x[..., :, None, :] - z[..., None, :, :]
     wave = (jnp.sin(jnp.pi * gap / period) ** 2).sum(-1)
@@ -81,7 +83,7 @@ def _root(square: jax.Array) -> jax.Array:
     return jnp.where(near, 0.0, jnp.sqrt(jnp.where(near, 1.0, square)))
 
 
-def kernel_of(kernel: str, params: Any) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def kernel_of(kernel: str, params: SiteValues) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """The covariance of the process as a function of inputs, (n, d), (m, d) → (n, m), at values of
     the sites of `gaussian_process`."""
     own = {"rational": ("alpha",), "periodic": ("period", "waviness")}.get(kernel, ())
@@ -90,7 +92,7 @@ def kernel_of(kernel: str, params: Any) -> Callable[[jax.Array, jax.Array], jax.
                                                       *(params[name] for name in own))
 
 
-def nugget(params: Any) -> Any:
+def nugget(params: SiteValues) -> ArrayLike:
     """What each row adds to its own variance: the noise, and as much of the process as keeps the
     covariance of rows near one another, seen without noise, from being singular."""
     return params["noise"] ** 2 + JITTER * params["variance"]

@@ -1,7 +1,7 @@
 """The scikit-learn estimator of Gaussian processes."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,12 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from probml import MAP, DataError, Fit
+from probml.engines.engine import Engine
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     check_count,
     integer,
     number,
@@ -82,8 +84,8 @@ class GaussianProcess(Numeric):
     separate: bool = parameter(True, FLAG)
     period: float | None = parameter(None, optional(number(0.0, above=True)))
     n_starts: int = parameter(3, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     fit_intercept = True
 

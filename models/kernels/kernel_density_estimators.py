@@ -2,14 +2,14 @@
 classifier."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.estimators.classifier import Classifier
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, Rule, check, check_count, one_of, parameter
+from probml.estimators.rules import SEED, Rule, Seed, check, check_count, one_of, parameter
 from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, no_tables
 from probml.interface.showing.summary import Table
@@ -147,10 +147,10 @@ class KernelDensity(DensityMixin, _Kernels):
         tags.input_tags.allow_nan = False  # of rows that are fitted
         return tags
 
-    bandwidth: Any = parameter("likelihood", BANDWIDTH)
+    bandwidth: float | str | None = parameter("likelihood", BANDWIDTH)
     _: KW_ONLY
     kernel: str = parameter("gaussian", one_of("gaussian"))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def fit(self, X, y=None, sample_weight=None):
         """Put a kernel at every row of X (n, d); y is ignored, present for scikit-learn's
@@ -234,11 +234,11 @@ class ParzenClassifier(_Kernels, Classifier):
     """
 
     _target = "class"
-    bandwidth: Any = parameter("likelihood", BANDWIDTH)
+    bandwidth: float | str | None = parameter("likelihood", BANDWIDTH)
     _: KW_ONLY
-    priors: Any = parameter(None, PRIORS)
+    priors: ArrayLike | None = parameter(None, PRIORS)
     kernel: str = parameter("gaussian", one_of("gaussian"))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def _learn(self, X, y, sample_weight, classes):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)

@@ -1,13 +1,13 @@
 """Nearest neighbours as a predictive distribution, how many of them chosen by leaving one out."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
 from probml import DataError
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import FLAG, SEED, check, number, parameter, sizes
+from probml.estimators.rules import FLAG, SEED, Seed, check, number, parameter, sizes
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.scaling import middle_and_unit
 
@@ -47,11 +47,11 @@ class NearestNeighbours(Classifier):
         0.97
     """
 
-    n_neighbors: Any = parameter(range(1, 31), sizes(1))
+    n_neighbors: int | Sequence[int] = parameter(range(1, 31), sizes(1))
     _: KW_ONLY
     concentration: float = parameter(0.5, number(0.0))
     scale: bool = parameter(True, FLAG)
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

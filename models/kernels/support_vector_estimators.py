@@ -9,14 +9,21 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any
 
 import numpy as np
 
 from probml import Fit, ModelError
 from probml.errors import ConvergenceWarning as NotConverged
 from probml.estimators.estimator import Estimator
-from probml.estimators.rules import CLASS_WEIGHT, Rule, integer, number, one_of, parameter
+from probml.estimators.rules import (
+    CLASS_WEIGHT,
+    ClassWeight,
+    Rule,
+    integer,
+    number,
+    one_of,
+    parameter,
+)
 from probml.estimators.validation import (
     RegressorMixin,
     check_is_fitted,
@@ -218,9 +225,9 @@ class SupportVectorMachine(_Machine, Margin):
     _: KW_ONLY
     kernel: str = parameter("rbf", one_of(*KERNELS))
     degree: int = parameter(3, integer(0))
-    gamma: Any = parameter("scale", GAMMA)
+    gamma: float | str = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
-    class_weight: Any = parameter(None, CLASS_WEIGHT)
+    class_weight: ClassWeight = parameter(None, CLASS_WEIGHT)
     decision_function_shape: str = parameter("ovr", one_of("ovr", "ovo"))
     tol: float = parameter(1e-3, number(0.0, above=True))
     max_iter: int = parameter(10_000_000, integer(1))
@@ -332,7 +339,7 @@ class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Estima
     epsilon: float = parameter(0.1, number(0.0))
     kernel: str = parameter("rbf", one_of(*KERNELS))
     degree: int = parameter(3, integer(0))
-    gamma: Any = parameter("scale", GAMMA)
+    gamma: float | str = parameter("scale", GAMMA)
     coef0: float = parameter(0.0, REAL)
     tol: float = parameter(1e-3, number(0.0, above=True))
     max_iter: int = parameter(10_000_000, integer(1))

@@ -1,20 +1,23 @@
 """scikit-learn estimators of linear latent spaces: probabilistic PCA and factor analysis."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
 from probml import MAP, DataError, Fit, ModelError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator, Projection, absent, flat
 from probml.estimators.information_criteria import InformationCriteria, choose_lowest, criteria
 from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     check,
     check_count,
     integer,
@@ -48,15 +51,15 @@ class _Linear(InformationCriteria, Projection, Estimator):
 
     _kind: ClassVar[str] = "factors"
 
-    n_components: Any = parameter(2, sizes(1))
+    n_components: int | Sequence[int] = parameter(2, sizes(1))
     _: KW_ONLY
     prior: bool = parameter(True, FLAG)
     loading_scale: float = parameter(10.0, number(0.0, above=True))
     scale: float = parameter(0.1, number(0.0, above=True))
     tol: float = parameter(1e-9, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y=None, sample_weight=None):
         """Learn from rows X (n, d), missing cells NaN; y is ignored, present for scikit-learn's

@@ -1,13 +1,14 @@
 """The scikit-learn estimator of item response."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from probml import MAP, DataError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import ENGINE, FLAG, SEED, check, one_of, parameter
+from probml.estimators.rules import ENGINE, FLAG, SEED, Seed, check, one_of, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import as_numbers
 from probml.models.latent_factors.item_response import MODELS, item_response
@@ -50,8 +51,8 @@ class ItemResponse(Projection, Estimator):
     kind: str = parameter("2pl", one_of(*MODELS))
     _: KW_ONLY
     prior: bool = parameter(True, FLAG)
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y=None, sample_weight=None):
         """Learn from answers X (persons, items), 0, 1 or NaN; y is ignored, present for

@@ -1,14 +1,24 @@
 """The scikit-learn estimator of multidimensional scaling."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import jax
 import numpy as np
 
 from probml import MAP, DataError, Fit
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import ENGINE, FLAG, PARTS, SEED, STARTS, check, one_of, parameter
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    PARTS,
+    SEED,
+    STARTS,
+    Seed,
+    check,
+    one_of,
+    parameter,
+)
 from probml.models.latent_factors.scaling import (
     GUESS,
     NOISES,
@@ -62,8 +72,8 @@ class MultidimensionalScaling(Estimator):
     dissimilarity: str = parameter("euclidean", one_of("euclidean", "precomputed"))
     n_init: int = parameter(4, STARTS)
     prior: bool = parameter(True, FLAG)
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

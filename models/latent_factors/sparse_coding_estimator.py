@@ -2,13 +2,12 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import PARTS, SEED, STARTS, check, integer, number, parameter
+from probml.estimators.rules import PARTS, SEED, STARTS, Seed, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted, places_of
 from probml.models.latent_factors.sparse_coding import Coded, coded
 
@@ -50,7 +49,7 @@ class SparseCoding(Projection, Estimator):
     n_init: int = parameter(3, STARTS)
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(2000, integer(1))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def fit(self, X, y=None):
         """Learn from rows X (n, d), NaN where missing; y is ignored, present for scikit-learn's

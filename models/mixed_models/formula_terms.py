@@ -3,13 +3,14 @@ and the columns that they have in a table. Files can store them: they are text, 
 categories."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from probml import DataError, ModelError
+from probml.typing import DataLike
 
 INTERCEPT = "Intercept"
 
@@ -30,7 +31,7 @@ class Written:
     groups: tuple[tuple[str, str, str], ...]
     offsets: tuple[str, ...]
 
-    def used(self, names: Any) -> set:
+    def used(self, names: Collection[str]) -> set:
         """The columns that are no terms: of the left side, of groupings and of offsets."""
         words = {word for part in (self.left, *self.offsets, *(name for *_, name in self.groups))
                  for word in re.findall(r"[^\W\d][\w.]*", part)}
@@ -116,7 +117,7 @@ class Terms:
     columns: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def learn(cls, parts: Written, parsed: Any, table: Any) -> tuple["Terms", dict, Any]:
+    def learn(cls, parts: Written, parsed: Any, table: DataLike) -> tuple["Terms", dict, Any]:
         """(terms, grouping → columns of its effects, "1" the intercept, the specification of the
         fixed effects).
 
@@ -145,7 +146,7 @@ class Terms:
                                      if name != INTERCEPT), *(name for *_, name in
                                                               self.parts.groups)]))
 
-    def of(self, table: Any) -> Any:
+    def of(self, table: DataLike) -> Any:
         """X of the rows of a table.
 
         Raises:
@@ -163,7 +164,7 @@ class Terms:
         X = pd.DataFrame(found, index=first.index).drop(columns=[INTERCEPT], errors="ignore")
         return X.assign(**{name: self._labels(table, name) for *_, name in self.parts.groups})
 
-    def _labels(self, table: Any, grouping: str) -> np.ndarray:
+    def _labels(self, table: DataLike, grouping: str) -> np.ndarray:
         """The labels of a grouping, of several columns joined by ":"."""
         columns = grouping.split(":") if grouping not in table.columns else [grouping]
         for name in columns:
@@ -178,7 +179,7 @@ class Terms:
             joined = joined + ":" + table[name].astype(str)
         return np.where(gone, None, joined.to_numpy(object))
 
-    def others(self, table: Any) -> dict[str, np.ndarray]:
+    def others(self, table: DataLike) -> dict[str, np.ndarray]:
         """"y", "trials", "event" and "offset" of the rows, those that the formula has.
 
         Raises:
@@ -187,7 +188,7 @@ class Terms:
         left = _left(self.parts.text, self.parts.left, table) if self.parts.left else {}
         return left | (self._offset(table) if self.parts.offsets else {})
 
-    def _offset(self, table: Any) -> dict[str, np.ndarray]:
+    def _offset(self, table: DataLike) -> dict[str, np.ndarray]:
         return {"offset": sum(_numbers(self.parts.text, each, table)
                               for each in self.parts.offsets)}
 
@@ -211,7 +212,7 @@ class Terms:
         return ((made, *args[1:]), named) if args else ((), {**named, "X": made})
 
 
-def _matrix(text: str, source: Any, table: Any) -> Any:
+def _matrix(text: str, source: DataLike, table: DataLike) -> np.ndarray:
     """The columns of terms.
 
     Raises:
@@ -246,7 +247,7 @@ def _spec(formula: str, state: tuple[dict, dict]) -> Any:
                        for name, (kind, found) in factors.items()})
 
 
-def _left(text: str, left: str, table: Any) -> dict[str, np.ndarray]:
+def _left(text: str, left: str, table: DataLike) -> dict[str, np.ndarray]:
     """The left side of a formula: y, and trials or event."""
     call = re.fullmatch(r"(cbind|p|prop|Surv)\s*\((.*)\)", left, re.DOTALL)
     if call is None:
@@ -270,7 +271,7 @@ def _left(text: str, left: str, table: Any) -> dict[str, np.ndarray]:
     return {"y": first, ("event" if name == "Surv" else "trials"): second}
 
 
-def _values(text: str, left: str, table: Any) -> Any:
+def _values(text: str, left: str, table: DataLike) -> np.ndarray:
     """One column: numbers, or the labels of a column as they are."""
     if left in table.columns and table[left].dtype.kind not in "biuf":
         if (gone := table[left].isna().to_numpy()).any():
@@ -280,7 +281,8 @@ def _values(text: str, left: str, table: Any) -> Any:
     return _numbers(text, left, table)
 
 
-def _numbers(text: str, expression: str, table: Any, missing: Any = False) -> np.ndarray:
+def _numbers(text: str, expression: str, table: DataLike,
+             missing: np.ndarray = False) -> np.ndarray:
     """An expression of columns, (n,).
 
     Args:

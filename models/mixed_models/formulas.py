@@ -13,8 +13,10 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, ModelError
+from probml.engines.engine import Engine
 from probml.models.classifiers.ordinal_regression_estimator import OrdinalRegression
 from probml.models.mixed_models.formula_terms import (
     INTERCEPT,
@@ -27,6 +29,7 @@ from probml.models.mixed_models.mixed_model_estimator import MixedModel
 from probml.models.regression.generalized_linear_estimators import GeneralizedLinearModel
 from probml.models.regression.survival_regression import DISTRIBUTIONS
 from probml.models.regression.survival_regression_estimator import SurvivalRegression
+from probml.typing import DataLike
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,8 +52,8 @@ class Formula:
     """
 
     text: str
-    X: Any
-    y: Any
+    X: DataLike
+    y: ArrayLike
     intercept: bool
     effects: dict[str, list[str]] | None
     correlated: bool
@@ -60,13 +63,14 @@ class Formula:
     others: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, ArrayLike]:
         """{"x": columns of the terms, "y": the left side} for functions."""
         x = self.X[self.fixed].to_numpy(float)
         return {"x": x} if self.y is None else {"x": x, "y": self.y}
 
-    def fit(self, family: str = "normal", *, sample_weight: Any = None, offset: Any = None,
-            trials: Any = None, **settings: Any) -> Any:
+    def fit(self, family: str = "normal", *, sample_weight: ArrayLike | None = None,
+            offset: ArrayLike | None = None, trials: ArrayLike | None = None,
+            **settings: object) -> Any:
         """The estimator of the formula, fitted to the rows of its table: MixedModel where it has
         effects of groups, OrdinalRegression or SurvivalRegression of their families, else
         GeneralizedLinearModel. `model.predict(new)` answers for other rows of such columns.
@@ -122,7 +126,7 @@ class Formula:
         make = special.get(family, lambda **own: GeneralizedLinearModel(family, **own))
         return make(fit_intercept=self.intercept, **settings)
 
-    def of(self, table: Any) -> Any:
+    def of(self, table: DataLike) -> Any:
         """X of other rows, categories coded as at first.
 
         Raises:
@@ -134,8 +138,8 @@ class Formula:
         return f"Formula({self.text!r}: {len(self.X)} rows, {list(self.X.columns)})"
 
 
-def formula(text: str, table: Any, family: str | None = None, *, engine: Any = None,
-            weights: Any = None, **settings: Any) -> Any:
+def formula(text: str, table: DataLike, family: str | None = None, *, engine: Engine | None = None,
+            weights: ArrayLike | None = None, **settings: object) -> Any:
     """Read a formula with the columns of a pandas table, and fit its regression, as bambi's Model
     and R's glm, lmer and glmer do, where a family, an engine or a setting is given.
 
@@ -183,7 +187,7 @@ def formula(text: str, table: Any, family: str | None = None, *, engine: Any = N
         raise ModelError(f"formula({text!r}): {error}") from None
 
 
-def missing_cells(text: str, table: Any) -> dict[str, int]:
+def missing_cells(text: str, table: DataLike) -> dict[str, int]:
     """Column → missing cells, of the columns that a formula names and that have some; a bound that
     is missing in Surv(lower, upper, type="interval2") is one that was not observed."""
     text = re.sub(r"Surv\([^()]*interval2[^()]*\)", "", text)
@@ -193,7 +197,7 @@ def missing_cells(text: str, table: Any) -> dict[str, int]:
     return {name: count for name, count in gone.items() if count}
 
 
-def _refuse_missing(text: str, table: Any) -> None:
+def _refuse_missing(text: str, table: DataLike) -> None:
     """Missing cells of columns that a formula names, all at once, with what to type."""
     if short := missing_cells(text, table):
         counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
@@ -201,7 +205,7 @@ def _refuse_missing(text: str, table: Any) -> None:
                         f"drop these rows, table.dropna(subset={list(short)})")
 
 
-def _read(text: str, table: Any) -> Formula:
+def _read(text: str, table: DataLike) -> Formula:
     try:
         import formulaic
     except ModuleNotFoundError as error:

@@ -1,15 +1,15 @@
 """The estimator of random-effects meta-analysis."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.stats import chi2, norm
 
 from probml import MAP, DataError
 from probml.assessment.intervals import Interval
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, check, hold, one_of, parameter, within
+from probml.estimators.rules import SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.language.given import labels
 from probml.models.mixed_models.meta_analysis import meta_analysis
@@ -58,8 +58,8 @@ class MetaAnalysis(RegressionResults, Estimator):
 
     method: str = parameter("REML", one_of("REML", "ML", "FE"))
     _: KW_ONLY
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE_OR_BAYES)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
 
     predict_proba = absent("predict_proba", "it predicts a number")
     residuals = absent("residuals", "effects_ has the estimate and the effect of every study")
@@ -109,7 +109,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         self._names, self.n_features_in_ = list(table), len(table)
         return numbers_of(table, self._names)
 
-    def _figures(self) -> dict[str, Any]:
+    def _figures(self) -> dict[str, object]:
         found = {name: value for name, value in super()._figures().items()
                  if name != "observations"}  # of REML less than there are studies
         return {"studies": len(self.studies_), "Q": float(self.Q_), "I2": float(self.I2_), **found}

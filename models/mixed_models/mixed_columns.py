@@ -1,14 +1,13 @@
 """Columns of a table as a mixed model takes them: numbers, and the labels of groupings."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 
 from probml import DataError
 
 
-def table_of(X) -> dict[Any, np.ndarray]:
+def table_of(X) -> dict[Hashable, np.ndarray]:
     """Columns by name; of an array by number."""
     if hasattr(X, "columns"):
         return {name: X[name].to_numpy() for name in X.columns}
@@ -39,7 +38,7 @@ def numbers_of(table: Mapping, names: list) -> np.ndarray:
     return out
 
 
-def labels_of(table: Mapping, name: Any) -> np.ndarray:
+def labels_of(table: Mapping, name: Hashable) -> np.ndarray:
     """A grouping's labels, none of which may be missing."""
     values = np.asarray(table[name])
     gone = np.array([v is None or v != v for v in values], bool)

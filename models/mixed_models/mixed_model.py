@@ -13,8 +13,7 @@ Sources: Laird & Ware (1982), "Random-effects models for longitudinal data"; Bat
 & Walker (2015), "Fitting linear mixed-effects models using lme4".
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -87,7 +86,7 @@ NAMES = ("x", "z", "member", "offset", "trials", "y", "beta", "intercept", "sigm
          "zero_probability", "df", *REGRESSION)
 
 
-def effect_sites(groupings: Iterable) -> dict[Any, str]:
+def effect_sites(groupings: Iterable) -> dict[Hashable, str]:
     """Grouping → the name of its effects in the model: its own, behind "_" where that, or what
     belongs to it, is a name already."""
     taken, out = set(NAMES), {}

@@ -1,6 +1,6 @@
 """The scikit-learn estimator of mixed models."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator
 from probml.estimators.rules import (
     FLAG,
     SEED,
     Rule,
+    Seed,
     check,
     integer,
     one_of,
@@ -54,7 +56,7 @@ ONE = "1"  # the column of an intercept
 DRAWS = 4000  # of a posterior, for the mean of what is computed from parameters
 
 
-def _is_effects(value: Any) -> bool:
+def _is_effects(value: object) -> bool:
     return value is None or isinstance(value, Mapping) and len(value) > 0 and all(
         isinstance(columns, list | tuple) and len(set(columns)) == len(columns) > 0
         for columns in value.values())
@@ -132,8 +134,8 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
     reml: bool = parameter(True, FLAG)
     correlated: bool = parameter(True, FLAG)
     nodes: int | None = parameter(None, optional(integer(1)))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE_OR_BAYES)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
 
     def fit(self, X, y, sample_weight=None, offset=None, trials=None):
         """Learn from rows X, a DataFrame or an array (n, columns), and y (n,).
@@ -187,7 +189,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         self._learn(data, np.ones(len(data["y"])) if weights is None else weights, restricted)
         return self
 
-    def _figures(self) -> dict[str, Any]:
+    def _figures(self) -> dict[str, object]:
         found = super()._figures()
         engine = self.fit_.made_by
         if engine is not None and engine.capabilities.restricts:
@@ -272,7 +274,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         ones = np.ones(len(next(iter(table.values()))))
         return np.column_stack([ones if c == ONE else numbers_of(table, [c])[:, 0] for c in names])
 
-    def _codes(self, table: Mapping, name: Any) -> np.ndarray:
+    def _codes(self, table: Mapping, name: Hashable) -> np.ndarray:
         """The number of the member of each row; −1 of one that is new."""
         labels, found = self.groups_[name], labels_of(table, name)
         at = np.minimum(np.searchsorted(labels, found), len(labels) - 1)

@@ -1,18 +1,21 @@
 """Mixtures of categories, counts and columns of several kinds, by the manners of scikit-learn."""
 
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from probml.engines.engine import Engine
 from probml.estimators.mixture import Mixture
 from probml.estimators.rules import (
     ANY,
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     integer,
     number,
     numbers,
@@ -131,17 +134,17 @@ class MixedMixture(_Columns):
 
     _title: ClassVar[str] = "Mixture model for columns of mixed type"
 
-    n_components: Any = parameter(2, sizes(1))
+    n_components: int | Sequence[int] = parameter(2, sizes(1))
     _: KW_ONLY
-    categorical: Any = parameter(None, ANY)
-    kinds: Any = parameter(None, ANY)
-    categories: Any = parameter(None, ANY)
+    categorical: Collection | str | None = parameter(None, ANY)
+    kinds: Mapping[Hashable, str] | Sequence[str] | None = parameter(None, ANY)
+    categories: Mapping[Hashable, Sequence] | Sequence | str | None = parameter(None, ANY)
     alpha: float = parameter(2.0, number(0.0, above=True))
     unknown: str = parameter("refuse", one_of("refuse", "prior"))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
     n_init: int | None = parameter(None, optional(integer(1)))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)
     accelerate: bool = parameter(True, FLAG)
@@ -151,7 +154,7 @@ class MixedMixture(_Columns):
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     shape: float = parameter(2.0, number(0.0, above=True))
     rate: float | None = parameter(None, optional(number(0.0, above=True)))
-    engine: Any = parameter(None, ENGINE)
+    engine: Engine | None = parameter(None, ENGINE)
 
 
 @dataclass(eq=False, repr=False)
@@ -183,20 +186,20 @@ class LatentClass(_Columns):
     _title: ClassVar[str] = "Latent class model"
     _counted: ClassVar[str] = "classes"
 
-    n_components: Any = parameter(2, sizes(1))
+    n_components: int | Sequence[int] = parameter(2, sizes(1))
     _: KW_ONLY
-    categories: Any = parameter(None, ANY)
+    categories: Mapping[Hashable, Sequence] | Sequence | str | None = parameter(None, ANY)
     alpha: float = parameter(2.0, number(0.0, above=True))
     unknown: str = parameter("refuse", one_of("refuse", "prior"))
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
     n_init: int | None = parameter(None, optional(integer(1)))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)
     accelerate: bool = parameter(True, FLAG)
     concentration: ArrayLike = parameter(1.0, numbers(0.0))
-    engine: Any = parameter(None, ENGINE)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -229,19 +232,19 @@ class PoissonMixture(_Columns):
          [27.]]
     """
 
-    n_components: Any = parameter(2, sizes(1))
+    n_components: int | Sequence[int] = parameter(2, sizes(1))
     _: KW_ONLY
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
     n_init: int | None = parameter(None, optional(integer(1)))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic"))
     prior: bool = parameter(True, FLAG)
     accelerate: bool = parameter(True, FLAG)
     concentration: ArrayLike = parameter(1.0, numbers(0.0))
     shape: float = parameter(2.0, number(0.0, above=True))
     rate: float | None = parameter(None, optional(number(0.0, above=True)))
-    engine: Any = parameter(None, ENGINE)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -26,7 +26,8 @@ modes of a kernel density (Comaniciu & Meer 2002).
 """
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from probml.estimators.rules import FLAG, hold, integer
 from probml.language.language import check_seed
 from probml.models.frames.covariances import canonical
 from probml.models.mixtures.gaussian_estimator import GaussianMixture
+from probml.typing import DataLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +45,7 @@ LEAST = ("bic", "icl", "aic", "mdl")
 USED = 1.0  # rows that a component of a sparse mixture must have, to be one
 
 
-def how_many(X: Any, sizes: Any = range(1, 9), *, covariance_type: str = "full",
+def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type: str = "full",
              references: int = 20, scale: bool = True, seed: int = 0) -> "pd.DataFrame":
     """How many groups rows X (n, d) have, by every criterion of the module, side by side.
 

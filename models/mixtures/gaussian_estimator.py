@@ -1,13 +1,14 @@
 """Gaussian mixtures by the manners of scikit-learn."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from probml import VB, DataError, ModelError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import flat
 from probml.estimators.mixture import Mixture
 from probml.estimators.rules import (
@@ -15,6 +16,7 @@ from probml.estimators.rules import (
     ENGINE,
     FLAG,
     SEED,
+    Seed,
     integer,
     number,
     numbers,
@@ -100,16 +102,16 @@ class GaussianMixture(InUnits, Mixture):
          [1. 0.]]
     """
 
-    n_components: Any = parameter(1, sizes(1))
+    n_components: int | Sequence[int] = parameter(1, sizes(1))
     _: KW_ONLY
     covariance_type: str = parameter("full", COVARIANCE)
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
     n_init: int | None = parameter(None, optional(integer(1)))
-    weights_init: Any = parameter(None, ANY)
-    means_init: Any = parameter(None, ANY)
-    precisions_init: Any = parameter(None, ANY)
-    random_state: Any = parameter(None, SEED)
+    weights_init: ArrayLike | None = parameter(None, ANY)
+    means_init: ArrayLike | None = parameter(None, ANY)
+    precisions_init: ArrayLike | None = parameter(None, ANY)
+    random_state: Seed = parameter(None, SEED)
     criterion: str = parameter("bic", one_of("bic", "icl", "aic", "bound"))
     prior: bool = parameter(True, FLAG)
     accelerate: bool = parameter(True, FLAG)
@@ -119,7 +121,7 @@ class GaussianMixture(InUnits, Mixture):
     mean_scale: float = parameter(1000.0, number(0.0, above=True))
     scale: ArrayLike | None = parameter(None, optional(numbers(0.0)))
     weights: str = parameter("even", one_of(*WEIGHTS))
-    engine: Any = parameter(None, ENGINE)
+    engine: Engine | None = parameter(None, ENGINE)
 
     @property
     def _components(self):

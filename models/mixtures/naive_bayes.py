@@ -29,10 +29,11 @@ classification", for the multinomial one; Gelman et al. (2013), "Bayesian Data A
 """
 
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro import plate, sample
 
 import probml
@@ -41,12 +42,12 @@ from probml.models.summaries.mixtures import naive_bayes_tables
 
 
 class _Prior(NamedTuple):
-    alpha: Any
-    centre: Any
-    mean_scale: Any
-    scale: Any
-    shape: Any
-    rate: Any
+    alpha: ArrayLike
+    centre: ArrayLike
+    mean_scale: ArrayLike
+    scale: ArrayLike
+    shape: ArrayLike
+    rate: ArrayLike
 
     def of(self, name: str, kind: str, size: tuple[int, ...]) -> "_Prior":
         """The prior of one feature: what is to stand in the data is a site of its own."""

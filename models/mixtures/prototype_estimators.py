@@ -2,13 +2,12 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import numpy as np
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, STARTS, check, integer, number, one_of, parameter
+from probml.estimators.rules import SEED, STARTS, Seed, check, integer, number, one_of, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.mixtures.prototypes import fuzzy, medoids, memberships, squares
 
@@ -76,7 +75,7 @@ class KMedoids(Prototypes):
     _: KW_ONLY
     metric: str = parameter("euclidean", one_of(*METRICS))
     n_init: int = parameter(5, STARTS)
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -186,7 +185,7 @@ class FuzzyCMeans(Prototypes):
     n_init: int = parameter(5, STARTS)
     tol: float = parameter(1e-9, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def fit(self, X, y=None, sample_weight=None):
         """Learn from rows X (n, d), NaN where missing; y is ignored.

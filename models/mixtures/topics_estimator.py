@@ -1,14 +1,24 @@
 """The scikit-learn estimator of topics of documents."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.special import digamma, gammaln
 
 from probml import VB, DataError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator, Projection, absent
-from probml.estimators.rules import ENGINE, SEED, check, hold, integer, number, optional, parameter
+from probml.estimators.rules import (
+    ENGINE,
+    SEED,
+    Seed,
+    check,
+    hold,
+    integer,
+    number,
+    optional,
+    parameter,
+)
 from probml.estimators.validation import check_is_fitted
 from probml.models.mixtures.topics import latent_dirichlet, of_counts
 from probml.posteriors.units import Unit
@@ -61,8 +71,8 @@ class TopicModel(Projection, Estimator):
     tol: float = parameter(1e-7, number(0.0))
     max_iter: int = parameter(1000, integer(1))
     n_init: int | None = parameter(None, optional(integer(1)))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y=None):
         """Learn from counts X (documents, words), whole or not, none missing; y is ignored, present

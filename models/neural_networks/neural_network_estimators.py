@@ -3,17 +3,20 @@
 import dataclasses
 import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probml import MAP, DataError, Fit
+from probml.engines.engine import Engine
 from probml.estimators.estimator import Estimator
 from probml.estimators.rules import (
     CLASS_WEIGHT,
     ENGINE,
     SEED,
+    ClassWeight,
     Rule,
+    Seed,
     integer,
     number,
     one_of,
@@ -25,6 +28,9 @@ from probml.models.frames.margins import Margin
 from probml.models.frames.standardized import Numeric, Standardized, counted
 from probml.models.neural_networks.neural_network import ACTIVATIONS, neural_network
 from probml.posteriors.units import Unit, of_rows, plane
+
+if TYPE_CHECKING:
+    import optax
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
 ROUGH = 3.0  # that of training by an optimiser, which is stopped early instead
@@ -174,14 +180,14 @@ class NeuralNetworkClassifier(_Network, Margin):
     _: KW_ONLY
     activation: str = parameter("tanh", one_of(*ACTIVATIONS))
     weight_scale: float | None = parameter(None, optional(number(0.0, above=True)))
-    optimizer: Any = parameter(None, OPTIMIZER)
+    optimizer: "optax.GradientTransformation | None" = parameter(None, OPTIMIZER)
     steps: int | None = parameter(None, optional(integer(1)))
     batch_rows: int | None = parameter(None, optional(integer(1)))
     held_out: float = parameter(0.0, SHARE)
     patience: int | None = parameter(None, optional(integer(1)))
-    class_weight: Any = parameter(None, CLASS_WEIGHT)
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    class_weight: ClassWeight = parameter(None, CLASS_WEIGHT)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and labels y (n,).
@@ -249,13 +255,13 @@ class NeuralNetworkRegressor(_Network, Numeric):
     noise: float | None = parameter(None, optional(number(0.0, above=True)))
     activation: str = parameter("tanh", one_of(*ACTIVATIONS))
     weight_scale: float | None = parameter(None, optional(number(0.0, above=True)))
-    optimizer: Any = parameter(None, OPTIMIZER)
+    optimizer: "optax.GradientTransformation | None" = parameter(None, OPTIMIZER)
     steps: int | None = parameter(None, optional(integer(1)))
     batch_rows: int | None = parameter(None, optional(integer(1)))
     held_out: float = parameter(0.0, SHARE)
     patience: int | None = parameter(None, optional(integer(1)))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and y (n,).

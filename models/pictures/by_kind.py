@@ -8,9 +8,10 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, ModelError, Refusal
 from probml.interface.showing.subject import Subject
@@ -23,6 +24,10 @@ from probml.models.pictures.pictured import ask, normals
 from probml.models.pictures.regressions import effects_of, qq, residuals
 from probml.models.pictures.scores import choosing, confusion
 from probml.models.pictures.series import timeline
+from probml.typing import DataLike, FitOrEstimator
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST = 2000  # rows of a scatter plot in a page
 MEMBERS = 60  # of a grouping, whose names are drawn
@@ -38,13 +43,13 @@ class Drawing(NamedTuple):
     """
 
     title: str
-    draw: Callable[[Any, Any, Any], Any]
+    draw: Callable[[FitOrEstimator, DataLike, ArrayLike], object]
     caption: str
     rows: bool = True
     each: bool = False
 
 
-def picture(fitted: Any, X: Any = None, y: Any = None):
+def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
     """The picture that is usual for this kind of model: clusters with their ellipses, classes, the
     states along time, the components of a series, effects of groups, a network, a biplot, a smooth
     curve, or a forest plot of coefficients.
@@ -87,7 +92,7 @@ def picture(fitted: Any, X: Any = None, y: Any = None):
                             f"its own; pictures.intervals(fitted) shows its parameters")
 
 
-def kind_of(fitted: Any) -> str:
+def kind_of(fitted: FitOrEstimator) -> str:
     """A key of KINDS, or ""."""
     if declared := getattr(fitted, "_kind", ""):
         return declared
@@ -134,25 +139,25 @@ def drawn(subject: Subject) -> list[tuple[str, str, str]]:
     return found
 
 
-def _close(figure: Any) -> None:
+def _close(figure: "Figure") -> None:
     """Let pyplot forget a figure, where it knows it."""
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close(figure)
 
 
-def _subsample(X: Any, y: Any) -> tuple[Any, Any]:
+def _subsample(X: DataLike, y: ArrayLike) -> tuple[DataLike, ArrayLike]:
     """Every so-and-so-many-th of many rows."""
     if isinstance(X, Mapping) or not hasattr(X, "__len__") or len(X) <= MOST:
         return X, y
     rows = np.linspace(0, len(X) - 1, MOST).astype(int)
 
-    def take_rows(values: Any) -> Any:
+    def take_rows(values: DataLike) -> DataLike:
         return values.iloc[rows] if hasattr(values, "iloc") else np.asarray(values)[rows]
 
     return take_rows(X), None if y is None else take_rows(y)
 
 
-def _svg(figure: Any, name: str, drawing: Drawing) -> str:
+def _svg(figure: "Figure", name: str, drawing: Drawing) -> str:
     """A figure as SVG of a page: ids of its own, the ink and the paper of the page."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
@@ -173,7 +178,7 @@ def _svg(figure: Any, name: str, drawing: Drawing) -> str:
 
 # The pictures
 
-def _ellipses(fitted: Any, X: Any, y: Any):
+def _ellipses(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     asked = ask(fitted, X)
     if len(asked.names) < 2:
         return density(fitted, X)
@@ -184,17 +189,17 @@ def _ellipses(fitted: Any, X: Any, y: Any):
     return ellipses(fitted, X, two)
 
 
-def _states(fitted: Any, X: Any, y: Any):
+def _states(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     if isinstance(X, list | tuple) and len(X) and np.ndim(X[0]):
         X = X[0]
     return timeline(fitted, X)
 
 
-def _ahead(fitted: Any, X: Any, y: Any):
+def _ahead(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     return components(fitted, X, max(len(X) // AHEAD, 1))
 
 
-def _effects(fitted: Any, X: Any, y: Any):
+def _effects(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     """A panel for each coefficient of each grouping."""
     panels = [(name, j) for name in getattr(fitted, "_sites", {})
               for j in range(len(fitted.effects[name]))]
@@ -209,7 +214,7 @@ def _effects(fitted: Any, X: Any, y: Any):
     return axes
 
 
-def _smooth(fitted: Any, X: Any, y: Any):
+def _smooth(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     ax = effects_of(fitted, 0, X, level=0.95)
     values = np.asarray(X, float)
     if y is not None and values.reshape(len(values), -1).shape[1] == 1:
@@ -219,7 +224,7 @@ def _smooth(fitted: Any, X: Any, y: Any):
     return ax
 
 
-def _predicted(fitted: Any, X: Any, y: Any):
+def _predicted(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
     if y is None:
         raise DataError("confusion: expected the target y")
     return confusion(np.asarray(y, object), np.asarray(fitted.predict(X), object))

@@ -9,12 +9,18 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.language.given import labels
+from probml.typing import DataLike, FitOrEstimator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
 INK, PAPER = "#1a1a1a", "#fefefe"  # of words and lines, and behind words: in a page its own
@@ -22,7 +28,7 @@ CHARACTER = 0.08  # inches that one of a word below a column is wide
 SHORT = 9  # lines of a legend that leaves room for what is drawn
 
 
-def figure_of(size: tuple[float, float], layout: str | None = "constrained") -> Any:
+def figure_of(size: tuple[float, float], layout: str | None = "constrained") -> "Figure":
     """A new figure of (width, height) inches."""
     from matplotlib.figure import Figure
 
@@ -48,7 +54,7 @@ def axes_of(ax, size=(6.4, 4.2)):
     return ax
 
 
-def fit_of(call: str, fitted: Any) -> Fit:
+def fit_of(call: str, fitted: FitOrEstimator) -> Fit:
     """A Fit, or that of an estimator.
 
     Raises:
@@ -62,7 +68,7 @@ def fit_of(call: str, fitted: Any) -> Fit:
     return fit
 
 
-def numbers_of(call: str, name: str, value: Any, axes: tuple[int, ...]) -> np.ndarray:
+def numbers_of(call: str, name: str, value: ArrayLike, axes: tuple[int, ...]) -> np.ndarray:
     """An argument as an array of numbers with so many axes.
 
     Raises:
@@ -81,7 +87,7 @@ def numbers_of(call: str, name: str, value: Any, axes: tuple[int, ...]) -> np.nd
     return found
 
 
-def listed(call: str, name: str, value: Any, have: list) -> list:
+def listed(call: str, name: str, value: object, have: list) -> list:
     """One of the names that there are, or several, as a list.
 
     Raises:
@@ -122,7 +128,7 @@ def place_legend(ax, lines: int) -> None:
     legend(ax, **({} if lines <= SHORT else {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}))
 
 
-def steps_of(X: Any, count: int) -> tuple[Any, bool]:
+def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:
     """Places on an axis of so many time steps, and whether they are dates: those of the index of
     X, continued with its frequency where it ends before; else 0, 1, …"""
     index = getattr(X, "index", None)
@@ -158,7 +164,7 @@ def formerly(**names: str) -> Callable:
     """Let a picture take arguments by their names of before, old → new, with a warning."""
     def decorate(draw: Callable) -> Callable:
         @functools.wraps(draw)
-        def drawn(*given: Any, **named: Any) -> Any:
+        def drawn(*given: object, **named: object) -> "Axes":
             for old in named.keys() & names.keys():
                 warnings.warn(f"pictures.{draw.__name__}({old}=...) is deprecated: use "
                               f"{names[old]}=...", DeprecationWarning, stacklevel=2)

@@ -2,7 +2,7 @@
 of a meta-analysis."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,11 @@ from probml.estimators.rules import hold, within
 from probml.interface.showing.summaries import summarize
 from probml.models.mixed_models.meta_analysis_estimator import MetaAnalysis
 from probml.models.pictures.canvas import COLOURS, axes_of, fit_of, listed
+from probml.typing import DataLike, FitOrEstimator
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 # the names under which tables hold them, in order
 ESTIMATE = ("estimate", "value", "mean", "coef", "effect", "yi", "odds ratio")
@@ -20,9 +25,9 @@ ERROR = ("std. error", "sd", "se", "std err", "error", "standard error")
 WEIGHT, ALONE = ("weight", "weights"), 30.0  # size of a marker without a weight, points²
 
 
-def forest(fitted: Any, data: Any = None, names: Iterable[str] | None = None, *,
+def forest(fitted: FitOrEstimator, data: DataLike = None, names: Iterable[str] | None = None, *,
            level: float = 0.95, summary: Sequence[str] = (), reference: float | None = 0.0,
-           xlabel: str | None = None, ax: Any = None):
+           xlabel: str | None = None, ax: "Axes | None" = None):
     """Estimates with their intervals, one below the other.
 
     Args:
@@ -84,12 +89,12 @@ def forest(fitted: Any, data: Any = None, names: Iterable[str] | None = None, *,
     return ax
 
 
-def _is_fitted(fitted: Any) -> bool:
+def _is_fitted(fitted: FitOrEstimator) -> bool:
     """Whether it is a fit or an estimator, not a table."""
     return not (hasattr(fitted, "columns") and hasattr(fitted, "index"))
 
 
-def _read(fitted: Any, level: float) -> tuple:
+def _read(fitted: FitOrEstimator, level: float) -> tuple:
     """Estimates, bounds, sizes of markers and names of the rows: of a fit or an estimator those of
     the first table of its summary that has all of them."""
     if _is_fitted(fitted):
@@ -106,7 +111,7 @@ def _read(fitted: Any, level: float) -> tuple:
     return found[0]
 
 
-def _bounded(table: Any, level: float) -> tuple | None:
+def _bounded(table: "pd.DataFrame", level: float) -> tuple | None:
     """What `_read` reads, of a table; None where it lacks estimates or bounds."""
     from scipy.stats import norm
 

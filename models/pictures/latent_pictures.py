@@ -1,10 +1,11 @@
 """Pictures of latent variables: effects of groups, and components of time series, with their
 uncertainty; factor scores."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import ModelError, Refusal
 from probml.language.given import labels as items
@@ -20,6 +21,10 @@ from probml.models.pictures.canvas import (
     steps_of,
 )
 from probml.models.pictures.canvas import legend as _legend
+from probml.typing import DataLike, FitOrEstimator
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST = 60  # members that a picture has names for
 DRAWS = 1000  # of a posterior without a closed form
@@ -27,8 +32,8 @@ REACH = 1.96  # standard deviations of a band that holds 95%
 
 
 @formerly(fit="fitted")
-def effects(fitted: Any, name: str | None = None, labels: Any = None, coordinate: int | str = 0, *,
-            ax=None):
+def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence = None,
+            coordinate: int | str = 0, *, ax=None):
     """A caterpillar plot: the effect of each level of a grouping with a bar of 95%, the lowest
     first; bars that do not cross the mean of all are in colour.
 
@@ -85,7 +90,8 @@ def effects(fitted: Any, name: str | None = None, labels: Any = None, coordinate
     return ax
 
 
-def _moments_of_levels(fitted: Any, name: str) -> tuple[np.ndarray, np.ndarray, Any, Any]:
+def _moments_of_levels(fitted: FitOrEstimator,
+                       name: str) -> tuple[np.ndarray, np.ndarray, Sequence, Any]:
     """Means and standard deviations of effects, (levels,) or (levels, coefficients), the labels of
     the levels and the names of the coefficients; None where there are none."""
     fit = fitted if hasattr(fitted, "posterior") else fit_of("effects", fitted)
@@ -105,7 +111,7 @@ def _moments_of_levels(fitted: Any, name: str) -> tuple[np.ndarray, np.ndarray, 
     return mean, spread, None if index is None else fit.names.get(index.input), None
 
 
-def groupings(fitted: Any) -> list[str]:
+def groupings(fitted: FitOrEstimator) -> list[str]:
     """The sites of a fit that are effects of groups."""
     sites = fit_of("effects", fitted).structure
     named = [axis.parameter for index in sites.indexed.values() for axis in index.axes]
@@ -114,7 +120,7 @@ def groupings(fitted: Any) -> list[str]:
 
 
 @formerly(parts="fitted", series="X")
-def components(fitted: Any, X: Any = None, ahead: Any = None):
+def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
     """The parts of a time series under one another, each with its band; the series and what is
     forecast of it above.
 
@@ -171,13 +177,14 @@ def components(fitted: Any, X: Any = None, ahead: Any = None):
     return axes
 
 
-def _band(ax, place: np.ndarray, table: Any, colour: str, label: str | None) -> None:
+def _band(ax, place: np.ndarray, table: "pd.DataFrame", colour: str, label: str | None) -> None:
     low, high = (np.asarray(table[column], float) for column in ("lower", "upper"))
     ax.fill_between(place, low, high, color=colour, alpha=0.22, linewidth=0)
     ax.plot(place, np.asarray(table["value"], float), color=colour, linewidth=1.4, label=label)
 
 
-def _scores_of(fitted: Any, X: Any) -> tuple[Any, Any, list[str] | None, str]:
+def _scores_of(fitted: FitOrEstimator,
+               X: DataLike) -> tuple[np.ndarray, np.ndarray, list[str] | None, str]:
     """Scores, loadings, the names of columns, and what a score is of, of an estimator; else scores
     and loadings as they are."""
     if not hasattr(fitted, "transform"):
@@ -214,7 +221,8 @@ def _lifted(tips: np.ndarray, near: float) -> list[float]:
 
 
 @formerly(scores="fitted", loadings="X")
-def biplot(fitted: Any, X: Any, names: Any = None, groups: Any = None, *, ax=None):
+def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = None,
+           groups: ArrayLike = None, *, ax=None):
     """Rows at their first two factor scores, and columns as arrows by their loadings (Gabriel
     1971): columns that point alike go together, rows lie where their columns are large.
 

@@ -7,11 +7,15 @@ frame as well. Needs matplotlib: probml[plot]."""
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from probml.assessment.pages.layout import Layout, arrange
 from probml.models.pictures.canvas import INK, PAPER, axes_of, figure_of, formerly
 from probml.models.pictures.network_nodes import Shown, chosen, describe, graph_of, marked, row_of
+from probml.typing import FitOrEstimator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DETAILED = 30  # nodes up to which every one is a box with its probabilities
 STYLES = {  # what is known of a node → colours of its edge, its inside, its bars
@@ -28,8 +32,8 @@ DOT = 0.2  # inches: diameter of a node of a large network
 
 
 @formerly(fit="fitted")
-def draw_network(fitted: Any, evidence: Any = None, nodes: Iterable[str] | None = None,
-                 ax: Any = None):
+def draw_network(fitted: FitOrEstimator, evidence: Mapping[str, object] | None = None,
+                 nodes: Iterable[str] | None = None, ax: "Axes | None" = None):
     """A network drawn in layers, with the probabilities of every node's states given one row of
     evidence.
 

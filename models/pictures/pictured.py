@@ -2,11 +2,12 @@
 columns' tables."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from probml import DataError, Fit, ModelError
+from probml.typing import DataLike
 
 MOMENTS = {  # kind of a column -> the mean and the variance of a cell, given its parameter
     "Poisson": ("rate", lambda rate: (rate, rate)),
@@ -22,8 +23,8 @@ class Asked(NamedTuple):
     fit: Fit
     target: str
     names: list[str]
-    values: Any  # (n, d) floats, NaN unseen
-    data: Any  # values (m, d) -> what the fit takes
+    values: np.ndarray  # (n, d) floats, NaN unseen
+    data: DataLike  # values (m, d) -> what the fit takes
     classes: list[str]
     title: str  # what a state of the target is
 
@@ -63,7 +64,7 @@ def ask(fitted, X, numbers=True) -> Asked:
     return Asked(fit, target, *rows, classes, title)
 
 
-def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], Any, Any]:
+def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], np.ndarray, DataLike]:
     """Names of columns, values, and what makes data of values, of an estimator's rows."""
     columns = getattr(X, "columns", None)
     if columns is not None:
@@ -80,7 +81,7 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], Any, Any]:
     return names, floats(X) if numbers else X, data
 
 
-def _mapping_rows(X, numbers: bool) -> tuple[list[str], Any, Any]:
+def _mapping_rows(X, numbers: bool) -> tuple[list[str], np.ndarray, DataLike]:
     """The same of the data of a Fit; as numbers those of its one site."""
     if not isinstance(X, Mapping):
         raise ModelError(f"a Fit takes its data as a mapping, {{'x': X}}, got {type(X).__name__}")

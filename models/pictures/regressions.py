@@ -5,10 +5,11 @@ Each takes an estimator, or a probml Fit, with its data, draws on `ax` (by defau
 and returns the Axes."""
 
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.dataset.described import Column, described
@@ -22,13 +23,18 @@ from probml.models.pictures.canvas import (
     numbers_of,
     palette,
 )
+from probml.typing import DataLike, FitOrEstimator
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 POINTS = 100  # of a curve
 BINS = 20  # of the mean of residuals along the fitted values
 
 
-def effects_of(fitted: Any, column: str | int, X: Any = None, *, level: float = 0.95,
-               ax: Any = None):
+def effects_of(fitted: FitOrEstimator, column: str | int, X: DataLike = None, *,
+               level: float = 0.95, ax: "Axes | None" = None):
     """The partial effect of a column: what is predicted along it, all other columns fixed at their
     median or at their most frequent value; of a classifier the probability of each class.
 
@@ -86,7 +92,8 @@ def effects_of(fitted: Any, column: str | int, X: Any = None, *, level: float = 
     return ax
 
 
-def residuals(fitted: Any, X: Any, y: Any = None, *, ax: Any = None):
+def residuals(fitted: FitOrEstimator, X: DataLike, y: ArrayLike = None, *,
+              ax: "Axes | None" = None):
     """Residuals against fitted values, with their mean along these: a curve suggests a missing
     term, a fan a variance that is not constant.
 
@@ -118,7 +125,7 @@ def residuals(fitted: Any, X: Any, y: Any = None, *, ax: Any = None):
     return ax
 
 
-def qq(fitted: Any, X: Any, y: Any = None, *, ax: Any = None):
+def qq(fitted: FitOrEstimator, X: DataLike, y: ArrayLike = None, *, ax: "Axes | None" = None):
     """Quantiles of the standardised residuals against those of a normal: on the line they are
     normal, above it at the right end their tail is heavier.
 
@@ -147,8 +154,9 @@ def qq(fitted: Any, X: Any, y: Any = None, *, ax: Any = None):
     return ax
 
 
-def _residuals(call: str, fitted: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, str]:
-    """Fitted values, residuals, and what these are."""
+def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
+               y: ArrayLike) -> tuple[np.ndarray, np.ndarray, str]:
+    """FitOrEstimator values, residuals, and what these are."""
     fit = fit_of(call, fitted)
     if fitted is fit:
         if not isinstance(X, Mapping) and not hasattr(X, "columns"):
@@ -172,7 +180,7 @@ def _residuals(call: str, fitted: Any, X: Any, y: Any) -> tuple[np.ndarray, np.n
     return middle, target - middle, "residual" if unit is None else f"residual of {unit}"
 
 
-def _table_of(fitted: Any, X: Any) -> Any:
+def _table_of(fitted: FitOrEstimator, X: DataLike) -> "pd.DataFrame":
     """The rows of an estimator, or the inputs of a fit."""
     if X is None:
         X = getattr(fitted, "_fitted_rows", {}).get("X")
@@ -184,7 +192,7 @@ def _table_of(fitted: Any, X: Any) -> Any:
     return as_pandas(X)
 
 
-def _values(table: Any, place: int) -> Any:
+def _values(table: "pd.DataFrame", place: int) -> np.ndarray:
     if isinstance(table, Mapping):
         return list(table.values())[place]
     if hasattr(table, "iloc"):
@@ -200,7 +208,7 @@ def _grid(varied: Column) -> np.ndarray:
     return np.array(varied.labels, object)
 
 
-def _rows(table: Any, columns: list[Column], place: int, grid: np.ndarray) -> Any:
+def _rows(table: "pd.DataFrame", columns: list[Column], place: int, grid: np.ndarray) -> DataLike:
     """Rows along the grid, in the form of the table."""
     parts = []
     for j, own in enumerate(columns):
@@ -220,12 +228,12 @@ def _rows(table: Any, columns: list[Column], place: int, grid: np.ndarray) -> An
     return np.column_stack(parts)
 
 
-def _most(values: Any, text: Any) -> Any:
+def _most(values: Sequence, text: Any) -> object:
     """The most frequent value itself, of which `text` is the writing."""
     return next((value for value in np.asarray(values, object) if str(value) == text), text)
 
 
-def _predicted(fitted: Any, fit: Fit, rows: Any, level: float) -> tuple:
+def _predicted(fitted: FitOrEstimator, fit: Fit, rows: DataLike, level: float) -> tuple:
     """The mean, its band where there is one, and what that is."""
     from scipy.stats import norm
 

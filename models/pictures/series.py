@@ -4,9 +4,10 @@ objective over iterations, and what parameters are with their spread.
 Each function draws on `ax` (by default on a new figure) and returns the Axes."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, Fit, ModelError
 from probml.estimators.rules import hold, within
@@ -21,11 +22,16 @@ from probml.models.pictures.canvas import (
     palette,
     steps_of,
 )
+from probml.typing import DataLike, FitOrEstimator, SiteValues
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SPREAD = 1.6449  # of a normal: half of a 90% interval
 
 
-def timeline(fitted: Any, X: Any, *, row: int = 0, column: int = 0, ax: Any = None):
+def timeline(fitted: FitOrEstimator, X: DataLike, *, row: int = 0, column: int = 0,
+             ax: "Axes | None" = None):
     """A sequence with the most probable state of every step (Viterbi's path): a line through the
     values, points and bands in the colours of the states.
 
@@ -78,8 +84,8 @@ def timeline(fitted: Any, X: Any, *, row: int = 0, column: int = 0, ax: Any = No
 
 
 @formerly(fit="fitted", data="X")
-def bands(fitted: Any, X: Mapping[str, Any], along: str, site: str | None = None, *,
-          interval: float = 0.9, ax: Any = None):
+def bands(fitted: FitOrEstimator, X: SiteValues, along: str, site: str | None = None, *,
+          interval: float = 0.9, ax: "Axes | None" = None):
     """A predicted site over one of its inputs: its mean, and a central interval of new rows.
 
     Args:
@@ -115,7 +121,7 @@ def bands(fitted: Any, X: Mapping[str, Any], along: str, site: str | None = None
 
 
 @formerly(fit="fitted")
-def learning(fitted: Any, X: Any = None, *, ax: Any = None):
+def learning(fitted: FitOrEstimator, X: DataLike = None, *, ax: "Axes | None" = None):
     """The objective at every iteration; of MAP(held_out=...) the rows held out beside it.
 
     Args:
@@ -141,7 +147,8 @@ def learning(fitted: Any, X: Any = None, *, ax: Any = None):
 
 
 @formerly(fit="fitted")
-def intervals(fitted: Any, names: Iterable[str] | None = None, *, ax: Any = None):
+def intervals(fitted: FitOrEstimator, names: Iterable[str] | None = None, *,
+              ax: "Axes | None" = None):
     """What parameters are: means with central 90% intervals, a line an entry; of a mode 1.645
     standard errors to either side; points where there is no spread.
 
@@ -170,7 +177,7 @@ def intervals(fitted: Any, names: Iterable[str] | None = None, *, ax: Any = None
     return ax
 
 
-def _one_of(call: str, name: str, value: Any, count: int) -> int:
+def _one_of(call: str, name: str, value: ArrayLike, count: int) -> int:
     """A place among so many, from either end."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not -count <= value < count:

@@ -3,9 +3,9 @@ posterior."""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, Exact, Fit, ModelError
 from probml.estimators.rules import (
@@ -74,7 +74,7 @@ class BayesianLinearRegression(FromMoments):
     """
 
     _several = True
-    weight_scale: Any = parameter("shared", SCALE)
+    weight_scale: ArrayLike = parameter("shared", SCALE)
     _: KW_ONLY
     noise: float | None = parameter(None, optional(number(0.0, above=True)))
     fit_intercept: bool = parameter(True, FLAG)

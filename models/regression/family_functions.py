@@ -5,9 +5,9 @@ Sources: McCullagh & Nelder (1989), chapter 2; Lambert (1992); Ferrari & Cribari
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 from scipy import stats
 from scipy.special import xlogy
 
@@ -25,7 +25,7 @@ def mean_of_y(family: str, mu: np.ndarray, extra: Mapping[str, float]) -> np.nda
     return mu * (1 - extra["zero_probability"]) if family.startswith("zero_inflated") else mu
 
 
-def variance_function(family: str, mu: np.ndarray, trials: Any,
+def variance_function(family: str, mu: np.ndarray, trials: ArrayLike | None,
                       extra: Mapping[str, float]) -> np.ndarray:
     """The variance of y, up to the dispersion: 1 of the normal, μ² of gamma, of student_t the
     square of its scale; of the binomial that of the rate. Arguments as of mean_of_y."""
@@ -43,7 +43,7 @@ def variance_function(family: str, mu: np.ndarray, trials: Any,
     return known.get(family, lambda: np.maximum(mu * (1 - mu), 1e-300) / trials)()
 
 
-def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: Any,
+def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | None,
                 extra: Mapping[str, float]) -> np.ndarray:
     """log p(y) of every row, (n,), in double precision; arguments as of mean_of_y.
 
@@ -73,7 +73,7 @@ def log_density(family: str, y: np.ndarray, mu: np.ndarray, trials: Any,
         return np.logaddexp(added, np.log1p(-zero) + count)
 
 
-def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: Any,
+def unit_deviance(family: str, y: np.ndarray, mu: np.ndarray, trials: ArrayLike | None,
                   extra: Mapping[str, float]) -> np.ndarray:
     """2 (log p(y | μ = y) − log p(y | μ)) of every row, (n,), times the dispersion; arguments as of
     mean_of_y.

@@ -1,15 +1,26 @@
 """scikit-learn estimators of generalized linear models and of robust regression."""
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml import EM, MAP, DataError, ModelError
+from probml.engines.engine import Engine
 from probml.estimators.estimator import replace_given
-from probml.estimators.rules import ENGINE, FLAG, SEED, integer, number, one_of, optional, parameter
+from probml.estimators.rules import (
+    ENGINE,
+    FLAG,
+    SEED,
+    Seed,
+    integer,
+    number,
+    one_of,
+    optional,
+    parameter,
+)
 from probml.estimators.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -120,8 +131,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
     penalty: float = parameter(0.0, number(0.0))
     fit_intercept: bool = parameter(True, FLAG)
     max_iter: int = parameter(1000, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE_OR_BAYES)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
 
     def fit(self, X, y, sample_weight=None, offset=None, trials=None):
         """Learn from rows X (n, d) and y (n,).
@@ -391,8 +402,8 @@ class RobustRegression(RegressionResults, Numeric):
     fit_intercept: bool = parameter(True, FLAG)
     tol: float = parameter(1e-9, number(0.0))
     max_iter: int = parameter(1000, integer(1))
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and y (n,).

@@ -1,12 +1,12 @@
 """Tables and predictions of regressions whose answer is a posterior of all parameters."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from probml import Fit, ModelError
 from probml.assessment.intervals import Interval
+from probml.typing import SiteValues
 
 
 def is_posterior(fit: Fit) -> bool:
@@ -15,7 +15,7 @@ def is_posterior(fit: Fit) -> bool:
     return fit.drawn is not None and not fit.belief.partly
 
 
-def posterior_rows(fit: Fit, names: Sequence[str], index: Any) -> Any:
+def posterior_rows(fit: Fit, names: Sequence[str], index: np.ndarray) -> np.ndarray:
     """The summary of some parameters of a posterior: mean, sd, 5%, 95%, and what the engine says of
     its draws.
 
@@ -28,7 +28,7 @@ def posterior_rows(fit: Fit, names: Sequence[str], index: Any) -> Any:
     return fit.summary().iloc[rows].set_axis(index)
 
 
-def predicted(fit: Fit, family: str, inputs: Mapping[str, Any], units: tuple[float, float],
+def predicted(fit: Fit, family: str, inputs: SiteValues, units: tuple[float, float],
               interval: float | None) -> np.ndarray | Interval:
     """E[y] of every row, (n,), of the binomial the rate; averaged over a posterior, effects of new
     members drawn.

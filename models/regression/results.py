@@ -5,8 +5,7 @@ Sources: Wilks (1938), "The large-sample distribution of the likelihood ratio"; 
 Schwarz (1978); McCullagh & Nelder (1989), section 2.4 for residuals.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from probml.models.regression.family_functions import (
 from probml.models.regression.posterior_answers import is_posterior
 from probml.models.regression.targets import checked_column
 from probml.posteriors.units import in_units
+from probml.typing import FitOrEstimator
 
 MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # shifts and odd factors
 DRAWS = 4000  # of a posterior, for quantiles
@@ -93,7 +93,7 @@ class RegressionResults:
         """The sites of the coefficients, in the order of the table."""
         return ("intercept", "beta")[1 - bool(getattr(self, "fit_intercept", True)):]
 
-    def _coefficient_names(self) -> Any:
+    def _coefficient_names(self) -> Sequence[str] | None:
         """What the rows of confint are called."""
         names = [str(name) for name in getattr(
             self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])]
@@ -218,7 +218,7 @@ class RegressionResults:
         return np.asarray(self.predict(X), float)
 
 
-def likelihood_ratio_test(small: Any, large: Any):
+def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
     """Compare two nested regressions that were fitted to the same rows by maximum likelihood: R's
     anova(small, large), lmtest's lrtest.
 

@@ -1,11 +1,12 @@
 """The scikit-learn estimator of smooth curves, their smoothness chosen by evidence."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import DataError, Exact, Fit, ModelError
 from probml.estimators.estimator import absent
@@ -71,11 +72,11 @@ class SmoothingSpline(FromMoments):
 
     _kind: ClassVar[str] = "smooth"
 
-    knots: Any = parameter(20, sizes(1))
+    knots: int | ArrayLike = parameter(20, sizes(1))
     _: KW_ONLY
     penalty: str = parameter("curvature", one_of("curvature", "differences"))
-    linear: Any = parameter((), ANY)
-    lam: Any = parameter(None, LAM)
+    linear: Collection | None = parameter((), ANY)
+    lam: ArrayLike = parameter(None, LAM)
     noise: float | None = parameter(None, optional(number(0.0, above=True)))
 
     def fit(self, X, y, sample_weight=None):

@@ -1,7 +1,6 @@
 """The estimator of survival regression."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +8,9 @@ import numpy as np
 
 from probml import MAP, DataError, Fit
 from probml.assessment.intervals import Interval
+from probml.engines.engine import Engine
 from probml.estimators.estimator import absent
-from probml.estimators.rules import FLAG, SEED, check, hold, one_of, parameter, within
+from probml.estimators.rules import FLAG, SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.standardized import Numeric, counted
 from probml.models.regression.posterior_answers import is_posterior
@@ -67,8 +67,8 @@ class SurvivalRegression(RegressionResults, Numeric):
     distribution: str = parameter("weibull", one_of(*DISTRIBUTIONS))
     _: KW_ONLY
     fit_intercept: bool = parameter(True, FLAG)
-    random_state: Any = parameter(None, SEED)
-    engine: Any = parameter(None, ENGINE_OR_BAYES)
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
 
     _why = "predict_survival(X, times) has the probability of a later time"
     residuals = absent("residuals", "a censored time has none: predict_survival(X, times)")

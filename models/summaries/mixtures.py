@@ -4,8 +4,8 @@ deviations, correlations and probabilities, by component or class.
 Variables are rows and components columns, as mclust and poLCA print them.
 """
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,23 +14,24 @@ import pandas as pd
 from probml.interface.showing.estimates import Estimates, Quantity
 from probml.interface.showing.summary import Table
 from probml.models.frames.covariances import canonical
+from probml.typing import DataLike
 
 CATEGORIES = "Probabilities of categories"
 
 
-def groups(estimates: Estimates, site: str, size: int, unlabelled: str = "component") -> Any:
+def groups(estimates: Estimates, site: str, size: int, unlabelled: str = "component") -> DataLike:
     """The components, or classes where they have labels."""
     named = len(estimates.fit.names.get(site, ())) == size
     return estimates.labels(site, size, "class" if named else unlabelled)
 
 
-def shares(estimates: Estimates, index: Any, name: str = "weights",
+def shares(estimates: Estimates, index: Sequence, name: str = "weights",
            heading: str = "Mixing proportions") -> Table:
     """A row per component."""
     return estimates.across(heading, index, ["share"], estimates.of(name))
 
 
-def by_group(estimates: Estimates, heading: str, variables: Any, index: Any,
+def by_group(estimates: Estimates, heading: str, variables: Sequence, index: Sequence,
              quantity: Quantity) -> Table:
     """Variables in rows, components in columns, of an array (components, variables)."""
     wide = quantity.map(lambda each: np.reshape(each, (len(index), -1)).T)
@@ -50,7 +51,7 @@ def _correlations(pairs, precision):
     return (covariance / sd[..., :, None] / sd[..., None, :])[..., pairs[0], pairs[1]]
 
 
-def scatter(estimates: Estimates, variables: list, index: Any, name: str = "precision",
+def scatter(estimates: Estimates, variables: list, index: Sequence, name: str = "precision",
             covariance: str = "full") -> list[Table]:
     """Standard deviations and correlations of a precision of one of gaussian_mixture's shapes."""
     tied, kind = covariance.startswith("tied"), covariance.removeprefix("tied").strip() or "full"
@@ -139,7 +140,7 @@ def naive_bayes_tables(estimates: Estimates) -> list[Table]:
     return out
 
 
-def _categories(estimates: Estimates, name: str, index: Any) -> Table:
+def _categories(estimates: Estimates, name: str, index: Sequence) -> Table:
     """P(column = category | class): rows (column, category)."""
     shape = estimates.values[f"{name}_probs"].shape[1:]
     states, count = shape[-1], int(np.prod(shape[:-1], dtype=int))

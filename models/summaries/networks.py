@@ -1,8 +1,8 @@
 """Tables of Bayesian networks: a conditional probability table, or the coefficients, of each
 node."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,7 +46,7 @@ def _reshape_rows(width: int, each: np.ndarray) -> np.ndarray:
     return np.reshape(each, (-1, width))
 
 
-def _configurations(estimates: Estimates, parents: list, sizes: dict) -> Any:
+def _configurations(estimates: Estimates, parents: list, sizes: dict) -> Sequence:
     if not parents:
         return pd.Index([""])
     levels = [estimates.labels(parent, sizes[parent], parent) for parent in parents]

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 
 from probml import DataError
 from probml.estimators.estimator import Estimator, absent
-from probml.estimators.rules import SEED, check, integer, number, optional, parameter
+from probml.estimators.rules import SEED, Seed, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted, column_or_1d
 from probml.models.frames.scaling import middle_and_unit
 
@@ -117,7 +117,7 @@ class Boosted(Estimator):
     validation_fraction: float = parameter(0.0, (
         "a number of at least 0 and below 1", lambda v: isinstance(v, int | float | np.number)
         and not isinstance(v, bool) and 0 <= v < 1))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def fit(self, X, y):
         """Learn from rows X (n, d), cells NaN where missing, and targets y (n,).

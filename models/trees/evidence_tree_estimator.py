@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import FLAG, SEED, check, integer, number, optional, parameter
+from probml.estimators.rules import FLAG, SEED, Seed, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.scaling import middle_and_unit
 from probml.models.trees.prunings import Grown, shares, weighed
@@ -59,7 +59,7 @@ class EvidenceTree(Classifier):
     power: float = parameter(1.0, number(0.0))
     max_depth: int | None = parameter(None, optional(integer(1)))
     min_samples_leaf: int = parameter(1, integer(1))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d), cells NaN where missing, and labels y (n,), all observed.
@@ -103,7 +103,7 @@ class EvidenceTree(Classifier):
         return self._shares[self.tree_.apply(X)]
 
 
-def _rules(grown: Any, X: np.ndarray) -> np.ndarray:
+def _rules(grown: object, X: np.ndarray) -> np.ndarray:
     """How many splits there are at every node: columns, and cuts between two of their values."""
     ways = grown.decision_path(X).tocsc()
     out = np.ones(ways.shape[1])

@@ -8,7 +8,7 @@ import numpy as np
 from numpyro.diagnostics import split_gelman_rubin
 
 from probml.estimators.classifier import Classifier
-from probml.estimators.rules import PARTS, SEED, STARTS, check, integer, number, parameter
+from probml.estimators.rules import PARTS, SEED, STARTS, Seed, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.models.trees.sampled_trees import Chain
 
@@ -59,7 +59,7 @@ class SampledTree(Classifier):
     concentration: float = parameter(1.0, number(0.0, above=True))
     base: float = parameter(0.95, INSIDE)
     power: float = parameter(1.0, number(0.0))
-    random_state: Any = parameter(None, SEED)
+    random_state: Seed = parameter(None, SEED)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d), cells NaN where missing, and labels y (n,); rows without a

@@ -269,8 +269,8 @@ def _levels(
     return pd.DataFrame(levels, pd.Index(kept, name="simulation"), names), effective
 
 
-def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: Any,
-                 effective: Any, failures: Any, predictive: object, exchange: Any,
+def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: pd.DataFrame,
+                 effective: np.ndarray, failures: dict[int, str], predictive: object, exchange: Any,
                  simulator: Any) -> Certificate:
     from scipy.stats import chisquare
 

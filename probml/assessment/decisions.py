@@ -8,9 +8,10 @@ Sources: Wald (1950); Chow (1970), "On optimum recognition error and reject trad
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
@@ -134,7 +135,7 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
     return p / total[..., None]
 
 
-def table(loss: Any, states: int, labels: Sequence | None) -> tuple[np.ndarray, list | None]:
+def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.ndarray, list | None]:
     """The loss (states, actions), and the names of the actions, None where they have none."""
     labels = None if labels is None else listed(labels, "decide(labels)")
     if labels is not None and len(labels) != states:

@@ -8,11 +8,12 @@ function is written.
 import functools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.coding.indices import bounds, together
 from probml.errors import ModelError, present
@@ -144,7 +145,7 @@ class Dimensions:
         self.structure, self.held = held.structure, held
         self.labels = {**fit.names, **held.labels}
         self.taken: dict[str, tuple] = {}  # dimension → (what it stands for, its size)
-        self.coords: dict[str, Any] = {}
+        self.coords: dict[str, ArrayLike] = {}
         self.rows = self._name("rows", ("plate", "rows"), held.table.rows)
         index = held.table.index
         plain = index is not None and getattr(index, "nlevels", 1) == 1
@@ -236,7 +237,7 @@ def _array(labels: tuple) -> np.ndarray:
     return np.array(labels if plain else [str(label) for label in labels])
 
 
-def named_entries(fit: Fitted, labels: Any) -> dict[tuple[str, int], tuple]:
+def named_entries(fit: Fitted, labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the names of the entries along it: columns of a table, members of a
     group, states of a labelled site; others are numbers, all of them where nothing has told the
     shapes of the inputs, as of `model.at(params)`."""
@@ -274,7 +275,7 @@ def _shifted(names: tuple, shift: int, size: int) -> list:
     return [names[i - shift] if 0 <= i - shift < len(names) else i for i in range(size)]
 
 
-def _classes(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
+def _classes(structure: Structure, labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → labels of a site whose logits or probabilities it stands along: the
     columns of a softmax are classes."""
     out: dict[tuple[str, int], tuple] = {}
@@ -299,7 +300,7 @@ def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tupl
     return f"{name}[{', '.join(map(str, words))}]"
 
 
-def entries(structure: Structure, labels: Any) -> dict[tuple[str, int], tuple]:
+def entries(structure: Structure, labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the names of the entries along it, where labels of index inputs tell
     them; others are numbers."""
     out: dict[tuple[str, int], tuple] = {}

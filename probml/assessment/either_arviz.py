@@ -19,10 +19,11 @@ from probml.assessment.simulated import from_prior
 from probml.dataset import dataset
 from probml.errors import ModelError
 from probml.queries.fitted import Fitted
+from probml.typing import PyTree
 
 
 def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outside: Iterable[str],
-           seen: Iterable[str], group: Callable) -> dict[str, Any]:
+           seen: Iterable[str], group: Callable) -> dict[str, PyTree]:
     """Both groups, of `count` draws in one chain, seed 0.
 
     Args:
@@ -70,7 +71,7 @@ def needed() -> None:
         _part("arviz_base")
 
 
-def container(groups: Mapping[str, Any]) -> Any:
+def container(groups: Mapping[str, PyTree]) -> Any:
     """Groups, name → xarray.Dataset, in what the ArviZ that is installed calls its own: of 0.2x an
     InferenceData, of 1.x a DataTree. Where both are, 0.2x's.
 

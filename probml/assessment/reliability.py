@@ -14,9 +14,8 @@ Sources: Brier (1950); Good (1952) for the log score; Murphy & Winkler (1977) fo
     curves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,7 +60,7 @@ class Calibration:
     ece: float
     ece_classwise: float
     curve: pd.DataFrame
-    curves: Mapping[Any, pd.DataFrame]
+    curves: Mapping[Hashable, pd.DataFrame]
     strategy: str
 
     def table(self) -> pd.DataFrame:

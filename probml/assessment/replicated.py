@@ -13,9 +13,10 @@ discrepancies".
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.assessment.reports import replicate
 from probml.dataset import dataset
@@ -28,7 +29,7 @@ FEWEST = 20  # tables, below which nothing can be said
 CELLS, STATES = 8, 12  # of a site that are told
 WIDE = 2  # ranges of a series: a wider central 95% of replicated levels says nothing of it
 BINS = 20  # of a picture
-STATISTICS: dict[str, Callable[..., Any]] = {
+STATISTICS: dict[str, Callable[..., ArrayLike]] = {
     "mean": np.nanmean, "sd": np.nanstd, "minimum": np.nanmin, "maximum": np.nanmax}
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jax.typing import ArrayLike
 
 from probml.assessment import dimensions, either_arviz, whole_arviz
 from probml.assessment.row_draws import at_draws, row_latents, row_values
@@ -23,6 +24,7 @@ from probml.posteriors.units import density, deviations, in_units, ways_in_units
 from probml.queries import outside, queries
 from probml.queries.fitted import Fitted
 from probml.queries.simulation import simulate_draws
+from probml.typing import PyTree, SiteValues
 
 KEPT = 1000  # draws of a posterior that is no set of draws, where a set is wanted
 CENTRAL = 1.6448536269514722  # standard deviations on either side of a normal's middle 90%
@@ -144,7 +146,7 @@ def draws_in_units(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str
     return {**draws, **in_units(fit.units, draws)}
 
 
-def standard_error(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, Any]:
+def standard_error(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, ArrayLike]:
     """The standard error of a number of a point, and why there is none.
 
     Args:
@@ -162,7 +164,7 @@ def standard_error(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[s
 
 
 def estimate_columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[str, np.ndarray],
-             deviation: Mapping[str, np.ndarray]) -> dict[str, Any]:
+             deviation: Mapping[str, np.ndarray]) -> dict[str, ArrayLike]:
     belief, sd = fit.belief, deviation.get(name)
     if not belief.varies:
         return {"value": value}
@@ -246,7 +248,7 @@ class _Groups(NamedTuple):
     fit: Fitted
     names: dimensions.Dimensions
 
-    def __call__(self, values: Mapping[str, Any], layout: Callable[[str], tuple[str, ...]],
+    def __call__(self, values: SiteValues, layout: Callable[[str], tuple[str, ...]],
                  front: tuple[str, ...] = ("chain", "draw"), units: Any = None) -> Any:
         """
         Args:
@@ -321,7 +323,7 @@ def _check_entries(fit: Fitted, held: dataset.Data, seen: Sequence[str],
         )
 
 
-def _sample_stats(stats: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _sample_stats(stats: SiteValues) -> dict[str, np.ndarray]:
     """A sampler's statistics by ArviZ's names."""
     steps = np.asarray(stats["steps"])
     named = {"lp": stats["log_density"], "diverging": stats["diverging"], "n_steps": steps,
@@ -331,7 +333,7 @@ def _sample_stats(stats: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
-                group: _Groups) -> dict[str, Any]:
+                group: _Groups) -> dict[str, PyTree]:
     """The groups of rows: log-likelihood, posterior predictive, observed and constant data."""
     groups, names = {}, group.names
     try:
@@ -365,7 +367,7 @@ def _in_density(fit: Fitted, held: dataset.Data, seen: Collection[str]) -> np.nd
     return out
 
 
-def replicate(fit: Fitted, held: dataset.Data, draws: Mapping[str, Any], names: Sequence[str],
+def replicate(fit: Fitted, held: dataset.Data, draws: SiteValues, names: Sequence[str],
               count: int) -> dict[str, np.ndarray]:
     """Sites of the rows as the model makes them again, each time with its own draw of the
     parameters: site → (count, n, *cells).

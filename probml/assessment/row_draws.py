@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from probml.device import layout, load
 from probml.errors import present
 from probml.queries import asking, queries, row_draws
 from probml.queries.fitted import Fitted
+from probml.typing import SiteValues
 
 
 def at_draws(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> tuple[
@@ -37,7 +37,7 @@ def row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarr
     draw: site → (chains, draws, n, *cells)."""
     lead = next(iter(draws.values())).shape[:2]
 
-    def flat(values: Mapping[str, Any]):
+    def flat(values: SiteValues):
         return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
                 for name, value in values.items()}
 

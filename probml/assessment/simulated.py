@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from probml.plan.plan import Plan
 from probml.queries.simulation import simulate_draws
 from probml.structure.structure import Structure
 from probml.structure.trace import structure_of
+from probml.typing import DataLike
 
 GIVE_UP = 5  # failures before any success after which it is no use
 
@@ -127,8 +128,8 @@ MOST = 2**28  # simulated numbers held at once
 # What is simulated
 
 
-def template(model: Bound, data: Any, rows: int | None, steps: int | None) -> tuple[dataset.Data,
-                                                                                    bool]:
+def template(model: Bound, data: DataLike, rows: int | None,
+             steps: int | None) -> tuple[dataset.Data, bool]:
     """What of the simulated rows is to be seen, the values being placeholders, and whether they are
     the user's data."""
     if _is_integer(data):

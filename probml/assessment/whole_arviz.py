@@ -4,7 +4,7 @@ its elements, dimensions named by the function's own plates."""
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.posteriors.units import density
 from probml.queries.fitted import Fitted
+from probml.typing import PyTree, SiteValues
 
 
 class Observed(NamedTuple):
@@ -26,8 +27,8 @@ class Observed(NamedTuple):
     batch: int  # axes of elements; those behind belong to one element
 
 
-def observed(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
-             point: Mapping[str, Any]) -> dict[str, Observed]:
+def observed(fit: Fitted, names: Dimensions, inputs: SiteValues,
+             point: SiteValues) -> dict[str, Observed]:
     """Site → what it observes; computed at a point, of which it does not depend."""
     found, out = fit.model.generative.elements(fit.model.bound, inputs, point), {}
     for name, element in found.items():
@@ -40,7 +41,7 @@ def observed(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
     return out
 
 
-def log_likelihood(fit: Fitted, inputs: Mapping[str, Any],
+def log_likelihood(fit: Fitted, inputs: SiteValues,
                    draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Site → log density of its elements at every draw, (chains, draws, ...), unseen ones 0.
 
@@ -54,7 +55,7 @@ def log_likelihood(fit: Fitted, inputs: Mapping[str, Any],
 
 @functools.partial(jit, static_argnums=0)
 def _logs(model: Bound, inputs: Mapping, draws: Mapping):
-    def log_densities_at(values: Mapping[str, Any]):
+    def log_densities_at(values: SiteValues):
         found = model.generative.elements(model.bound, inputs, values)
         return {name: element.log for name, element in found.items()}
 
@@ -70,8 +71,8 @@ def _in_density(fit: Fitted, own: Observed, name: str) -> np.ndarray | float:
         known.shape[: own.batch])
 
 
-def groups(fit: Fitted, names: Dimensions, inputs: Mapping[str, Any],
-           draws: Mapping[str, np.ndarray], group: Callable, most: float) -> dict[str, Any]:
+def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
+           draws: Mapping[str, np.ndarray], group: Callable, most: float) -> dict[str, PyTree]:
     """The groups of what is observed: observed_data, log_likelihood; the latter is left out, with a
     warning, of sites that look at what is summed out.
 

@@ -13,6 +13,7 @@ from probml.comparison.contestants import EVIDENCE, Density, Fitted
 from probml.comparison.folds import left_out, own_rows, splits_of
 from probml.comparison.predictive import predictions
 from probml.dataset.sources.parts import source_of
+from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
 from probml.language.given import as_mapping
@@ -29,12 +30,12 @@ FOLDS = ("elpd_kfold", "se_kfold", "kfold_diff", "se_kfold_diff")
 
 
 def compare(
-    fits: Mapping[str, Any],
+    fits: Mapping[str, Fitted],
     data: object = None,
     *,
     target: str | None = None,
     folds: object = None,
-    engines: Mapping[str, Any] | None = None,
+    engines: Mapping[str, Engine] | None = None,
     seed: int = 0,
 ) -> "pd.DataFrame":
     """Fits to the same rows, the best first.
@@ -175,7 +176,7 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -
     return table
 
 
-def _contestants(fits: object, data: object, engines: Mapping[str, Any]) -> dict[str, Fitted]:
+def _contestants(fits: object, data: object, engines: Mapping[str, Engine]) -> dict[str, Fitted]:
     if not isinstance(fits, Mapping) or not fits:
         got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
         raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got '

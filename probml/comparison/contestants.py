@@ -5,18 +5,18 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.assessment import either_arviz, reports, whole_arviz
 from probml.comparison.folds import mapping, refit
 from probml.dataset import dataset
 from probml.device import load
 from probml.device.rows import Known, Rows
-from probml.engines.engine import Status, short_name
+from probml.engines.engine import Engine, Status, short_name
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, passes
 from probml.interface.fit import Fit
@@ -34,7 +34,7 @@ class Fitted:
     name: str
     fit: Fit
     held: dataset.Data
-    engine: Any = None  # of refits
+    engine: Engine | None = None  # of refits
 
     @property
     def rows(self) -> int:
@@ -124,7 +124,7 @@ class Density(Fitted):
         return found
 
     @property
-    def _inputs(self) -> dict[str, Any]:
+    def _inputs(self) -> dict[str, ArrayLike]:
         return {name: value[0] for name, value in self.held.table.inputs.items()}
 
     @functools.cached_property

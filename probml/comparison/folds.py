@@ -13,9 +13,10 @@ from probml.engines.ladder import written
 from probml.errors import ModelError, Refusal
 from probml.interface.fit import Fit
 from probml.interface.model import Model
+from probml.typing import DataLike, FitOrEstimator
 
 
-def own_rows(fits: Mapping[str, Any], data: Any) -> dict[str, Any]:
+def own_rows(fits: Mapping[str, FitOrEstimator], data: DataLike) -> dict[str, DataLike]:
     """Name → its data, where all share them or each has its own."""
     own = isinstance(data, Mapping) and all(isinstance(data.get(n), Mapping)
                                             or hasattr(data.get(n), "columns") for n in fits)

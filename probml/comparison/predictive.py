@@ -21,8 +21,10 @@ from probml.assessment import reports
 from probml.comparison.folds import left_out, mapping, own_rows, refit, splits_of
 from probml.dataset import dataset
 from probml.dataset.frames import as_pandas, is_table
+from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
+from probml.typing import DataLike, FitOrEstimator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +55,7 @@ class _Fitted:
     fit: Fit
     held: dataset.Data
     target: str
-    engine: Any
+    engine: Engine | None
 
     learns_unlabelled = True
 
@@ -86,8 +88,8 @@ class _Estimator:
     each training part."""
 
     name: str
-    estimator: Any
-    rows: Any  # DataFrame or array, without the target
+    estimator: object
+    rows: DataLike  # DataFrame or array, without the target
     truth: np.ndarray
 
     learns_unlabelled = False
@@ -121,10 +123,8 @@ class _Estimator:
         return Answer(value, probabilities, estimator.classes_)
 
 
-def predictions(
-    fits: Mapping[str, Any], data: object, target: str, folds: object, engines: Mapping[str, Any],
-    seed: int
-) -> "pd.DataFrame":
+def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, folds: object,
+                engines: Mapping[str, Engine], seed: int) -> "pd.DataFrame":
     """See probml.compare, `target`."""
     contestants, truth = _contestants(fits, data, target, engines)
     kinds = {name: contestant.discrete for name, contestant in contestants.items()}
@@ -185,7 +185,7 @@ def _splits(truth: np.ndarray, known: np.ndarray, others: np.ndarray, folds: obj
 
 
 def _contestants(fits: object, data: object, target: str,
-                 engines: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
+                 engines: Mapping[str, Engine]) -> tuple[dict[str, Any], np.ndarray]:
     if not isinstance(fits, Mapping) or not fits:
         raise ModelError(f'compare(fits): expected a mapping name → Fit or estimator, got '
                          f'{fits!r}: compare({{"a": a, "b": b}}, data)')
@@ -210,7 +210,7 @@ def _contestants(fits: object, data: object, target: str,
 
 
 def _contestant(name: str, given: object, rows: object, target: str, truth: np.ndarray,
-                engine: object) -> Any:
+                engine: Engine | None) -> Any:
     if isinstance(given, Fit):
         if given.learnt is not None:
             raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare the Fit before "
@@ -242,7 +242,7 @@ def _unseen(value: object) -> bool:
     return value is None or value != value
 
 
-def _truth(rows: Any, target: str, name: str) -> np.ndarray:
+def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
     """The target of every row, (n,) objects, None or NaN unseen."""
     names = getattr(rows, "column_names", None) or list(rows.columns if hasattr(rows, "columns")
                                                         else rows)
@@ -258,7 +258,7 @@ def _truth(rows: Any, target: str, name: str) -> np.ndarray:
     return values.astype(object)
 
 
-def _columns(rows: Any, target: str, name: str) -> Any:
+def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     """All but the target, as an estimator takes it: a table as it is; one array of numbers, or
     several side by side; a table among them keeps the names and kinds of its columns."""
     rows = as_pandas(rows)

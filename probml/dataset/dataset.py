@@ -4,9 +4,10 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset import ragged, tables
 from probml.dataset.coding import indices as coding
@@ -18,6 +19,7 @@ from probml.language.language import Bound
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
+from probml.typing import SiteValues
 
 # rows, and states of all cells together, up to which a question about a network uses the one
 # program in which every discrete cell may be missing
@@ -162,7 +164,7 @@ class Data(NamedTuple):
         return np.logical_or.reduce([self._units(name).any(-1) for name in along])
 
     def extended(self, last: np.ndarray, more: int, read: Callable,
-                 inputs: Mapping[str, Any]) -> "Data":
+                 inputs: SiteValues) -> "Data":
         """The same rows with `more` missing steps from the step `last` of each row on.
 
         Args:
@@ -177,7 +179,7 @@ class Data(NamedTuple):
             got = np.shape(inputs.get(missing[0], 0))
             raise ModelError(f"forecast needs the input '{missing[0]}' at the steps that follow, "
                              f"{shape}, got {got}")
-        out: dict[str, Any] = dict(table.values)
+        out: dict[str, ArrayLike] = dict(table.values)
         at = last[:, None] + np.arange(more)
         for name, codes in table.inputs.items():
             array = coding.as_labels(self.structure, table.labels, name, codes)
@@ -224,7 +226,7 @@ class Data(NamedTuple):
     def taken(self, index: np.ndarray | slice) -> "Data":
         """The rows with these numbers, in this order; a slice copies nothing."""
 
-        def at(array: Any) -> Any:
+        def at(array: ArrayLike) -> ArrayLike:
             return None if array is None else array[index]
 
         rows = (len(range(*index.indices(self.table.rows))) if isinstance(index, slice)

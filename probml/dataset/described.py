@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas, is_table, names_of
+from probml.typing import DataLike
 
 CATEGORIES = 8  # categories that a description lists
 WIDE = 200  # columns of one array up to which each is described by itself
@@ -31,19 +33,19 @@ class Column(NamedTuple):
     type: str
     rows: int
     missing: int
-    low: Any = None
-    high: Any = None
-    middle: Any = None
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
+    middle: ArrayLike | None = None
     labels: tuple = ()
     distinct: int = 0
-    example: Any = None
+    example: object = None
 
     @property
     def numeric(self) -> bool:
         """Whether its values are numbers."""
         return self.type in ("number", "integer")
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """A row of a table about the columns."""
         share = self.missing / max(self.rows, 1)
         return {"column": self.name, "type": self.type,
@@ -74,7 +76,7 @@ def written(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 
-def described(data: Any, name: str = "column") -> list[Column]:
+def described(data: DataLike, name: str = "column") -> list[Column]:
     """The columns of what a user gave.
 
     Args:

@@ -5,16 +5,21 @@ import difflib
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.errors import DataError, listed
+from probml.typing import DataLike, SiteValues
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OURS = ("pandas", "pyarrow")  # libraries whose tables are read without narwhals
 
 
-def to_pandas(data: object) -> Any:
+def to_pandas(data: object) -> DataLike:
     """A table or a column of another library (Polars, Modin, cuDF, …) as pandas, a lazy frame of
     Polars collected; anything else unchanged."""
     if not _foreign(data):
@@ -33,7 +38,7 @@ def to_pandas(data: object) -> Any:
     return pd.DataFrame({name: _column(found[name]) for name in found.columns})
 
 
-def as_pandas(data: Any) -> Any:
+def as_pandas(data: DataLike) -> DataLike:
     """A table or a column of any library, Arrow's too, as pandas; anything else unchanged."""
     arrow = type(data).__module__.partition(".")[0] == "pyarrow" and hasattr(data, "to_pandas")
     return data.to_pandas() if arrow else to_pandas(data)
@@ -48,7 +53,7 @@ def _foreign(data: object) -> bool:
         hasattr(type(data), name) for name in ("columns", "to_list", "__narwhals_series__"))
 
 
-def _column(series: Any) -> Any:
+def _column(series: "pd.Series") -> ArrayLike:
     """A narwhals Series as pandas: numbers with NaN, ordered categories, else objects with None."""
     import narwhals.stable.v1 as nw
     import pandas as pd
@@ -64,7 +69,7 @@ def _column(series: Any) -> Any:
     return pd.Series(series.to_list(), name=series.name, dtype=object)
 
 
-def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
+def like(given: DataLike, columns: Mapping[str, np.ndarray]) -> DataLike:
     """Columns as the same kind of table as `given`, with its index, the order of its columns, its
     categories and its observed numbers unchanged; its columns that are not in `columns` are
     copied. A mapping if `given` is not a table."""
@@ -95,7 +100,7 @@ def like(given: Any, columns: Mapping[str, np.ndarray]) -> Any:
                         backend=nw.get_native_namespace(frame)).to_native()
 
 
-def native(answer: Any, given: object) -> Any:
+def native(answer: DataLike, given: object) -> DataLike:
     """An answer with pandas tables and columns converted to the library of `given`, also inside
     lists, tuples and mappings. Dates keep the type they have in `given`."""
     if isinstance(given, list | tuple):
@@ -129,7 +134,7 @@ def _ordered(own: Iterable[str], flat: Mapping, stay: Mapping) -> dict[str, np.n
     return {**{name: flat[name] if name in flat else stay[name] for name in own}, **flat}
 
 
-def _filled_column(column: Any, filled: np.ndarray) -> np.ndarray:
+def _filled_column(column: "pd.Series", filled: np.ndarray) -> np.ndarray:
     """A pandas column of numbers, its missing cells filled; of other types `filled` itself."""
     import pandas as pd
 
@@ -217,7 +222,7 @@ def is_table(data: object) -> bool:
     return not isinstance(data, Mapping) and hasattr(kind, "columns") and hasattr(kind, "shape")
 
 
-def names_of(table: Any) -> list:
+def names_of(table: DataLike) -> list:
     """The names of a table's columns."""
     return list(getattr(table, "column_names", None) or table.columns)
 
@@ -233,7 +238,7 @@ def columns_of(data: object) -> dict[str, tuple[str, ...]]:
             if isinstance(name, str) and is_table(value)}
 
 
-def aligned(data: Any, columns: Mapping[str, tuple[str, ...]]) -> Any:
+def aligned(data: DataLike, columns: Mapping[str, tuple[str, ...]]) -> DataLike:
     """Data whose tables have their columns in the order of those in `columns`, those of a fit.
 
     Raises:
@@ -263,9 +268,9 @@ def closest_name(name: object, own: Iterable[str]) -> str | None:
     return small[found[0]] if found else None
 
 
-def select_known_columns(items: Mapping[str, Any], expected: Mapping[str, Any],
+def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
                          inputs: Sequence[str], asked: bool,
-                         model: str) -> dict[str, Any]:
+                         model: str) -> dict[str, ArrayLike]:
     """The columns of a table that a model uses. Others are ignored if all of the model's are there.
     With a fit (`asked`) one may be absent, the one to predict, with a warning.
 

@@ -5,10 +5,11 @@ Each of the n rows has as many places as the row to which most belong. The other
 missing cells of sites, on which no answer depends, and repeated values of inputs.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.arrays import Categories, Raw, as_raw
 from probml.errors import DataError
@@ -29,7 +30,7 @@ class Places(NamedTuple):
         """(n, places, ...) → (m, ...), in the order of the table."""
         return np.asarray(array)[self.row, self.place]
 
-    def spread(self, what: str, column: object, rows: int, width: int, unseen: bool) -> Any:
+    def spread(self, what: str, column: object, rows: int, width: int, unseen: bool) -> ArrayLike:
         """A column (m, ...) → (rows, width, ...).
 
         Args:
@@ -50,7 +51,7 @@ class Places(NamedTuple):
         return out if raw.labels is None else _labelled(out, raw)
 
 
-def _first(what: str, raw: Raw) -> Any:
+def _first(what: str, raw: Raw) -> ArrayLike:
     """The first row's value of an input, which must not have missing cells."""
     if raw.missing.any():
         row = int(np.argwhere(raw.missing)[0, 0])
@@ -59,7 +60,7 @@ def _first(what: str, raw: Raw) -> Any:
     return raw.values[0]
 
 
-def _labelled(codes: np.ndarray, raw: Raw) -> Any:
+def _labelled(codes: np.ndarray, raw: Raw) -> ArrayLike:
     """Codes as labels; those of a categorical column as a pandas Categorical."""
     assert raw.labels is not None
     if raw.categorical and codes.ndim == 2:
@@ -71,7 +72,7 @@ def _labelled(codes: np.ndarray, raw: Raw) -> Any:
     return np.array([*raw.labels, None], object)[codes]
 
 
-def keys_of(what: str, column: object) -> tuple[list[Any], np.ndarray]:
+def keys_of(what: str, column: object) -> tuple[list[Hashable], np.ndarray]:
     """The sorted distinct values of an index column, and the code of each row.
 
     Raises:
@@ -89,7 +90,7 @@ def keys_of(what: str, column: object) -> tuple[list[Any], np.ndarray]:
     return values.tolist(), codes
 
 
-def positions(what: str, column: object, rows: Mapping[Any, int], other: str) -> Places:
+def positions(what: str, column: object, rows: Mapping[Hashable, int], other: str) -> Places:
     """The places of a table's rows in the rows of the other table.
 
     Args:

@@ -3,11 +3,12 @@ rows, or about following steps, with the same."""
 
 import datetime
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jax.typing import ArrayLike
 
 MANY = 3  # dates that pandas needs to infer a frequency
 
@@ -23,11 +24,12 @@ class Labels(NamedTuple):
     """
 
     index: pd.Index
-    names: tuple[Any, ...]
+    names: tuple[Hashable, ...]
     column: bool
     dates: Any = None
 
-    def table(self, values: Any, names: Sequence | None = None, index: Any = None) -> Any:
+    def table(self, values: ArrayLike, names: Sequence | None = None,
+              index: pd.Index = None) -> pd.DataFrame:
         """Numbers (n,) or (n, c) as a Series or a DataFrame with these labels.
 
         Args:
@@ -92,7 +94,7 @@ def tables_of(labels: Iterable[Labels | None], parts: Iterable, names: Sequence 
     return out
 
 
-def _frequency(index: Any) -> Any:
+def _frequency(index: pd.Index) -> object:
     """The frequency of dates or durations; None if there is none."""
     if index.freq is not None or index.hasnans or len(index) < 2:
         return index.freq
@@ -101,7 +103,7 @@ def _frequency(index: Any) -> Any:
     return type(index)(index, freq="infer").freq
 
 
-def labels_of(table: object) -> tuple[Any, Labels | None]:
+def labels_of(table: object) -> tuple[ArrayLike, Labels | None]:
     """A pandas table without its column of dates, if it has one, or a column, with its labels; None
     for labels of an array."""
     if isinstance(table, pd.Series):

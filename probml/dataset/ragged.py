@@ -2,20 +2,25 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow
 from probml.errors import DataError
 from probml.structure.structure import Structure
+from probml.typing import DataLike, SiteValues
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MATRICES = 3  # axes of sequences of vectors
 
 
-def padded(name: str, value: Any, unseen: bool = True) -> Any:
+def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
     """A list of sequences, (steps, ...) each, as one array (rows, most steps, ...); anything else
     unchanged.
 
@@ -55,16 +60,16 @@ def padded(name: str, value: Any, unseen: bool = True) -> Any:
     return out
 
 
-def of_column(value: object) -> Any:
+def of_column(value: object) -> ArrayLike:
     """A column of Arrow with lists of unequal lengths as sequences; anything else unchanged."""
     return (arrow.sequences(value) if arrow.holds_lists(value)
             and arrow.uneven(value) else value)
 
 
-def of_table(data: Any) -> Any:
+def of_table(data: DataLike) -> DataLike:
     """A table of Arrow with columns of lists as a mapping, these as sequences; anything else
     unchanged."""
-    schema: Any = getattr(data, "schema", None)
+    schema: pa.Schema = getattr(data, "schema", None)
     if (type(data).__module__.partition(".")[0] != "pyarrow"
         or not any(arrow.is_list(kind) for kind in schema.types)):
         return data
@@ -122,8 +127,8 @@ def _is_single_sequence(structure: Structure, name: str, value: object) -> bool:
     return len(getattr(value, "shape", ())) == axes and labels_of(as_pandas(value))[1] is not None
 
 
-def along_time(structure: Structure, items: Mapping[str, Any],
-               steps: int | None) -> tuple[dict[str, Any], int, np.ndarray | None]:
+def along_time(structure: Structure, items: SiteValues,
+               steps: int | None) -> tuple[dict[str, ArrayLike], int, np.ndarray | None]:
     """The data of a model with chains, its sequences padded; their number of steps; and the length
     of each, None if they are not lists of different lengths.
 

@@ -6,13 +6,14 @@ waiting time.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import errors
 from probml.dataset import arrays, frames, kinds, ragged, tables
@@ -131,12 +132,12 @@ class _Input(NamedTuple):
     padding: np.ndarray | None
 
 
-def _columns(known: object) -> Any:
+def _columns(known: Any) -> Collection[str]:
     """The names of the columns of a table or a mapping."""
     return getattr(known, "column_names", known if hasattr(known, "__contains__") else ())
 
 
-def _check_columns(model: Bound, known: Any) -> None:
+def _check_columns(model: Bound, known: dict[str, ArrayLike]) -> None:
     """Refuses data that are no table or mapping, duplicate names, and sites that do() sets."""
     frames.check_once(known)
     if isinstance(known, str | bytes | jax.Array):
@@ -147,7 +148,8 @@ def _check_columns(model: Bound, known: Any) -> None:
         raise errors.DataError(f"'{done}' is set by do() in every row: drop it from the data")
 
 
-def _read_input(model: Bound, known: Any, name: str, rows: int | None, shapes: Mapping) -> _Input:
+def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int | None,
+                shapes: Mapping) -> _Input:
     """An input of the data, padded, with the shape that it has in an earlier fit."""
     if name not in _columns(known):
         tables.read(known, {}, [name], model=model.name, rows=rows)  # raises, naming the input
@@ -190,8 +192,8 @@ def _check_computed(model: Bound, structure: Structure, known: object) -> None:
         )
 
 
-def _read_sequences(structure: Structure, known: Any, steps: int | None
-                    ) -> tuple[Any, int | None, Any]:
+def _read_sequences(structure: Structure, known: dict[str, ArrayLike], steps: int | None
+                    ) -> tuple[dict[str, ArrayLike], int | None, ArrayLike | None]:
     """The data with sequences padded to one length, that length, and the length of each as given;
     both None if the model has no chains."""
     if not structure.chains:

@@ -7,12 +7,14 @@ A source is a class with `parts()`. It is passed like a table, `model.fit(Mine(.
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset import frames
 from probml.errors import DataError, RowError
+from probml.typing import DataLike
 
 
 class Part(NamedTuple):
@@ -25,9 +27,9 @@ class Part(NamedTuple):
     """
 
     name: str
-    rows: Any
+    rows: DataLike
     first: int = 0
-    weights: Any = None
+    weights: ArrayLike | None = None
 
     @property
     def called(self) -> str:
@@ -39,11 +41,11 @@ class Source(ABC):
     """Rows in parts."""
 
     @abstractmethod
-    def parts(self) -> Iterator[Part | tuple[str, Any]]:
+    def parts(self) -> Iterator[Part | tuple[str, DataLike]]:
         """A new iterator of parts, or of pairs (name, rows): the same parts in the same order every
         time, each read when it is asked for."""
 
-    def mixed(self, random: np.random.Generator) -> Iterator[Part | tuple[str, Any]]:
+    def mixed(self, random: np.random.Generator) -> Iterator[Part | tuple[str, DataLike]]:
         """The same rows in parts of any size, in random order, for engines that take batches. By
         default the order of `parts`: rows are then shuffled within a buffer only."""
         return self.parts()
@@ -52,7 +54,7 @@ class Source(ABC):
 class Batches(Source):
     """A source from a function that returns a new iterator of tables."""
 
-    def __init__(self, function: Callable[[], Iterator[Any]]):
+    def __init__(self, function: Callable[[], Iterator[DataLike]]):
         self.function = function
 
     def parts(self) -> Iterator[Part]:
@@ -72,7 +74,7 @@ class Weighed(Source):
     def mixed(self, random: np.random.Generator) -> Iterator[Part]:
         return self._parted(self.source.mixed(random))
 
-    def _parted(self, parts: Iterator[Part | tuple[str, Any]]) -> Iterator[Part]:
+    def _parted(self, parts: Iterator[Part | tuple[str, DataLike]]) -> Iterator[Part]:
         for found in named(parts):
             with naming(found):
                 rows, weights = without(found.rows, self.column)
@@ -85,7 +87,7 @@ def parts_of(source: Source) -> Iterator[Part]:
     return named(source.parts())
 
 
-def named(parts: Iterator[Part | tuple[str, Any]]) -> Iterator[Part]:
+def named(parts: Iterator[Part | tuple[str, DataLike]]) -> Iterator[Part]:
     """Parts, or pairs, as parts, without those that have no rows, such as files of which a filter
     leaves nothing."""
     for found in parts:
@@ -96,10 +98,10 @@ def named(parts: Iterator[Part | tuple[str, Any]]) -> Iterator[Part]:
         del part  # frees the memory before the next part is read
 
 
-def _empty(rows: Any) -> bool:
+def _empty(rows: DataLike) -> bool:
     """Whether a table has columns, and no rows."""
 
-    def is_empty(column: Any) -> bool:
+    def is_empty(column: ArrayLike) -> bool:
         if hasattr(column, "shape"):
             return tuple(column.shape[:1]) == (0,)
         return hasattr(column, "__len__") and not len(column)
@@ -109,7 +111,7 @@ def _empty(rows: Any) -> bool:
     return frames.is_table(rows) and not frames.is_far(rows) and rows.shape[0] == 0
 
 
-def without(rows: Any, column: str) -> tuple[Any, Any]:
+def without(rows: DataLike, column: str) -> tuple[DataLike, ArrayLike | None]:
     """A table without one of its columns, and that column.
 
     Raises:

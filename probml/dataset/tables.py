@@ -20,6 +20,7 @@ from probml.dataset.coding import labels as naming
 from probml.dataset.sources import arrow
 from probml.errors import DataError, listed
 from probml.numerics.process.cores import finite, map_chunks
+from probml.typing import DataLike
 
 LARGEST_COUNT = 2**62
 
@@ -168,7 +169,7 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
     return np.fromiter(labels, object, len(labels))[codes]
 
 
-def _items(data: Any, expected: Mapping[str, Expected], inputs: Sequence[str], model: str):
+def _items(data: DataLike, expected: Mapping[str, Expected], inputs: Sequence[str], model: str):
     """(name → value, whether data are a table, its index, its number of rows)."""
     module = type(data).__module__.partition(".")[0]
     if module in ("pandas", "pyarrow") and hasattr(data, "columns") and hasattr(data, "shape"):

@@ -14,7 +14,7 @@ sum to 0.
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed
 from probml.plan.second_moments import Members
+from probml.typing import PyTree
 
 
 class Moments(NamedTuple):
@@ -93,7 +94,7 @@ def rows_with_moments(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Re
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def _moments(names: Sequence[str], rows: Rows) -> Any:
+def _moments(names: Sequence[str], rows: Rows) -> PyTree:
     """W, x̄ and Σ w (x − x̄)(x − x̄)ᵀ; squares in a second pass, about the means of the first, for
     precision."""
 

@@ -16,11 +16,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Chunk, Resident, Rows, picked
 from probml.numerics.transfer import ALIGNMENT, aligned
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 LONG = 2**25  # bytes from which copying an array costs more than slicing it
 MOST = 2**31  # numbers of an array must be fewer, for 32-bit indices
@@ -72,8 +74,8 @@ class InPlaceRows(Rows):
         """A copy of all chunks."""
         return self.taken(jnp.arange(self.chunks * self.size).reshape(self.chunks, -1)).stacked
 
-    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
-        def turn(carry: Any, at: tuple) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: PyTree, *along: PyTree) -> tuple[PyTree, PyTree]:
+        def turn(carry: PyTree, at: tuple) -> tuple[PyTree, PyTree]:
             i, *parts = at
             chunk = jax.lax.cond(i < self.chunks - 1, self._full, lambda _: self.rest, i)
             return step(carry, chunk, *parts)
@@ -115,14 +117,14 @@ class InPlaceRows(Rows):
                                           body), rest=rest)
                 for at, rest in ((0, blank), (half, self.rest))]
 
-    def _full(self, i: Any) -> Chunk:
+    def _full(self, i: ArrayLike) -> Chunk:
         """The i-th full chunk."""
         inputs = {name: self._stretch(name, place, shape, i * self.size, self.size)
                   for name, place, shape in self.places}
         found = jax.tree.map(lambda leaf: leaf[i], self.body)
         return found._replace(inputs={**found.inputs, **inputs})
 
-    def _stretch(self, name: str, place: int, shape: tuple[int, ...], row: Any,
+    def _stretch(self, name: str, place: int, shape: tuple[int, ...], row: ArrayLike,
                  rows: int) -> jax.Array:
         """`rows` rows of an input, beginning at row `row` of the body."""
         width = math.prod(shape)
@@ -136,7 +138,7 @@ jax.tree_util.register_dataclass(InPlaceRows, data_fields=["inputs", "body", "re
                                  meta_fields=["places"])
 
 
-def long(data: Data, plan: Plan, kind: Any) -> Mapping[str, np.ndarray]:
+def long(data: Data, plan: Plan, kind: DTypeLike) -> Mapping[str, np.ndarray]:
     """The inputs to read in place: large, C-contiguous, of type `kind`; none where results for each
     row depend on the order of rows, or the device is not a CPU."""
     if (jax.default_backend() != "cpu" or not plan.rowwise or plan.variables

@@ -3,11 +3,12 @@ along; long sequences are cut into blocks, which are scanned in parallel."""
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from probml.dataset import tables
 from probml.dataset.moments import Moments
@@ -34,15 +35,15 @@ IMPROBABLE = 1e-15  # transition probability below which float32 computes in log
 AT_ONCE = 2**24  # numbers in the messages along time of a chunk, at most
 GROUP = 8  # blocks of a sequence that are transposed at once: some cache lines wide
 # bytes of an item → a type of this size that NumPy copies fast
-_KINDS: dict[int, Any] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"),
+_KINDS: dict[int, DTypeLike] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"),
                           8: np.dtype("u8"), 16: np.dtype("c16")}
 
 
 class Kinds(NamedTuple):
     """Float and integer types on the device."""
 
-    real: Any
-    whole: Any
+    real: DTypeLike
+    whole: DTypeLike
 
 
 def fitting_rows(plan: Plan, steps: int | None, copies: int) -> int:
@@ -121,7 +122,7 @@ class Lanes:
         self.roomy = span is not None
         self.parallel = not host
 
-    def ship(self, array: np.ndarray, time: int | None, kind: Any = None,
+    def ship(self, array: np.ndarray, time: int | None, kind: DTypeLike = None,
              shift: np.ndarray | None = None, seen: np.ndarray | None = None) -> jax.Array:
         """(rows, ..., time, ...) → (chunks, N, ...) with a time axis of length 1; with time None
         the row's values are repeated at every step.

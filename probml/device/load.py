@@ -5,11 +5,11 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from probml.dataset import tables
 from probml.dataset.dataset import Data
@@ -23,6 +23,7 @@ from probml.families.marginal_normal import Tiles, locate
 from probml.numerics.transfer import aligned, placed, rounded
 from probml.plan.plan import Plan
 from probml.plan.random_effects import sparsely_crossed
+from probml.typing import SiteValues
 
 ROOM = 1024  # steps up to which padding to a power of two costs less than compiling again
 LANES = 32  # minimum sequences per thread
@@ -41,7 +42,7 @@ def load(
     keep: np.ndarray | Layout | None = None,
     copies: int = 1,
     least: int = 1,
-    params: Mapping[str, Any] | None = None,
+    params: SiteValues | None = None,
     roomy: bool = False,
     devices: int = 1,
 ) -> tuple[Resident | InPlaceRows, Known]:
@@ -260,7 +261,7 @@ class Room:
         self._next = 0
         return self
 
-    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         if self._next == len(self._held):
             self._held.append(aligned(shape, dtype))
         found = self._held[self._next]

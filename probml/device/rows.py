@@ -5,14 +5,16 @@ share)."""
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.errors import present
 from probml.families.marginal_normal import Unseen
+from probml.typing import PyTree
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Rows(ABC):
     held: bool = True
     joint: bool = False
     lanes: int = 1
-    total_weight: Any  # (), of subclasses that store it
+    total_weight: ArrayLike  # (), of subclasses that store it
 
     @property
     @abstractmethod
@@ -172,7 +174,7 @@ class Rows(ABC):
         """The first chunk."""
 
     @abstractmethod
-    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: PyTree, *along: PyTree) -> tuple[PyTree, PyTree]:
         """Scan over the chunks with step(carry, chunk, ...) → (carry, output).
 
         Args:
@@ -182,7 +184,7 @@ class Rows(ABC):
             the last carry, and the stacked outputs.
         """
 
-    def accumulate(self, function: Callable, *along: Any) -> tuple[Any, Any]:
+    def accumulate(self, function: Callable, *along: PyTree) -> tuple[PyTree, PyTree]:
         """Σ of function(chunk, ...)[0] by compensated summation, and function(chunk, ...)[1]
         stacked.
 
@@ -196,27 +198,28 @@ class Rows(ABC):
         zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
                             jax.eval_shape(function, *first)[0])
 
-        def step(carry: tuple, *parts: Any):
+        def step(carry: tuple, *parts: PyTree):
             more, said = function(*parts)
             return compensated(carry[0], carry[1], more), said
 
         (total, _), said = self.fold(step, (zero, zero), *along)
         return total, said
 
-    def total(self, function: Callable, *along: Any) -> Any:
+    def total(self, function: Callable, *along: PyTree) -> PyTree:
         """Σ of function(chunk, ...), by compensated summation."""
         return self.accumulate(lambda *parts: (function(*parts), ()), *along)[0]
 
-    def map(self, question: Callable, *along: Any) -> Any:
+    def map(self, question: Callable, *along: PyTree) -> PyTree:
         """The stacked results of question(chunk, ...) for every chunk."""
         return self.fold(lambda _, *parts: ((), question(*parts)), (), *along)[1]
 
-    def vmap_copies(self, function: Callable, *copies: Any) -> Any:
+    def vmap_copies(self, function: Callable, *copies: PyTree) -> PyTree:
         """vmap of function(copy, ...), which passes over these rows, over the leading axis of the
         copies."""
         return jax.vmap(function)(*copies)
 
-    def walk(self, step: Callable, init: Any, size: int, key: jax.Array, epoch: Any) -> Any:
+    def walk(self, step: Callable, init: PyTree, size: int, key: jax.Array,
+             epoch: PyTree) -> PyTree:
         """One epoch: step(carry, rows of a batch) → carry over random batches that contain every
         row once.
 
@@ -228,22 +231,22 @@ class Rows(ABC):
         mixed = jnp.resize(self.ordered(key, epoch, places), batches * size)
         real = (jnp.arange(batches * size) < places).reshape(batches, size)
 
-        def turn(carry: Any, at: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        def turn(carry: PyTree, at: tuple[jax.Array, jax.Array]) -> tuple[PyTree, PyTree]:
             found = self.taken(at[0]).stacked
             weights = jnp.where(at[1], found.weights, 0.0)
             return step(carry, Resident(found._replace(weights=weights))), ()
 
         return jax.lax.scan(turn, init, (mixed.reshape(batches, size), real))[0]
 
-    def ordered(self, key: jax.Array, epoch: Any, rows: int) -> Any:
+    def ordered(self, key: jax.Array, epoch: PyTree, rows: int) -> PyTree:
         """The random order of `rows` rows in an epoch, as an argument for `batch`."""
         return jax.random.permutation(jax.random.fold_in(key, epoch), rows)
 
-    def batch(self, order: Any, i: Any, size: int) -> "Rows":
+    def batch(self, order: PyTree, i: ArrayLike, size: int) -> "Rows":
         """The i-th batch in an order from `ordered`."""
         return self.taken(jax.lax.dynamic_slice(order, (i * size,), (size,)))
 
-    def drawn(self, key: jax.Array, step: Any, size: int, rows: int) -> "Rows":
+    def drawn(self, key: jax.Array, step: ArrayLike, size: int, rows: int) -> "Rows":
         """A random batch of `size` among `rows` rows, uniform with replacement.
 
         Args:
@@ -331,7 +334,7 @@ class Resident(Stacked):
     def weight(self) -> float:
         return float(np.asarray(self.stacked.weights).sum())
 
-    def fold(self, step: Callable, init: Any, *along: Any) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: PyTree, *along: PyTree) -> tuple[PyTree, PyTree]:
         if not self.several:
             carry, said = step(init, self.first, *jax.tree.map(lambda leaf: leaf[0], along))
             return carry, jax.tree.map(lambda leaf: leaf[None], said)
@@ -355,10 +358,10 @@ class Summary(NamedTuple):
     """Sufficient statistics of all rows, for plans in which the rows enter only through sums or
     squares. Engines take it in place of Rows, without passes over rows."""
 
-    statistics: dict[str, Any]  # in the structure of naturals: Σ weight × T(x)
+    statistics: dict[str, PyTree]  # in the structure of naturals: Σ weight × T(x)
     base: jax.Array  # (), Σ weight × the terms of log p(row) without parameters
     weights: jax.Array  # (), total weight
-    squares: dict[str, Any] = {}  # row-wise site → factors.squares.Squares
+    squares: dict[str, PyTree] = {}  # row-wise site → factors.squares.Squares
 
     @property
     def held(self) -> bool:
@@ -372,7 +375,7 @@ class Summary(NamedTuple):
     def lanes(self) -> int:
         return 1
 
-    def vmap_copies(self, function: Callable, *copies: Any) -> Any:
+    def vmap_copies(self, function: Callable, *copies: PyTree) -> PyTree:
         """As Rows.vmap_copies."""
         return jax.vmap(function)(*copies)
 
@@ -409,7 +412,7 @@ class Known(NamedTuple):
     settings: dict[str, jax.Array] = {}
 
 
-def compensated(total: Any, lost: Any, more: Any) -> tuple[Any, Any]:
+def compensated(total: PyTree, lost: PyTree, more: PyTree) -> tuple[PyTree, PyTree]:
     """One step of Kahan summation: the rounding error of each addition is carried to the next, so
     that float32 totals keep their precision over many chunks."""
     term = jax.tree.map(jnp.subtract, more, lost)

@@ -8,12 +8,12 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
+from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Chunk, Known, Resident, Rows, Stacked
@@ -22,6 +22,7 @@ from probml.errors import Refusal
 from probml.numerics.outside import sent
 from probml.numerics.outside.meshes import ALONG, AXIS, EACH, cut
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class Remote(Rows):
     """Rows of a pool of workers (numerics/outside/sent.py). The shapes of a chunk are static for
     compiled programs; the number of the pool and the total weight are operands."""
 
-    number: Any  # () int32, of the pool
-    count: Any  # () int32, chunks
-    total_weight: Any  # ()
+    number: ArrayLike  # () int32, of the pool
+    count: ArrayLike  # () int32, chunks
+    total_weight: ArrayLike  # ()
     example: Chunk  # one chunk
 
     held = False
@@ -49,15 +50,15 @@ class Remote(Rows):
     def first(self) -> Chunk:
         return self.example
 
-    def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: object, *along: object) -> tuple[PyTree, PyTree]:
         raise Refusal("rows on a cluster have no fixed order, which this needs: pass rows in "
                       "memory", ("EM", "MAP"))
 
-    def accumulate(self, function: Callable, *along: object) -> tuple[Any, Any]:
+    def accumulate(self, function: Callable, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.accumulate, for functions without output per chunk; sums are in float64."""
-        said: list[Any] = []
+        said: list[PyTree] = []
 
-        def total(chunk: Chunk) -> Any:
+        def total(chunk: Chunk) -> PyTree:
             found, own = function(chunk, *along)
             if jax.tree.leaves(own):
                 raise Refusal("results for each row are not stored for rows on a cluster: pass "
@@ -78,33 +79,33 @@ jax.tree_util.register_dataclass(Remote, meta_fields=[],
 class Sharded(Stacked):
     """Rows whose chunks are distributed over the devices of a mesh, equally many on each."""
 
-    total_weight: Any  # ()
+    total_weight: ArrayLike  # ()
     mesh: Mesh
 
     several = True
     joint = True
 
-    def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: object, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.fold: sequential over all chunks, on whichever device they are."""
         return Resident(self.stacked).fold(step, init, *along)
 
-    def accumulate(self, function: Callable, *along: object) -> tuple[Any, Any]:
+    def accumulate(self, function: Callable, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.accumulate: on all devices in parallel, followed by one sum over devices.
 
         The order of additions differs from that on one device, so totals agree only up to rounding
         errors; sums within a device are compensated.
         """
-        def own(stacked: Chunk, *along: object) -> tuple[Any, Any]:
+        def own(stacked: Chunk, *along: object) -> tuple[PyTree, PyTree]:
             total, said = Resident(stacked).accumulate(function, *along)
             return jax.lax.psum(total, AXIS), said
 
         return self._on_every_device(own, (EACH, ALONG), *along)
 
-    def map(self, question: Callable, *along: object) -> Any:
+    def map(self, question: Callable, *along: object) -> PyTree:
         return self._on_every_device(
             lambda stacked, *along: Resident(stacked).map(question, *along), ALONG, *along)
 
-    def _on_every_device(self, own: Callable, out: object, *along: object) -> Any:
+    def _on_every_device(self, own: Callable, out: object, *along: object) -> PyTree:
         """Runs own(chunks of the device, ...) on every device."""
         # jit, so that traced values that the function closes over become arguments
         program = jax.jit(jax.shard_map(
@@ -132,7 +133,7 @@ class Repeated(Resident):
     def lanes(self) -> int:  # type: ignore[override] # a class attribute in the base class
         return self.mesh.size
 
-    def vmap_copies(self, function: Callable, *copies: object) -> Any:
+    def vmap_copies(self, function: Callable, *copies: object) -> PyTree:
         """As Rows.vmap_copies; the last copy is repeated so that every device has equally many."""
         count, devices = len(jax.tree.leaves(copies)[0]), self.mesh.size
         if count == 1:
@@ -140,7 +141,7 @@ class Repeated(Resident):
         each = -(-count // devices)
         index = np.minimum(np.arange(each * devices), count - 1)
 
-        def own(*copies: object) -> Any:
+        def own(*copies: object) -> PyTree:
             if each > 1:
                 return jax.vmap(function)(*copies)
             found = function(*jax.tree.map(lambda leaf: leaf[0], copies))

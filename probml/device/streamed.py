@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.dataset.sources.parts import Reader
@@ -22,6 +23,7 @@ from probml.errors import Refusal, present
 from probml.numerics.outside import feeding
 from probml.numerics.transfer import aligned, placed
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 NUMBERS = 2**20  # numbers per callback from the program to Python, which has a fixed cost
 TOGETHER = 16  # chunks that a worker of a cluster processes per call, at most
@@ -40,11 +42,11 @@ class Streamed(Rows):
         apart, held_apart: held-out rows and their number; see device/held_out.py.
     """
 
-    number: Any  # () int32, of the feed
-    count: Any  # () int32, calls of the feed per pass
-    total_weight: Any  # ()
+    number: ArrayLike  # () int32, of the feed
+    count: ArrayLike  # () int32, calls of the feed per pass
+    total_weight: ArrayLike  # ()
     leaves: tuple[jax.ShapeDtypeStruct, ...]
-    form: Any  # the tree structure of the chunks
+    form: object  # the tree structure of the chunks
     mixed: "Mixed | None" = None
     apart: "Streamed | None" = None
     held_apart: Any = None  # () int32
@@ -81,11 +83,11 @@ class Streamed(Rows):
     def _chunk_at(self, i: object) -> Resident:
         return Resident(feeding.chunk(self.number, i, self._specs))
 
-    def fold(self, step: Callable, init: object, *along: object) -> tuple[Any, Any]:
+    def fold(self, step: Callable, init: object, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.fold, for steps without output: outputs for each chunk are not stored."""
-        silence: list[Any] = []  # the tree structure of the empty output
+        silence: list[PyTree] = []  # the tree structure of the empty output
 
-        def turn(i: jax.Array, carry: object) -> Any:
+        def turn(i: jax.Array, carry: object) -> PyTree:
             carry, said = self._chunk_at(i).fold(lambda carry, chunk: step(carry, chunk, *along),
                                                  carry)
             silence.append(said)
@@ -95,23 +97,24 @@ class Streamed(Rows):
         _refuse(along)
         return jax.lax.fori_loop(0, self.count, turn, init), silence[-1]
 
-    def walk(self, step: Callable, init: object, size: int, key: jax.Array, epoch: object) -> Any:
+    def walk(self, step: Callable, init: object, size: int, key: jax.Array,
+             epoch: object) -> PyTree:
         """As Rows.walk, in the order of the mixed rows."""
         mixed = self._batches(size)
 
-        def turn(i: object, carry: object) -> Any:
+        def turn(i: object, carry: object) -> PyTree:
             return step(carry, mixed.batch(epoch * mixed.count + i))
 
         return jax.lax.fori_loop(0, mixed.count, turn, init)
 
-    def ordered(self, key: jax.Array, epoch: int, rows: int) -> Any:
+    def ordered(self, key: jax.Array, epoch: int, rows: int) -> PyTree:
         """As Rows.ordered: the number of the epoch's first batch."""
         return np.int32(epoch) * present(self.mixed).count
 
-    def batch(self, order: Any, i: Any, size: int) -> Rows:
+    def batch(self, order: PyTree, i: ArrayLike, size: int) -> Rows:
         return self._batches(size).batch(order + i)
 
-    def drawn(self, key: jax.Array, step: Any, size: int, rows: int) -> Rows:
+    def drawn(self, key: jax.Array, step: ArrayLike, size: int, rows: int) -> Rows:
         """As Rows.drawn, but without replacement within an epoch; the last rows % size rows of an
         epoch are not used."""
         mixed, whole = self._batches(size), rows // size
@@ -134,10 +137,10 @@ def _refuse(kept: object) -> None:
 class Mixed:
     """Random batches from an endless feed, epoch after epoch."""
 
-    number: Any  # () int32, of the feed
-    count: Any  # () int32, batches of an epoch
+    number: ArrayLike  # () int32, of the feed
+    count: ArrayLike  # () int32, batches of an epoch
     leaves: tuple[jax.ShapeDtypeStruct, ...]
-    form: Any  # the tree structure of a batch, which is one chunk
+    form: object  # the tree structure of a batch, which is one chunk
 
     @property
     def size(self) -> int:

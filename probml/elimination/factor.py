@@ -8,7 +8,7 @@ evidence, with maxima the most probable states.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ class Swept(NamedTuple):
     """
 
     left: list[Factor]
-    follow: Callable[[jax.Array, jax.Array | None], dict[Any, jax.Array]]
+    follow: Callable[[jax.Array, jax.Array | None], dict[str, jax.Array]]
 
 
 def checked(factors: Iterable[Factor], order: Sequence[str],

@@ -16,7 +16,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -293,7 +293,7 @@ def sweep(factors: Sequence[Factor], order: Sequence, semiring: Semiring) -> Swe
             if names:
                 left.append(Factor(part.T.reshape(-1, *(sizes[u] for u in names)), names))
 
-    def follow(possible: jax.Array, key: jax.Array | None) -> dict[Any, jax.Array]:
+    def follow(possible: jax.Array, key: jax.Array | None) -> dict[str, jax.Array]:
         noise = None if key is None else jax.random.gumbel(
             key, (_choices(schedule), len(possible)), factors[0].log.dtype
         )
@@ -310,7 +310,7 @@ def _choices(schedule: _Schedule) -> int:
 def _backtrack(
     schedule: _Schedule, pools: Mapping[int, jax.Array], possible: jax.Array,
     noise: jax.Array | None = None
-) -> dict[Any, jax.Array]:
+) -> dict[str, jax.Array]:
     """A state of every eliminated name, last ones first: the best given those already chosen, or a
     draw where there is noise.
 

@@ -14,7 +14,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from probml.errors import present
 
@@ -158,10 +158,10 @@ class Bucket(NamedTuple):
         others: the names of the bucket's message.
     """
 
-    name: Any
+    name: str
     tables: tuple[int, ...]
     axes: tuple[tuple[int, ...], ...]
-    others: tuple[Any, ...]
+    others: tuple[str, ...]
 
 
 def buckets(scopes: Sequence[tuple], order: Sequence) -> tuple[list[Bucket], list[tuple[int,

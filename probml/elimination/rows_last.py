@@ -19,7 +19,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ class _Schedule(NamedTuple):
     """
 
     buckets: tuple[_Bucket, ...]
-    left: tuple[tuple[int, tuple[Any, ...]], ...]
+    left: tuple[tuple[int, tuple[str, ...]], ...]
     indicators: tuple[int, ...]
 
 
@@ -81,7 +81,7 @@ def _schedule(scopes: tuple, shapes: tuple, order: tuple, indicators: tuple,
     return _Schedule(tuple(buckets), tuple(left), indicators)
 
 
-def fits(factors: Sequence[Factor], order: Sequence[Any]) -> bool:
+def fits(factors: Sequence[Factor], order: Sequence[str]) -> bool:
     """Whether a sum over `order` has many rows and names, and tables of few entries."""
     rows = max((f.log.shape[0] for f in factors), default=1)
     if rows < ROWS or len(order) < NAMES:
@@ -90,13 +90,13 @@ def fits(factors: Sequence[Factor], order: Sequence[Any]) -> bool:
     return all(math.prod(bucket.sizes) <= ENTRIES for bucket in found.buckets)
 
 
-def _planned(factors: Sequence[Factor], order: Sequence[Any]) -> _Schedule:
+def _planned(factors: Sequence[Factor], order: Sequence[str]) -> _Schedule:
     return _schedule(tuple(f.names for f in factors), tuple(f.log.shape for f in factors),
                      tuple(order), tuple(i for i, f in enumerate(factors) if f.indicator),
                      factors[0].log.dtype == jnp.float32)
 
 
-def sum_out(factors: Sequence[Factor], order: Sequence[Any]) -> list[Factor]:
+def sum_out(factors: Sequence[Factor], order: Sequence[str]) -> list[Factor]:
     """The factors that are left when `order` is summed out; what was scaled out among them.
 
     Cost: O(rows × the sum of the cliques' entries × factors in a bucket).
@@ -153,7 +153,7 @@ def _table(schedule: _Schedule, bucket: _Bucket, group: tuple[int, ...], given: 
         log = given[first]
         table = jnp.sqrt((log > -jnp.inf).astype(log.dtype))  # 1 and 0 as they are; see `_forward`
         return _spread(table, bucket.axes[group[0]], count), None
-    total: Any = None
+    total: jax.Array = None
     for j in reversed(group):
         i = bucket.tables[j]
         log = _spread(log_of(messages[i]) if i in messages else given[i], bucket.axes[j], count)

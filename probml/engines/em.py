@@ -3,7 +3,6 @@ accelerated and safeguarded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import numpy as np
@@ -72,6 +71,7 @@ from probml.plan.blocks import blocks, climbed_on_rows, directions
 from probml.plan.integrals import describe_integration
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
+from probml.typing import SiteValues
 
 # restarts, at least, with latent discrete sites outside rows: each begins with one value of theirs
 MIN_GLOBAL_RESTARTS = 4
@@ -281,12 +281,12 @@ class EM(Engine):
         return find_boundaries(problem, self.prior, diagnose_em_optimum(
             problem, outcome, begun, (self.prior, self.hard, self.accelerate, True)), moved=False)
 
-    def starts(self, data: Data | None, plan: Plan, start: Mapping[str, Any],
+    def starts(self, data: Data | None, plan: Plan, start: SiteValues,
                programs: int = 1) -> int:
         """The number of starts on all rows: as asked, or as many as take about a second."""
         return self._effort(data, plan, start, programs).starts
 
-    def _effort(self, data: Data | None, plan: Plan, start: Mapping[str, Any],
+    def _effort(self, data: Data | None, plan: Plan, start: SiteValues,
                 programs: int = 1) -> Effort:
         effort = Effort(self.restarts or 1)
         if self.restarts is None and data is not None and states_depend_on_start(plan, start):

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
@@ -40,6 +41,7 @@ from probml.numerics.optimum import Optimum
 from probml.plan import random_effects
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
+from probml.typing import PyTree, SiteValues
 
 
 class Status(enum.IntEnum):
@@ -128,7 +130,7 @@ class State(NamedTuple):
     stopped_by_rounding: bool = False
     remaining_gain: float = 0.0
     model: Bound | None = None
-    statistics: Any = None
+    statistics: PyTree = None
     optimum: Optimum | None = None
     rejection: Finding | None = None
     posterior_points: Mapping[str, np.ndarray] | None = None
@@ -151,7 +153,7 @@ class Outcome(NamedTuple):
         state: for further steps of the fit.
     """
 
-    params: dict[str, Any]
+    params: dict[str, ArrayLike]
     history: np.ndarray
     status: Status
     iterations: int
@@ -208,7 +210,7 @@ class Problem:
     known: Known = LATER
     weights: np.ndarray | None = None
     seed: int = 0
-    start: Mapping[str, Any] = field(default_factory=dict)
+    start: SiteValues = field(default_factory=dict)
     asked: bool = True
     astray: bool = False
     seen: Mapping[str, np.ndarray] | None = None
@@ -321,7 +323,7 @@ class Engine(ABC):
     than the default, `capabilities`.
     """
 
-    def __new__(cls, *args: Any, **settings: Any) -> "Engine":
+    def __new__(cls, *args: Any, **settings: object) -> "Engine":
         own = inspect.signature(cls.__init__).parameters
         takes_any = any(each.kind is each.VAR_KEYWORD for each in own.values())
         unknown = next((name for name in settings if name not in own and not takes_any), None)
@@ -438,7 +440,7 @@ def short_name(engine: str) -> str:
     return name + "()" * bool(settings)
 
 
-def checked(engine: Any, verb: str = "") -> Engine:
+def checked(engine: object, verb: str = "") -> Engine:
     """The engine that a user gave to the method `verb`.
 
     Raises:

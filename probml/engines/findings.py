@@ -8,13 +8,13 @@ docs/how_to/warnings.md has a section for each code.
 import enum
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from probml.errors import ConvergenceWarning, ReliabilityWarning
+from probml.typing import Json
 
 Entry = tuple[int, ...]
 
@@ -360,7 +360,7 @@ class Finding:
             kind = kind.kind if kind is ConvergenceWarning else kind
             warnings.warn(f"{what}: {self}", kind, stacklevel=stacklevel + 1)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """A record for JSON, with its sentences."""
         return {"code": self.code.value, "parameter": self.parameter, "entry": list(self.entry),
                 "numbers": {key: list(value) if isinstance(value, tuple) else value
@@ -368,7 +368,7 @@ class Finding:
                 "warning": self.warns, "message": str(self)}
 
     @classmethod
-    def read(cls, record: Mapping[str, Any] | str) -> "Finding":
+    def read(cls, record: Json | str) -> "Finding":
         """The finding of a record; a text, as in files of earlier versions, is a note.
 
         Raises:
@@ -386,7 +386,7 @@ class Finding:
             raise TypeError(f"its finding is {record!r:.60}") from error
 
 
-def _to_json_value(value: object) -> Any:
+def _to_json_value(value: object) -> object:
     """A number, text, or a tuple of them: hashable, and valid in JSON."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()

@@ -14,11 +14,12 @@ coordinate.
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
@@ -213,7 +214,7 @@ def _with_variance_check(found: Weighted, values: np.ndarray) -> Weighted:
     return found._replace(variance_k=float(k.max(initial=-np.inf)), unreliable_entry=worst)
 
 
-def _error_factor(k: np.ndarray | float, count: int) -> Any:
+def _error_factor(k: np.ndarray | float, count: int) -> ArrayLike:
     """The factor by which errors of so many draws are larger than with weights of finite variance.
     """
     return count ** np.maximum(k - SQUARE_ROOT_K, 0.0)

@@ -3,7 +3,7 @@ any optax optimiser."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -59,6 +59,9 @@ from probml.errors import ModelError, Refusal
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy, random_effects
 from probml.plan.blocks import all_blocks
+
+if TYPE_CHECKING:
+    import optax
 
 STARTS = 4  # of a fit without a named engine, if a start decides which hidden state is which
 MIN_FURTHER_STEPS = 50  # iterations of an optimisation from another start, at least
@@ -125,7 +128,7 @@ class MAP(Engine):
         (1.36, True)
     """
 
-    optimizer: Any = None
+    optimizer: "optax.GradientTransformation | None" = None
     steps: int | None = None
     batch_rows: int | None = None
     prior: bool = True

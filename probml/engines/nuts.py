@@ -5,7 +5,7 @@ import functools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -334,7 +334,7 @@ class Read(NamedTuple):
             exchangeable hidden states. moved: number of draws whose states were renumbered.
     """
 
-    values: dict[str, Any]
+    values: dict[str, np.ndarray]
     inside: dict[str, np.ndarray]
     exchanges: list
     moved: int

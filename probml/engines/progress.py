@@ -16,6 +16,7 @@ from probml.numerics.compiling import underway
 from probml.numerics.outside.checkpoint import Grown, Past, check_same_form
 from probml.numerics.outside.watching import Step, watchers
 from probml.numerics.precision import in_same_precision
+from probml.typing import PyTree
 
 if TYPE_CHECKING:
     from probml.numerics.outside.checkpoint import Journal
@@ -228,16 +229,16 @@ class Loop:
 
     kept: tuple[str, ...] = ("state",)
 
-    def __init__(self, state: Any = None, **lists: Grown):
+    def __init__(self, state: PyTree = None, **lists: Grown):
         self.state, self.grown = state, lists
         self.lists: dict[str, list] = {name: [] for name in lists}
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> dict[str, PyTree]:
         """All that is saved; the arrays are not modified later."""
         trees = {name: jax.tree.leaves(getattr(self, name)) for name in self.kept}
         return trees | {name: list(own) for name, own in self.lists.items()}
 
-    def write(self, held: dict[str, Any]) -> None:
+    def write(self, held: dict[str, PyTree]) -> None:
         """Restores what `read` returned."""
         for name in self.kept:
             form = jax.tree.structure(getattr(self, name))

@@ -2,9 +2,9 @@
 stochastic gradients."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,10 @@ from probml.plan.plan import Plan
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws, Normal
 from probml.posteriors.posterior import OWN
+from probml.typing import PyTree
+
+if TYPE_CHECKING:
+    import optax
 
 DRAWS = 2000  # of a user's guide
 MAX_RANK = 10  # of a low-rank covariance
@@ -99,8 +103,8 @@ class SVI(Engine):
         1.4
     """
 
-    guide: str | Callable = "normal"
-    optimizer: Any = None
+    guide: Any = "normal"
+    optimizer: "optax.GradientTransformation | None" = None
     steps: int = 3000
     batch_rows: int | None = None
     particles: int = 1
@@ -210,7 +214,7 @@ class SVI(Engine):
         return begun
 
     def _optimize(self, problem: Problem, static: "_Static",
-                  frame: object) -> tuple[Any, np.ndarray]:
+                  frame: object) -> tuple[PyTree, np.ndarray]:
         """The guide's parameters after all steps, and the ELBO of each step."""
         plan, rows, known = problem.plan, problem.rows, problem.known
         state = _initial(plan, static, frame, known, rows,
@@ -231,7 +235,7 @@ class _Static:
     """Static arguments of the compiled steps."""
 
     guide: Any
-    optimizer: Any
+    optimizer: "optax.GradientTransformation | None"
     batch: int
     total: int
     particles: int
@@ -296,13 +300,13 @@ def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
 
-def _prototype(svi: Any, state: Any, rows: Rows, known: Known) -> None:
+def _prototype(svi: numpyro.infer.SVI, state: PyTree, rows: Rows, known: Known) -> None:
     """Sets the guide up with its sites; its draws are not used."""
     svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _descend(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known,
+def _descend(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known,
              rows: Rows, done: jax.Array, count: jax.Array):
     svi, _ = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
@@ -321,7 +325,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _normal(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known, rows: Rows):
+def _normal(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known, rows: Rows):
     """The guide's normal distribution in unbounded coordinates: location, independent scales,
     factor."""
     svi, guide = _vi(plan, static, frame)
@@ -352,7 +356,7 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _guided(plan: Plan, static: _Static, frame: Frame, state: Any, known: Known, rows: Rows,
+def _guided(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known, rows: Rows,
             key: jax.Array):
     """Draws of the user's own guide."""
     svi, guide = _vi(plan, static, frame)

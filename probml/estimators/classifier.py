@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.errors import DataError, ModelError
 from probml.estimators.estimator import (
@@ -26,6 +27,7 @@ from probml.estimators.validation import (
 )
 from probml.interface.fit import Fit
 from probml.interface.model import Model
+from probml.typing import DataLike
 
 SLACK = 1e-6  # by which the sum of probabilities may be off
 MANY = 2**12  # labels from which counting them saves more than it costs
@@ -82,7 +84,7 @@ class Classifier(ClassifierMixin, Estimator):
                complete: bool) -> Fit:
         return self._infer(model, data, weights, start, complete)
 
-    def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
+    def _remember(self, fit: Fit, X: object, codes: np.ndarray, weights: object) -> None:
         """Keep what partial_fit continues from, in an estimator that has it."""
 
     def _batch(self, X: object, y: object, sample_weight: object, classes: object,
@@ -101,7 +103,7 @@ class Classifier(ClassifierMixin, Estimator):
         check_consistent_length(X, y)
         return X, self._codes(y, classes), weights
 
-    def _codes(self, y: Any, classes: Any) -> np.ndarray:
+    def _codes(self, y: ArrayLike, classes: ArrayLike | None) -> np.ndarray:
         """y as codes into `classes_`, which are learnt where `classes` is None; NaN where a label
         is unseen."""
         y = column_or_1d(y, warn=True)
@@ -213,7 +215,8 @@ class Stepwise:
     _keep: Callable[[Fit, float], None]
     _together: Callable[..., dict[str, np.ndarray]]
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None):
+    def partial_fit(self, X: DataLike, y: ArrayLike, classes: ArrayLike | None = None,
+                    sample_weight: ArrayLike | None = None):
         """Learn from further rows. Where nothing is hidden, by adding their statistics: chunks with
         all labels observed equal one batch. From the first chunk on in which something is hidden, a
         label or the component of a class, each is a step of stepwise EM, see Fit.update.
@@ -251,10 +254,11 @@ class Stepwise:
                                                                   len(self.classes_))
         return self
 
-    def _remember(self, fit: Fit, X: object, codes: object, weights: object) -> None:
+    def _remember(self, fit: Fit, X: object, codes: np.ndarray, weights: object) -> None:
         keep_few_rows(self, fit, *self._counted(X, codes, weights))
 
-    def _counted(self, X: object, codes: Any, weights: Any) -> tuple[dict, np.ndarray | None]:
+    def _counted(self, X: object, codes: np.ndarray,
+                 weights: ArrayLike | None) -> tuple[dict, np.ndarray | None]:
         """A batch as data, and its weights, in which rows without a label count as the setting
         `unlabelled_weight` says."""
         data = {**self._data(X), self._target: codes}
@@ -281,7 +285,7 @@ class Stepwise:
 class Additive(Stepwise):
     """One whose statistics add up where nothing is hidden: chunks and parts equal one batch."""
 
-    def merge(self, *others: Any):
+    def merge(self, *others: Estimator):
         """Add what other estimators of the same parameters, columns and classes have learnt from
         other rows; returns self.
 

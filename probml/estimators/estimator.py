@@ -16,6 +16,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.engines import EM, Exact
 from probml.engines.engine import short_name
@@ -39,6 +40,7 @@ from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary, Table
 from probml.language.language import check_seed
 from probml.posteriors.units import Unit
+from probml.typing import DataLike
 
 # attributes of an estimator that are numbers about the fit as a whole → what they are
 FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
@@ -81,7 +83,7 @@ class Estimator(Portable, BaseEstimator):
         state = super().__getstate__()
         return {name: state[name] for name in state if name not in ROWS}  # rows are in no file
 
-    def __setstate__(self, state: dict[str, Any]):
+    def __setstate__(self, state: dict[str, object]):
         super().__setstate__(state)
         if "fit_" in vars(self):
             self.fit_ = self.fit_  # which knows its estimator again
@@ -91,17 +93,17 @@ class Estimator(Portable, BaseEstimator):
     def _model(self, k: int) -> Model:
         raise NotImplementedError
 
-    def _data(self, X: object) -> dict[str, Any]:
+    def _data(self, X: object) -> dict[str, ArrayLike]:
         return {"x": X}
 
     def _take(self, X: object, reset: bool):
         return self._numbers(X, reset)
 
-    def _start(self, X: object, labels: object) -> dict[str, Any]:
+    def _start(self, X: object, labels: object) -> dict[str, ArrayLike]:
         """Starting values of parameters for iterative engines."""
         return {}
 
-    def _hyper(self, data: Mapping, weights: object, further: bool = False) -> dict[str, Any]:
+    def _hyper(self, data: Mapping, weights: object, further: bool = False) -> dict[str, ArrayLike]:
         """Values of the prior's own sites, measured on the rows; `further`: on rows of a later
         partial_fit."""
         return {}
@@ -110,7 +112,7 @@ class Estimator(Portable, BaseEstimator):
         """Notes about these rows for `status`; a probable mistake is a warning as well."""
         return []
 
-    def _together(self, others: object) -> dict[str, Any]:
+    def _together(self, others: object) -> dict[str, ArrayLike]:
         """As `_hyper`, of the rows of this estimator and of others."""
         return {}
 
@@ -266,7 +268,7 @@ class Estimator(Portable, BaseEstimator):
     _counted: ClassVar[str] = ""  # what a range of sizes counts; by default by its argument
     _tables: Callable | None = None  # of a summary; None: those of the model
 
-    def _figures(self) -> dict[str, Any]:
+    def _figures(self) -> dict[str, object]:
         """Numbers about the fit as a whole."""
         found = ((label, getattr(self, name, None)) for name, label in FIGURES.items())
         numbers = {label: float(value) for label, value in found if isinstance(value, Real)}
@@ -341,7 +343,7 @@ def absent(verb: str, instead: str) -> property:
     return property(none, doc=f"There is none: {instead}.")
 
 
-def rows(X: Any, kept: Any):
+def rows(X: DataLike, kept: np.ndarray | None):
     """Some rows of an array or a DataFrame."""
     if kept is None:
         return X
@@ -378,7 +380,7 @@ def replace_given(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
     return dataclasses.replace(fit, given=given, kept=kept)
 
 
-def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: Any) -> None:
+def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: ArrayLike | None) -> None:
     """Keep the fitted rows, if they are few, until partial_fit is called, or the estimator is
     pickled or saved: partial_fit continues from their expected sufficient statistics, which are
     computed then."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from probml.typing import DataLike
+
 
 def criteria(loglik: float, parameters: int, rows: float = np.nan) -> dict[str, float]:
     """What models of the same rows are compared by: the log-likelihood, the number of parameters,
@@ -35,7 +37,7 @@ class InformationCriteria:
     """Criteria of a density of rows, which `score_samples` gives."""
 
     n_parameters_: int
-    score_samples: Callable[[Any], np.ndarray]
+    score_samples: Callable[[DataLike], np.ndarray]
 
     def _criteria(self, X: object) -> dict[str, float]:
         log = self.score_samples(X)

@@ -4,7 +4,6 @@ import contextlib
 import warnings
 from collections.abc import Mapping
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -25,12 +24,13 @@ from probml.estimators.validation import DensityMixin, check_is_fitted
 from probml.interface.fit import Fit
 from probml.interface.sizes import grid
 from probml.language.language import check_seed
+from probml.typing import DataLike
 
 
 class Mixture(InformationCriteria, DensityMixin, Estimator):
     """An estimator whose target is never seen: components, densities, new rows."""
 
-    def fit(self, X: Any, y: object = None, sample_weight: object = None):
+    def fit(self, X: DataLike, y: object = None, sample_weight: object = None):
         """Learn from rows X (n, d), missing cells NaN or None; y is ignored, present for
         scikit-learn's convention.
 
@@ -87,7 +87,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         self._keep(fit.update(data, weights=weights), self.total_weight_ + own)
         return self
 
-    def _further(self, X: Any, sample_weight: object) -> tuple[dict, np.ndarray | None, float]:
+    def _further(self, X: DataLike, sample_weight: object) -> tuple[dict, np.ndarray | None, float]:
         """(data, weights, their sum) of rows like those that were fitted."""
         weights, kept = self._weigh(X, sample_weight)
         X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None
@@ -128,7 +128,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                     stacklevel=4,
                 )
 
-    def _figures(self) -> dict[str, Any]:
+    def _figures(self) -> dict[str, object]:
         size = getattr(self, "n_components_", 0)
         return super()._figures() | {"parameters": self.n_parameters_,
                                      **self._criteria_of_fit(size, self.total_weight_)}

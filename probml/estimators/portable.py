@@ -22,6 +22,7 @@ from probml.interface.showing.subject import (
     name_of,
     words_of_name,
 )
+from probml.typing import Json, SiteValues
 
 ROWS = ("_first", "_fitted_rows")  # what holds rows, which are in no file and no pickle
 
@@ -86,7 +87,7 @@ class Portable:
                        name_of(name, *rows.values()), self._row, self._named_sites(rows),
                        self._categories(), getattr(self, "table_", None))
 
-    def _named_sites(self, rows: Mapping[str, Any]) -> dict[str, tuple]:
+    def _named_sites(self, rows: SiteValues) -> dict[str, tuple]:
         """Site → the names of the columns of the user that it came from."""
         known, sites = dict(self.fit_.columns), self.fit_.structure.sites
         target = getattr(self, "_target", "y")
@@ -117,7 +118,7 @@ class Portable:
         return {**self.fit_.given, **data}  # with what was measured, or chosen, outside the rows
 
     @classmethod
-    def _restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+    def _restored(cls, meta: Json, arrays: Mapping[str, np.ndarray]) -> Self:
         """The estimator that `save` wrote.
 
         Raises:

@@ -45,6 +45,7 @@ def rules(estimator: object) -> dict[str, Rule]:
 
 FLAG: Rule = ("True or False", lambda value: isinstance(value, bool | np.bool_))
 ANY: Rule = ("anything", lambda value: True)
+Seed = int | np.random.Generator | np.random.RandomState | None
 SEED: Rule = (
     "None, an integer of at least 0, a Generator or a RandomState",
     lambda value: value is None
@@ -56,6 +57,7 @@ ENGINE: Rule = (
     lambda value: value is None or isinstance(value, Engine),
 )
 
+ClassWeight = str | Mapping[Hashable, float] | None
 CLASS_WEIGHT: Rule = (
     "None, 'balanced' or class → weight",
     lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),

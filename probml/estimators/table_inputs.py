@@ -6,17 +6,19 @@ import functools
 import inspect
 import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.frames import as_pandas, is_table, like, native
 from probml.dataset.labels import labels_of
 from probml.errors import DataError
 from probml.estimators.validation import RegressorMixin
 from probml.numerics.process.cores import looked_at_once
+from probml.typing import DataLike, FitOrEstimator
 
 # what may be a table or a column of one
 ROWS = ("X", "y", "sample_weight", "offset", "trials", "event")
@@ -69,7 +71,7 @@ def _with_tables(verb: Callable) -> Callable:
     return ask
 
 
-def _is_small(given: dict[str, Any]) -> bool:
+def _is_small(given: Mapping[str, object]) -> bool:
     """Whether the rows that were given are few enough for an estimator to store them."""
     def size(value: object) -> int:
         if hasattr(value, "shape"):
@@ -83,7 +85,7 @@ def _is_small(given: dict[str, Any]) -> bool:
     return sum(map(size, given.values())) <= FEW
 
 
-def _check_target(X: Any, y: Any, where: str) -> None:
+def _check_target(X: DataLike, y: ArrayLike, where: str) -> None:
     """
     Raises:
         DataError: there is no y, or not one a row.
@@ -98,7 +100,7 @@ def _check_target(X: Any, y: Any, where: str) -> None:
                         f"has {sizes[0]} rows, y has {sizes[1]}")
 
 
-def _rows(value: Any, name: str, estimator: Any, where: str) -> Any:
+def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> DataLike:
     """An argument of a verb, tables as pandas.
 
     Raises:
@@ -137,7 +139,7 @@ def _refuse_scalar(value: object, name: str, where: str) -> None:
                     f"length, got {reprlib.repr(value)}. A missing cell is NaN")
 
 
-def _numbers(value: object, name: str, where: str) -> Any:
+def _numbers(value: object, name: str, where: str) -> DataLike:
     """Numbers, or what may become some: of weights, offsets and trials each is finite."""
     try:
         array = np.asarray(value)
@@ -161,7 +163,7 @@ def _numbers(value: object, name: str, where: str) -> Any:
     return value if array.dtype.kind in "biuf" and value is not array else array
 
 
-def _to_table(rows: object, cells: object, lists: bool) -> Any:
+def _to_table(rows: object, cells: object, lists: bool) -> DataLike:
     """Cells (n, d) as the columns of the table that was given, or of each table of a list; of a
     column of a table as such a column."""
     if lists and isinstance(rows, list | tuple) and isinstance(cells, list):

@@ -1,12 +1,12 @@
 """The checks of scikit-learn on which the estimators stand, those of tables in our words."""
 
-from typing import Any
 
 import numpy as np
 
 from probml import errors
 from probml.errors import DataError, KindError, shortly
 from probml.numerics.process.cores import finite
+from probml.typing import DataLike
 
 try:
     from sklearn import exceptions
@@ -71,7 +71,7 @@ class ConvergenceWarning(errors.ConvergenceWarning, exceptions.ConvergenceWarnin
 errors.ConvergenceWarning.kind = ConvergenceWarning
 
 
-def validate_data(estimator: object, X: object, **settings: object) -> Any:
+def validate_data(estimator: object, X: object, **settings: object) -> np.ndarray:
     """scikit-learn's `validate_data` of X, which it keeps the names of.
 
     Raises:
@@ -112,7 +112,7 @@ def validate_data(estimator: object, X: object, **settings: object) -> Any:
         raise
 
 
-def _refuse_dates(X: Any, error: TypeError | None) -> None:
+def _refuse_dates(X: DataLike, error: TypeError | None) -> None:
     """
     Raises:
         DataError: the first column of a table that holds dates. Where all do, scikit-learn takes
@@ -136,7 +136,7 @@ def _unseen(cell: object) -> bool:
         return type(cell).__name__ == "NAType"
 
 
-def _refuse_cells(X: Any, error: Exception) -> None:
+def _refuse_cells(X: DataLike, error: Exception) -> None:
     """
     Raises:
         KindError, DataError: the first column that holds what is no number, and where.
@@ -158,12 +158,12 @@ def _refuse_cells(X: Any, error: Exception) -> None:
                            f"regressions by probml.models.formula('y ~ …', table)") from error
 
 
-def _one_axis(X: Any) -> DataError:
+def _one_axis(X: DataLike) -> DataError:
     return DataError(f"X has the shape {np.shape(X)}: expected (n, d), rows and columns. Reshape "
                      f"your data: X[:, None] is one column (Expected 2D array, got 1D array)")
 
 
-def places_of(name: str, values: Any, count: int) -> np.ndarray:
+def places_of(name: str, values: np.ndarray, count: int) -> np.ndarray:
     """What `inverse_transform` is given, (n, n_components), as floats.
 
     Raises:
@@ -192,7 +192,7 @@ def refuse_nonfinite(name: str, values: np.ndarray) -> None:
                         f"rows with a missing target cannot be used here. Drop these rows")
 
 
-def _refuse_infinite(X: Any, names: list[str]) -> None:
+def _refuse_infinite(X: DataLike, names: list[str]) -> None:
     """
     Raises:
         DataError: the first cell of numbers that is infinite, or too large for a float, by column

@@ -41,7 +41,8 @@ def effects(plan: Plan) -> tuple[str, ...]:
     return tuple(n for n in single if sites[n].entry.location_scale is not None)
 
 
-def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, Any, bool]:
+def location_and_scale(plan: Plan, name: str,
+                       env: Mapping) -> tuple[jax.Array, Any, bool]:
     """Of a parameter's prior in unbounded coordinates; the scale a number a cell, or (True) that of
     each vector (families/location_scale.py)."""
     site = plan.structure.sites[name]
@@ -52,7 +53,7 @@ def location_and_scale(plan: Plan, name: str, env: Mapping) -> tuple[jax.Array, 
             scale if matrix else jnp.broadcast_to(scale, shape), matrix)
 
 
-def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: Any,
+def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
           matrix: bool) -> jax.Array:
     """The parameter's own unbounded coordinate v → u. Of vectors, c is 0 or 1."""
     if matrix:
@@ -60,7 +61,7 @@ def leave(v: jax.Array, centring: jax.Array, loc: jax.Array, scale: Any,
     return centring * loc + (v - loc) * scale ** (centring - 1)
 
 
-def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: Any,
+def enter(u: jax.Array, centring: jax.Array, loc: jax.Array, scale: jax.Array,
           matrix: bool) -> tuple[jax.Array, jax.Array]:
     """u → v, and log |∂v / ∂u|."""
     if matrix:

@@ -4,7 +4,6 @@ naturals is the expected statistics."""
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +24,7 @@ from probml.jaxpr.opened.backward import value_and_gradient, with_vjp
 from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.plan.squares import squared
+from probml.typing import PyTree
 
 ORDERED = 2**20  # rows up to which they are put in order, all at once
 
@@ -94,7 +94,7 @@ def additive(plan: Plan) -> bool:
 
 
 def swept(plan: Plan, params: Mapping, known: Known, rows: Rows, hard: bool = False,
-          natural: Mapping | None = None) -> tuple[jax.Array, dict[str, Any]]:
+          natural: Mapping | None = None) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The log evidence of rows of such a plan by themselves, and their expected statistics."""
     natural = naturals(plan, params, known) if natural is None else natural
     function = _responsible(plan, params, known, natural, hard, {})
@@ -141,7 +141,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
             taps = jax.tree.map(lambda mean, at: jnp.where(mean == at, 0.0, mean - at),
                                 settings.mean(logs), logs(params))
 
-        def total(natural: Mapping[str, Any], taps: Mapping[str, jax.Array]):
+        def total(natural: Mapping[str, PyTree], taps: Mapping[str, jax.Array]):
             return weigh(row_evidence(plan, params, known, natural, rows, taps, hard), rows.weights)
 
         if not plan.latents:
@@ -163,7 +163,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
     return chunk
 
 
-def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Callable) -> Any:
+def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Callable) -> PyTree:
     """Σ over chunks of function(chunk, what the E-step found of its row-wise sites and latents)."""
     anchor = expected.anchor
     if expected.effects is not None:
@@ -296,7 +296,7 @@ def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Arr
 
 
 def returned(function: Callable, rows: Rows, outer: Callable,
-             linear: bool = False) -> tuple[Any, Any, list[Any]]:
+             linear: bool = False) -> tuple[PyTree, PyTree, list[PyTree]]:
     """Forward and back through a function of a sum over chunks: what `outer` finds, and the
     gradient with respect to what chunks take.
 

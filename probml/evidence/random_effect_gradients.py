@@ -11,7 +11,6 @@ the order of the quadrature's own.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +22,11 @@ from probml.evidence.passes import returned
 from probml.factors.random_effects import information, integration, second_order
 from probml.factors.random_effects.information import EffectVector, Information, Prior
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 
 def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
-                       rows: Rows) -> tuple[jax.Array, Any]:
+                       rows: Rows) -> tuple[jax.Array, PyTree]:
     """log p(rows that depend on random effects | point(u)) and its gradient in u.
 
     Args:
@@ -42,7 +42,7 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
                    else (random_effects.expansion_point(plan, params, known, rows.total), None))
     held = (u, noise) if nodes else (u,)  # an expansion of normal rows is exact about any point
 
-    def prior(u: Any) -> Prior:
+    def prior(u: jax.Array) -> Prior:
         return information.compute_prior(plan, point(u)[0], known)
 
     def chunk(rows: Chunk) -> tuple[Information, Callable]:
@@ -71,10 +71,10 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
 
 
 def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs,
-              rows: Chunk) -> tuple[jax.Array, Any]:
+              rows: Chunk) -> tuple[jax.Array, PyTree]:
     """The log evidence of crossed effects and its gradient, by pairs of rows: all rows at once,
     in double precision, for effects of which few combinations of levels occur."""
-    def log(u: Any) -> jax.Array:
+    def log(u: jax.Array) -> jax.Array:
         params, noise = point(u)[0], information.zeros(plan)
         prior = information.compute_prior(plan, params, known)
         info = information.compute_information(plan, params, known, rows,
@@ -85,7 +85,7 @@ def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs
 
 
 def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
-              rows: Rows) -> tuple[jax.Array, Any]:
+              rows: Rows) -> tuple[jax.Array, PyTree]:
     mask = information.prior_mask(plan)
     noise, info = modes.find_mode(plan, point(u)[0], known, rows.total)
     prior = information.compute_prior(plan, point(u)[0], known)
@@ -109,7 +109,7 @@ def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
 
 
 def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noise: EffectVector,
-           way: EffectVector) -> Any:
+           way: EffectVector) -> PyTree:
     """∂ ⟨way, b⟩ / ∂u with ε constant."""
 
     def prior(u: jax.Array):

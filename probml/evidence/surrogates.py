@@ -19,6 +19,7 @@ from probml.factors.factors import global_factors
 from probml.factors.naturals import naturals
 from probml.factors.random_effects.integration import Moments
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 
 @functools.partial(jax.tree_util.register_dataclass,
@@ -29,8 +30,8 @@ class Anchor:
     """Where an E-step was made, and the posterior there of the states that rows touch: all that its
     responsibilities can be made of again."""
 
-    params: Any
-    natural: Any
+    params: PyTree
+    natural: PyTree
     known: Known
     share: jax.Array
     hard: bool
@@ -40,21 +41,21 @@ class Anchor:
 class Expected(NamedTuple):
     """An E-step: what the M-step needs of the rows, and the log evidence."""
 
-    statistics: dict[str, Any]  # like naturals: Σ q T(x)
+    statistics: dict[str, PyTree]  # like naturals: Σ q T(x)
     # row-wise sites: q a row, (chunks, b, *states); groups of latents: their belief
-    taps: dict[str, Any]
+    taps: dict[str, PyTree]
     outer: list[jax.Array]  # posterior tables of the global factors
     log_evidence: jax.Array
     # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows
     # with them
     size: jax.Array
     # groups of latents whose statistics pool: where these were taken about, and they themselves
-    middle: dict[str, Any]
-    pooled: dict[str, Any]
+    middle: dict[str, PyTree]
+    pooled: dict[str, PyTree]
     # in the place of taps, where rows have no room for them: a pass makes them again
     anchor: Anchor | None = None
     effects: Moments | None = None  # of groups, given all rows
-    squares: dict[str, Any] = {}  # of row-wise sites of which no rows are left
+    squares: dict[str, PyTree] = {}  # of row-wise sites of which no rows are left
 
 
 def inner(statistics: object, natural: object) -> jax.Array:
@@ -80,11 +81,11 @@ class Settings:
     values: dict[str, jax.Array]
     sizes: tuple[int, ...]
 
-    def map_grid(self, function: Callable) -> Any:
+    def map_grid(self, function: Callable) -> PyTree:
         """function(parameters) over the grid, leaves (*sizes, ...), 1 along axes on which none of
         them depends; what depends on the parameters of some axes alone is computed along these."""
 
-        def along(values: Mapping, sizes: tuple[int, ...]) -> Any:
+        def along(values: Mapping, sizes: tuple[int, ...]) -> PyTree:
             if not sizes:
                 return function(dict(values))
             still = {name: value[0] for name, value in values.items() if len(value) == 1}
@@ -95,7 +96,7 @@ class Settings:
 
         return along(self.values, self.sizes)
 
-    def mean(self, function: Callable) -> Any:
+    def mean(self, function: Callable) -> jax.Array:
         """The mean of function(parameters) over the grid."""
         axes = tuple(range(len(self.sizes)))
         return jax.tree.map(lambda leaf: leaf.mean(axes), self.map_grid(function))
@@ -111,7 +112,7 @@ jax.tree_util.register_dataclass(Settings, data_fields=["values"], meta_fields=[
 
 
 def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known,
-              origin: Any = None, moving: Collection[str] | None = None) -> jax.Array:
+              origin: PyTree = None, moving: Collection[str] | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of what pools, and of the global sites: the M-step's objective
     without rows and without prior.
 

@@ -7,7 +7,7 @@ parameters of the E-step (latents/chains/chain_gains.py).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ from probml.latents.pooled_normal import Second, added, columns, residuals
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.structure.structure import Structure
+from probml.typing import PyTree
 
 
 class Path(NamedTuple):
@@ -202,7 +203,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
             own = varying(plan, known, steps, (name,))
 
             def seen(along: Mapping[str, jax.Array], x: jax.Array, mask: jax.Array | None,
-                     *found: Any, name: str = name):
+                     *found: PyTree, name: str = name):
                 some = steps.rows._replace(values={name: x},
                                            seen={} if mask is None else {name: mask})
                 state = found[1][0]

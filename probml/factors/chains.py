@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from probml.factors.sequences import Moves
 from probml.families.likelihoods import markov_chain as chains_family
 from probml.numerics.logs import finite, log_sum
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 
 def counted_factor(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, name: str,
@@ -42,7 +43,7 @@ def counted_factor(plan: Plan, natural: Mapping[str, jax.Array], rows: Chunk, na
     return Factor(sum(logs), plan.scope(name))
 
 
-def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Chunk, name: str,
+def _moves(plan: Plan, params: Mapping, known: Known, natural: PyTree, rows: Chunk, name: str,
            taps: Mapping | None = None) -> Moves:
     """The tables of a chain that is summed out."""
     parents = plan.discrete_parents(name)
@@ -59,7 +60,7 @@ def _moves(plan: Plan, params: Mapping, known: Known, natural: Any, rows: Chunk,
                  tuple(p for p in parents if p in plan.variables), name, tables.get("leaving"))
 
 
-def divided(plan: Plan, natural: Mapping) -> dict[str, Any]:
+def divided(plan: Plan, natural: Mapping) -> dict[str, PyTree]:
     """Log tables of pooled chains whose moves out of a state need not sum to 1, as averages of
     logarithms do not: so divided that they do, and by what."""
     out = dict(natural)
@@ -70,14 +71,14 @@ def divided(plan: Plan, natural: Mapping) -> dict[str, Any]:
     return out
 
 
-def undivided(natural: Mapping) -> dict[str, Any]:
+def undivided(natural: Mapping) -> dict[str, PyTree]:
     """Tables, or what was counted of them, without what `divided` put beside them."""
     return {name: {key: leaf for key, leaf in tables.items() if key != "leaving"}
             if isinstance(tables, dict) else tables for name, tables in natural.items()}
 
 
 def rowwise_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
-                 anchor: Mapping | None = None) -> Any:
+                 anchor: Mapping | None = None) -> PyTree:
     """The log factor of a row-wise site, (rows or steps, *states); of a chain, its tables, for
     every row, or every step where they vary along time.
 
@@ -188,7 +189,7 @@ def _cut(plan: Plan, inside: Callable, given: Given, moves: list[Moves], rows: C
               if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating)}
     sloped = [id(leaf) in places for leaf in leaves]
 
-    def emitted(shared: list, constants: list, own: Any, held: Chunk):
+    def emitted(shared: list, constants: list, own: PyTree, held: Chunk):
         (taps, logs), kept = own, {True: iter(shared), False: iter(constants)}
         found = jax.tree.unflatten(form, [next(kept[which]) for which in sloped])
         piece = replace(steps, rows=held, length=steps.length // count)

@@ -7,7 +7,7 @@ here it is mapped over all.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from probml.latents.quadrature import again
 from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
+from probml.typing import PyTree
 
 
 class Belief(NamedTuple):
@@ -110,13 +111,13 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
 
 
 def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
-            weights: Mapping[str, jax.Array]) -> dict[str, Any]:
+            weights: Mapping[str, jax.Array]) -> dict[str, PyTree]:
     """The E-step of a chunk of rows, of every group without statistics of fixed size.
 
     Args:
         weights: name of a group → (b, *states).
     """
-    out: dict[str, Any] = {}
+    out: dict[str, PyTree] = {}
     for group in (group for group in plan.latents if group not in plan.even):
         weight = weights[group.name]
         if plan.timed(group):
@@ -133,7 +134,7 @@ def _finite(found: Moments) -> Moments:
     return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
 
 
-def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
+def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, PyTree]:
     """The points about which statistics are taken, of the groups that have statistics of fixed
     size, over their states."""
     fixed = environment(plan, params, known)
@@ -143,7 +144,7 @@ def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, Any]:
 
 
 def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: Mapping,
-               weights: Mapping[str, jax.Array]) -> dict[str, Any]:
+               weights: Mapping[str, jax.Array]) -> dict[str, PyTree]:
     """The statistics of a chunk of rows, of every group that has statistics of fixed size: leaves
     (*states, ...).
 
@@ -187,7 +188,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
 
 
 def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-             belief: Any, origin: Mapping) -> jax.Array:
+             belief: PyTree, origin: Mapping) -> jax.Array:
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)], up to a
     constant: along time it is what is gained over the parameters `origin`."""
     if plan.timed(group):
@@ -293,7 +294,7 @@ def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
 
 
 def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
-          function: Callable[..., Any], *found: object) -> Any:
+          function: Callable[..., PyTree], *found: object) -> PyTree:
     """function(env, seen, *found) of every row and state: leaves (b, *states, ...)."""
     fixed, reach = group_environment(plan, params, known), plan.reach(group)
 

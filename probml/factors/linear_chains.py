@@ -7,7 +7,7 @@ system with the lanes last. Arguments that depend on no row and no step are comp
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from probml.latents.chains.averaged import Tilt
 from probml.latents.latent import SETTINGS, Group, places
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
+from probml.typing import PyTree
 
 
 def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Factor:
@@ -110,7 +111,7 @@ def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
 
 
 def over(plan: Plan, params: Mapping, known: Known, group: Group,
-          function: Callable[[dict], Any]) -> Any:
+          function: Callable[[dict], PyTree]) -> PyTree:
     """function(env) over the discrete states on which a group depends: leaves (*states, ...)."""
     return over_states(plan, function, group_environment(plan, params, known), plan.reach(group))
 
@@ -123,7 +124,7 @@ def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> d
     return out
 
 
-def _led(function: Callable[[Mapping], Any], env: Mapping, moving: Mapping) -> Any:
+def _led(function: Callable[[Mapping], PyTree], env: Mapping, moving: Mapping) -> PyTree:
     """function(env) of every step, or once where nothing varies by step: leaves lead with N, or
     1."""
     if not moving:
@@ -227,7 +228,7 @@ def _programs(plan: Plan, env: Mapping, known: Known, rows: Chunk, group: Group)
     own = varying(plan, known, steps, group.names)
     begun = {name: at_first(steps, leaf) for name, leaf in own.items()}
     below = varying(plan, known, steps, linear_chain.emission_sites(group))
-    of: Any = averaged if env.get(SETTINGS) else linear_chain
+    of: PyTree = averaged if env.get(SETTINGS) else linear_chain
     begin, moves, sight = (_led(functools.partial(made, structure, group), env, moving)
                            for made, moving in ((of.first, begun), (of.moves, own),
                                                 (of.sight, below)))

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ from probml.device.rows import Known
 from probml.latents.latent import SETTINGS, over_grid
 from probml.plan.plan import Plan
 from probml.structure.densities import log_masses
+from probml.typing import PyTree
 
 
 def environment(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, jax.Array]:
@@ -19,7 +19,8 @@ def environment(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> di
             for name, value in {**params, **known.given}.items() if name in sites}
 
 
-def group_environment(plan: Plan, params: Mapping[str, jax.Array], known: Known) -> dict[str, Any]:
+def group_environment(plan: Plan, params: Mapping[str, jax.Array],
+                      known: Known) -> dict[str, PyTree]:
     """The environment of a group of latents: with the settings over which its log densities are
     averaged, if any."""
     fixed, sites = environment(plan, params, known), plan.structure.sites
@@ -37,8 +38,8 @@ def states_of(plan: Plan, name: str) -> jax.Array:
     return jax.vmap(site.place)(jnp.asarray(values))
 
 
-def over_states(plan: Plan, function: Callable[..., Any], env: Mapping, parents: tuple[str, ...],
-                *along: Any, axis: int = 0) -> Any:
+def over_states(plan: Plan, function: Callable[..., PyTree], env: Mapping, parents: tuple[str, ...],
+                *along: PyTree, axis: int = 0) -> PyTree:
     """function(env with the parents at their states, *along) over all states: one leading axis per
     parent; `along` have such axes, from `axis` on."""
     return over_grid(function, env, {parent: states_of(plan, parent) for parent in parents}, *along,
@@ -53,7 +54,7 @@ def argument_table(plan: Plan, params: Mapping[str, jax.Array], known: Known,
                        environment(plan, params, known), plan.discrete_parents(name))
 
 
-def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: Known) -> Any:
+def _natural(plan: Plan, name: str, arguments: Mapping[str, jax.Array], known: Known) -> PyTree:
     """Natural parameters; for a variable, the log table of its own joint states on a last axis."""
     site = plan.structure.sites[name]
     natural = site.traits.natural(arguments, known.centre.get(name, 0.0))
@@ -76,7 +77,7 @@ def state_logs(plan: Plan, name: str, env: Mapping) -> jax.Array:
 
 
 def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
-             moving: Collection[str] | None = None) -> dict[str, Any]:
+             moving: Collection[str] | None = None) -> dict[str, PyTree]:
     """Natural parameters of every pooled site; the whole dependence of the evidence on the
     parameters, but for row-wise sites.
 
@@ -84,7 +85,7 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
         moving: of the sites alone that one of these parameters enters, and of those evaluated with
             them.
     """
-    out: dict[str, Any] = {}
+    out: dict[str, PyTree] = {}
     env, sites = environment(plan, params, known), plan.structure.sites
     for names in plan.batched_sites:
         if moving is not None and not any(p in moving for name in names
@@ -108,7 +109,7 @@ def naturals(plan: Plan, params: Mapping[str, jax.Array], known: Known,
     return {name: out[name] for name in plan.pooled if name in out}
 
 
-def unstacked(tree: object, count: int) -> list[Any]:
+def unstacked(tree: object, count: int) -> list[PyTree]:
     """A tree whose leaves lead with an axis of `count` → so many trees. One split a leaf: backwards
     it is one concatenation."""
     leaves, treedef = jax.tree.flatten(tree)

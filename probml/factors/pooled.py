@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from probml.families.marginal_normal import Unseen
 from probml.plan.plan import Plan
 from probml.structure.densities import cells
 from probml.structure.site import Site
+from probml.typing import PyTree
 
 SLICES = 64  # states of observed parents up to which all are evaluated and one is picked
 
@@ -35,7 +35,7 @@ def _log_densities(site: Site, natural: Mapping[str, jax.Array], x: jax.Array,
     return density(natural, x, seen, *(() if unseen is None else (unseen,)))
 
 
-def in_slices(tables: Any, parents: tuple[str, ...], sliced: list[str], rows: Chunk) -> Any:
+def in_slices(tables: PyTree, parents: tuple[str, ...], sliced: list[str], rows: Chunk) -> PyTree:
     """Tables over discrete parents at the observed states of some of them: (rows or 1, *states of
     the other parents, ...)."""
     where = [parents.index(p) for p in sliced]
@@ -44,7 +44,7 @@ def in_slices(tables: Any, parents: tuple[str, ...], sliced: list[str], rows: Ch
                         if sliced else leaf[None], tables)
 
 
-def pooled_factor(plan: Plan, natural: Any, rows: Chunk, name: str) -> Factor:
+def pooled_factor(plan: Plan, natural: PyTree, rows: Chunk, name: str) -> Factor:
     site, parents, scope = plan.structure.sites[name], plan.discrete_parents(name), plan.scope(name)
     sliced = [p for p in parents if p not in plan.variables]
     is_variable = name in plan.variables

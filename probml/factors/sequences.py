@@ -6,8 +6,8 @@ chains and over the row's own variables.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from probml.elimination.factor import Factor
 from probml.errors import present
 from probml.families.likelihoods.categorical import ONE_HOT
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 
 class Moves(NamedTuple):
@@ -77,7 +78,7 @@ def within(plan: Plan, factors: Sequence[Factor], hard: bool = False) -> Factor:
     )
 
 
-def spread(array: jax.Array, names: Sequence[Any], target: Sequence[Any]) -> jax.Array:
+def spread(array: jax.Array, names: Sequence[Hashable], target: Sequence[Hashable]) -> jax.Array:
     """A table over names with the axes of `target` after its leading one; missing axes have size
     1."""
     array = jnp.transpose(array, (0, *(1 + names.index(n) for n in target if n in names)))
@@ -249,7 +250,7 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
     lanes, size, less = rows * steps.blocks, steps.length // count, _leaving(plan, moves, steps)
     left = None if less is None else _left(steps, rows)
 
-    def emit(shared: list, constants: list, own: Any, fixed: Any):
+    def emit(shared: list, constants: list, own: PyTree, fixed: PyTree):
         (shared, less), (fixed, left) = shared, fixed
         log = emissions(plan, emitted(shared, constants, own, fixed), size, lanes)
         return log if left is None else log + jnp.where(left[:, None, None], less, 0.0)

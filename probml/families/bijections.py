@@ -12,17 +12,19 @@ Source: Betancourt (2012), "Cruising the simplex", for the broken stick.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.distributions import transforms
 
 FEW = 64  # numbers whose running sums are one product
 
 
-def _sticks(xp: Any, u: Any) -> Any:
+def _sticks(xp: ModuleType, u: ArrayLike) -> ArrayLike:
     """u (..., k − 1) → probabilities (..., k): z = σ(u − log(k − 1 − i)) of what is left at i, by
     the functions of NumPy or of JAX."""
     limits, t = np.finfo(u.dtype), u - _even(u.shape[-1], u.dtype)
@@ -34,13 +36,13 @@ def _sticks(xp: Any, u: Any) -> Any:
                   + xp.concatenate([first, _running(xp, left)], -1))
 
 
-def _unbroken(xp: Any, y: Any) -> Any:
+def _unbroken(xp: ModuleType, y: ArrayLike) -> ArrayLike:
     rest = _running(xp, y[..., :0:-1])[..., ::-1]
     return xp.log(y[..., :-1] / xp.maximum(rest, np.finfo(y.dtype).tiny)) + _even(
         y.shape[-1] - 1, y.dtype)
 
 
-def _triangle(xp: Any, u: Any) -> Any:
+def _triangle(xp: ModuleType, u: ArrayLike) -> ArrayLike:
     """u (..., d(d + 1)/2) → lower triangular (..., d, d): below the diagonal u itself, row by row,
     on it exp of the last d."""
     d = math.isqrt(2 * u.shape[-1])
@@ -48,7 +50,7 @@ def _triangle(xp: Any, u: Any) -> Any:
     return _taken(xp, xp.concatenate(parts, -1), _places(d)).reshape(*u.shape[:-1], d, d)
 
 
-def _of_triangle(xp: Any, y: Any) -> Any:
+def _of_triangle(xp: ModuleType, y: ArrayLike) -> ArrayLike:
     d = y.shape[-1]
     found = _taken(xp, y.reshape(*y.shape[:-2], d * d), _packed(d))
     return xp.concatenate([found[..., :-d], xp.log(found[..., -d:])], -1)
@@ -121,7 +123,7 @@ def _even(size: int, dtype: np.dtype) -> np.ndarray:
     return np.log(size - np.arange(size)).astype(dtype)
 
 
-def _running(xp: Any, values: Any) -> Any:
+def _running(xp: ModuleType, values: ArrayLike) -> ArrayLike:
     """Running sums; in a program those of few numbers are one product."""
     size = values.shape[-1]
     if xp is np or size > FEW:
@@ -151,7 +153,7 @@ def _places(d: int) -> np.ndarray:
     return found
 
 
-def _taken(xp: Any, values: Any, places: np.ndarray) -> Any:
+def _taken(xp: ModuleType, values: ArrayLike, places: np.ndarray) -> ArrayLike:
     """Entries of the last axis by constant places, which nobody has to check."""
     return values[..., places] if xp is np else jnp.asarray(values).at[..., places].get(
         wrap_negative_indices=False, mode="promise_in_bounds")

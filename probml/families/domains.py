@@ -9,12 +9,12 @@ asked.
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
@@ -35,7 +35,7 @@ class Domain:
     name = "other"  # in errors about parameters
     rank: int | None = None  # event axes of one value; None: not known without the site
     fixed = False  # the same whatever other sites are: NumPyro's `canonical` constraint
-    canonical: Any = None
+    canonical: constraints.Constraint | None = None
     discrete = False
     unbounded = False  # every number is a value, and its own coordinate
     log_scale = False  # any positive number: multiplied rather than added to
@@ -62,12 +62,12 @@ class Domain:
         return self.name
 
     @property
-    def base(self) -> Any:
+    def base(self) -> constraints.Constraint:
         """The constraint of one value."""
         return _peeled(self.constraint)
 
     @property
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, ArrayLike]:
         """The ends that it has, by NumPyro's names."""
         return {end: getattr(self.base, end) for end in ("lower_bound", "upper_bound")
                 if hasattr(self.base, end)}
@@ -95,7 +95,7 @@ class Domain:
         return bool(self.bounds)
 
     @property
-    def integer_range(self) -> tuple[Any, Any] | None:
+    def integer_range(self) -> tuple[ArrayLike, ArrayLike] | None:
         """The least and the greatest integer of the support, None where it is not finite or not of
         integers."""
         return None
@@ -120,7 +120,7 @@ class Domain:
         return base is not None and (base.event_dim == 0 or type(base) in ORDERS)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         """The constraint that its coordinates are of."""
         return self.canonical if self.fixed else self.constraint
 
@@ -132,9 +132,9 @@ class Domain:
     @property
     def description(self) -> str:
         """What a value must be, in words, for messages."""
-        bounds: dict[str, Any] = self.bounds
-        low: Any = bounds.get("lower_bound")
-        high: Any = bounds.get("upper_bound")
+        bounds: dict[str, ArrayLike] = self.bounds
+        low: ArrayLike = bounds.get("lower_bound")
+        high: ArrayLike = bounds.get("upper_bound")
         whole = "an integer " if self.discrete else ""
         if np.ndim(low) or np.ndim(high):
             ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
@@ -376,7 +376,7 @@ def supported(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
     return jnp.where(support(value), log, -jnp.inf) if of(support).inequalities else log
 
 
-def of_values(distribution: dist.Distribution) -> Any:
+def of_values(distribution: dist.Distribution) -> constraints.Constraint:
     """The support that a distribution states, or None where it is one of other numbers than its
     values: of a censored interval, both ends of which are one value, it is that of the number
     between them, and an end may lie outside."""
@@ -384,7 +384,7 @@ def of_values(distribution: dist.Distribution) -> Any:
     return support if support is None or support.event_dim >= distribution.event_dim else None
 
 
-def _peeled(support: object) -> Any:
+def _peeled(support: object) -> constraints.Constraint:
     while hasattr(support, "base_constraint"):
         support = support.base_constraint
     return support

@@ -3,7 +3,6 @@ peculiarities."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpyro.distributions as dist
@@ -26,7 +25,7 @@ class Entry:
     kinked: bool = False  # no derivative at its centre: no Newton steps
     domains: tuple[type[Domain], ...] = ()  # of its own, by their `canonical` constraint
     # in unbounded coordinates, of a distribution that is both and no more (location_scale.py)
-    location_scale: Callable[[Any], LocationScale] | None = None
+    location_scale: Callable[[dist.Distribution], LocationScale] | None = None
     coupled: bool = False  # whether that scale is a matrix
     # (distribution, value) → its log density, where NumPyro's formula loses precision
     log_prob: Callable[[dist.Distribution, jax.Array], jax.Array] | None = None

@@ -6,12 +6,12 @@ gets low + code: `DiscreteUniform(1, 6)` has the codes 0 … 5 and the labels 1 
 read and answers given.
 """
 
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from probml.families import domains
@@ -21,7 +21,7 @@ CENSORED = (dist.LeftCensoredDistribution, dist.RightCensoredDistribution,
             dist.IntervalCensoredDistribution)
 
 
-def integer_range(base: dist.Distribution) -> tuple[Any, Any] | None:
+def integer_range(base: dist.Distribution) -> tuple[ArrayLike, ArrayLike] | None:
     """The least and the greatest integer of the support of a distribution; None where it is
     infinite or not of integers."""
     if isinstance(base, CENSORED) or base.event_shape:
@@ -63,7 +63,7 @@ class Shifted(dist.CategoricalProbs):
         self.low = low
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return constraints.integer_interval(self.low, self.low + self.probs.shape[-1] - 1)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()):

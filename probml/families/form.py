@@ -20,7 +20,6 @@ distribution.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -187,11 +186,12 @@ class Prior:
         """Of scales, the shape or concentration of the posterior of c."""
         raise NotImplementedError
 
-    def log_density(self, distribution: Any, value: jax.Array, mode: bool) -> jax.Array:
+    def log_density(self, distribution: dist.Distribution, value: jax.Array,
+                    mode: bool) -> jax.Array:
         """The log density, −∞ outside; with `mode`, in the coordinate in which it is maximised."""
         return domains.supported(distribution, value)
 
-    def widened(self, distribution: Any, own: tuple[int, ...],
+    def widened(self, distribution: dist.Distribution, own: tuple[int, ...],
                 shape: tuple[int, ...]) -> jax.Array | None:
         """The concentration of a table of `shape`, larger than a distribution's `own`, with 0 for
         the additional states, which are impossible; None where the prior has no concentration."""

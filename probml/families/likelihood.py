@@ -2,15 +2,16 @@
 properties."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 
 from probml.families.domains import Domain
 from probml.families.form import Form
 from probml.families.links import Steps
+from probml.typing import PyTree
 
 Arguments = Mapping[str, jax.Array]
 
@@ -44,7 +45,7 @@ class Likelihood:
     limit: str | None = None  # the argument that is the largest value
     checked: Domain | None = None  # where data must lie, if not in the support NumPyro states
 
-    def arguments(self, base: dist.Distribution) -> dict[str, Any]:
+    def arguments(self, base: dist.Distribution) -> dict[str, ArrayLike]:
         """The arguments as the user gave them: of a probability or its logit that of its class."""
         return {name: getattr(base, name) for name in self.argument_event
                 if name in base.arg_constraints}
@@ -57,7 +58,7 @@ class Likelihood:
         """NumPyro's distribution again."""
         return getattr(dist, self.name)(**arguments)
 
-    def natural(self, arguments: Arguments, centre: Any) -> dict[str, jax.Array]:
+    def natural(self, arguments: Arguments, centre: PyTree) -> dict[str, jax.Array]:
         """Natural parameters; `centre` (c,) was subtracted from the data."""
         raise NotImplementedError
 

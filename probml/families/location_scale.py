@@ -1,10 +1,11 @@
 """Priors that are a location and a scale in their unbounded coordinates: what an effect of a
 hierarchy is exchanged for, loc + scale · ε, where its scale is unseen."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from jax.scipy.linalg import solve_triangular
 
 
@@ -50,30 +51,30 @@ class Sums(NamedTuple):
         return self.scale[..., None, None] * jnp.tri(self.d, dtype=self.scale.dtype)
 
 
-LocationScale = tuple[jax.Array, Any]  # the scale a number a cell, or what `Root` is
+LocationScale = tuple[jax.Array, jax.Array]  # the scale a number a cell, or what `Root` is
 
 
-def univariate(prior: Any) -> LocationScale:
+def univariate(prior: dist.Distribution) -> LocationScale:
     """Of a number, or of the logarithm of a LogNormal."""
     return prior.loc, prior.scale
 
 
-def log_scale(prior: Any) -> LocationScale:
+def log_scale(prior: dist.Distribution) -> LocationScale:
     """Of a positive number that its scale multiplies: the logarithm of it."""
     return jnp.log(prior.scale), jnp.ones(())
 
 
-def log_rate(prior: Any) -> LocationScale:
+def log_rate(prior: dist.Distribution) -> LocationScale:
     """The same of one that its rate divides."""
     return -jnp.log(prior.rate), jnp.ones(())
 
 
-def vector(prior: Any) -> LocationScale:
+def vector(prior: dist.Distribution) -> LocationScale:
     """Of a vector."""
     return prior.loc, Root(prior.scale_tril)
 
 
-def walk(prior: Any) -> LocationScale:
+def walk(prior: dist.Distribution) -> LocationScale:
     """Of a random walk's steps."""
     steps = prior.event_shape[0]
     return jnp.zeros(steps), Sums(jnp.asarray(prior.scale), steps)

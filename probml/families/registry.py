@@ -9,10 +9,10 @@ import copy
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from typing import Any
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import AffineTransform
 
@@ -67,12 +67,12 @@ def _located(transformed: object) -> bool:
             and all(isinstance(step, AffineTransform) for step in steps))
 
 
-def _base(distribution: object) -> Any:
+def _base(distribution: object) -> dist.Distribution:
     return _base(distribution.base_dist) if isinstance(
         distribution, dist.Independent | dist.ExpandedDistribution) else distribution
 
 
-def _location_scale(transformed: Any) -> LocationScale:
+def _location_scale(transformed: dist.Distribution) -> LocationScale:
     """See location_scale.py; the support's own map, which comes last, is no affine one."""
     base = _base(transformed.base_dist)
     moments = entry(base).location_scale
@@ -102,7 +102,7 @@ def _counted(distribution: dist.Distribution) -> dist.Distribution:
     """The same with integer arguments, also of its components, in an integer type: programs have
     them as floats, with which NumPyro draws no sample."""
 
-    def to_integers(name: str, value: Any) -> Any:
+    def to_integers(name: str, value: ArrayLike) -> ArrayLike:
         if isinstance(value, dist.Distribution):
             return sharp(value) if value.is_discrete else _counted(value)
         if type(value) in (list, tuple):

@@ -8,7 +8,6 @@ is taken of the logarithms of the chances on the smaller side (censored.py), a d
 the distribution function, and a moment is a sum over the density.
 """
 
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +32,7 @@ def of_cut(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
             else found.log_prob(value))
 
 
-def sharp(distribution: Any) -> dist.Distribution:
+def sharp(distribution: dist.Distribution) -> dist.Distribution:
     """The same distribution between ends, one that keeps its digits where there is such."""
     return Truncated(distribution) if type(distribution.base_dist) in LOG_CHANCES else distribution
 
@@ -48,7 +47,7 @@ class Truncated(dist.Distribution):
     Cost: a log density four chances; a draw two for each digit.
     """
 
-    def __init__(self, of: Any):
+    def __init__(self, of: dist.Distribution):
         self.of, self.base = of, of.base_dist
         self.low, self.high = (jnp.asarray(getattr(of, end, other), jnp.result_type(float))
                                for end, other in (("low", -jnp.inf), ("high", jnp.inf)))
@@ -99,7 +98,7 @@ class Truncated(dist.Distribution):
         return numbers.reshape(-1, *(1,) * len(self.batch_shape))
 
 
-def _root(base: Any, low: jax.Array, high: jax.Array, q: jax.Array) -> jax.Array:
+def _root(base: dist.Distribution, low: jax.Array, high: jax.Array, q: jax.Array) -> jax.Array:
     """Where the chance between the ends is a share q, by bisection."""
     wanted = jnp.log(q) + log_between(base, low, high)
     shape = jnp.broadcast_shapes(jnp.shape(wanted), jnp.shape(low), jnp.shape(high))

@@ -14,7 +14,7 @@ import functools
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,10 @@ from probml.fits.places import Place
 from probml.language.language import Bound
 from probml.numerics.outside.sent import Pool, Program, received_for_many
 from probml.structure.trace import trace
+from probml.typing import DataLike
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Frame(Source):
@@ -173,10 +177,10 @@ class Cluster(Place):
     """The workers of a `dask.distributed.Client`."""
 
     client: Any
-    frames: list[Any] = field(default_factory=list)
+    frames: "list[pd.DataFrame]" = field(default_factory=list)
     weights: str | None = None  # the column of them
 
-    def open_data(self, model: Bound, data: Any, weights: object) -> Data:
+    def open_data(self, model: Bound, data: DataLike, weights: object) -> Data:
         """See parts.open_data; of a Dask DataFrame, whose partitions are looked at where they are.
 
         Raises:
@@ -262,7 +266,7 @@ class Cluster(Place):
 class _Workers(Pool):
     """Chunks on workers."""
 
-    def __init__(self, cluster: Cluster, parts: list[Any]):
+    def __init__(self, cluster: Cluster, parts: list[DataLike]):
         super().__init__()
         self.cluster, self.parts = cluster, parts
         self.sent: dict[str, Any] = {}  # programs, of which each worker gets one copy
@@ -293,5 +297,5 @@ def is_client(where: object) -> bool:
     return type(where).__module__.partition(".")[0] == "distributed" and hasattr(where, "submit")
 
 
-def _grouped(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
+def _grouped(values: Sequence, size: int) -> list[Sequence]:
     return [values[i : i + size] for i in range(0, len(values), size)]

@@ -3,8 +3,6 @@ block from the host."""
 
 import collections
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,10 +17,11 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
+from probml.typing import SiteValues
 
 
 def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
-              start: Mapping[str, Any] | None = None) -> tuple[Summary, Known]:
+              start: SiteValues | None = None) -> tuple[Summary, Known]:
     """The statistics of the rows of an additive plan, and what rows share.
 
     Args:

@@ -6,11 +6,16 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 
 from probml.errors import ModelError
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas as pd
 
 TYPES = {"float": float, "int": int, "str": str, "bool": bool}
 ROOT = "probml."  # whose dataclasses and named tuples a file may name
@@ -72,12 +77,12 @@ class _Writer(NamedTuple):
     def all(self, values: Iterable) -> list:
         return [self.one(item) for item in values]
 
-    def array(self, values: object) -> dict[str, Any]:
+    def array(self, values: object) -> dict[str, object]:
         name = f"plain/{len(self.arrays)}"
         self.arrays[name] = np.asarray(values)
         return {"value": name}
 
-    def table(self, table: Any) -> dict[str, Any]:
+    def table(self, table: "pd.DataFrame") -> dict[str, object]:
         return {"index": self.all(table.index), "names": self.all(table.index.names)}
 
 
@@ -101,7 +106,7 @@ def _read_collection(kind: type, entry: dict, read: Any) -> Any:
 class Kind(NamedTuple):
     """How the values of one kind are written and read: `write` returns the entry, with "value"."""
 
-    holds: Callable[[Any], bool]
+    holds: Callable[[object], bool]
     write: Callable[[Any, _Writer], dict[str, Any]]
     read: Callable[[Any, _Reader], Any]
 
@@ -121,13 +126,13 @@ def _read_range(entry: dict, read: _Reader) -> range:
     return every
 
 
-def _read_jax(entry: dict, read: _Reader) -> Any:
+def _read_jax(entry: dict, read: _Reader) -> jax.Array:
     import jax.numpy as jnp
 
     return jnp.asarray(read.arrays[entry["value"]])
 
 
-def _read_graph(entry: dict, read: _Reader) -> Any:
+def _read_graph(entry: dict, read: _Reader) -> "networkx.Graph":
     import networkx
 
     graph = getattr(networkx, entry["kind"])()
@@ -136,7 +141,7 @@ def _read_graph(entry: dict, read: _Reader) -> Any:
     return graph
 
 
-def _read_table(entry: dict, read: _Reader) -> Any:
+def _read_table(entry: dict, read: _Reader) -> "pd.DataFrame":
     import pandas
 
     out = (pandas.DataFrame(read.one(entry["value"])) if entry["kind"] == "frame" else

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml import errors
 from probml.dataset import dataset, tables
@@ -57,6 +58,7 @@ from probml.plan.squares import is_affine_in_rows, squared
 from probml.posteriors.posterior import Point, Posterior
 from probml.posteriors.random_effects import found
 from probml.structure.trace import trace
+from probml.typing import SiteValues
 
 MANY = 1000  # rows from which squares are taken of them: another program, and no passes
 FEWER = 4  # times as many rows as their moments' own, from which these stand for them
@@ -76,7 +78,7 @@ class Found(NamedTuple):
     seen: dataset.Data | Seen
     engine: Engine
     outcome: Outcome
-    given: dict[str, Any]
+    given: dict[str, ArrayLike]
     posterior: Posterior  # of the sites outside rows
     kept: Kept | None
     double: bool  # whether float32 had too few digits
@@ -85,7 +87,7 @@ class Found(NamedTuple):
 
 
 def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
-          start: Mapping[str, Any] | None, checkpoint: Checkpoint | None = None,
+          start: SiteValues | None, checkpoint: Checkpoint | None = None,
           where: object = None, seconds: float | None = None) -> Found:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
@@ -103,7 +105,7 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
 
 def _inferred(
     model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
-    start: Mapping[str, Any] | None, bar: Progress, checkpoint: Checkpoint | None,
+    start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None,
     place: Place, seconds: float | None
 ) -> tuple[dataset.Data, '_Run', Finding | None]:
     """The data as they were read, what an engine found, and why in double."""
@@ -200,7 +202,7 @@ class _Run(NamedTuple):
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
-         start: Mapping[str, Any], place: Place, asked: bool, astray: bool = False,
+         start: SiteValues, place: Place, asked: bool, astray: bool = False,
          seen: Mapping | None = None) -> _Run:
     """What the first engine finds that does not refuse; in float32 the first must not: it is asked
     again in double.
@@ -250,7 +252,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                     standard_errors.keep_for_refits(engine, first, held, weight))
 
 
-def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: Place,
+def _further(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int, place: Place,
              before: Outcome) -> _Run | None:
     """What the ladder's next engines find where the answer of its first did not pass its test;
     None: nothing, and that answer stands."""

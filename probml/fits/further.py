@@ -27,6 +27,7 @@ from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.plan.second_moments import by_moments, cells
 from probml.queries.fitted import Fitted
+from probml.typing import PyTree
 
 
 def merged(a: Fitted, b: Fitted) -> Found:
@@ -122,7 +123,7 @@ def _again(fit: Fitted, part: tuple[Kept, Mapping]) -> Found:
     def attempt() -> Outcome:  # in either precision: statistics are kept in double
         plan = decide.make(fit.structure, pattern, tuple(fit.given))
         rows, known, start = _rows(plan, fit, kept)
-        statistics: Any = rows
+        statistics: PyTree = rows
         outcome = kept.engine.run(Problem(LATER, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
         return boundary.noted(plan, outcome, known, rows) if plan.latents else outcome

@@ -14,12 +14,13 @@ from probml.language.language import Bound
 from probml.numerics.identity import Nameless
 from probml.numerics.outside.checkpoint import Checkpoint, Journal
 from probml.numerics.outside.processes import gathered
+from probml.typing import SiteValues
 
 DIGITS = 12  # of a digest in messages
 
 
 def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine | None,
-               weights: np.ndarray | None, seed: int, start: Mapping[str, Any]) -> Journal:
+               weights: np.ndarray | None, seed: int, start: SiteValues) -> Journal:
     """The journal of a fit.
 
     Raises:
@@ -68,7 +69,7 @@ def _digest(*values: object) -> str:
     return into.hexdigest()[:DIGITS]
 
 
-def _feed(into: Any, value: Any) -> None:
+def _feed(into: "hashlib.blake2b", value: Any) -> None:
     if isinstance(value, Mapping):
         value = sorted((str(name), own) for name, own in value.items())
     if isinstance(value, list | tuple):

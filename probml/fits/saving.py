@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.engines.findings import Finding
 from probml.errors import ModelError
@@ -25,11 +26,12 @@ from probml.plan.plan import Plan
 from probml.posteriors.posterior import KINDS, Posterior
 from probml.queries.fitted import Fitted
 from probml.structure.portrait import portrait
+from probml.typing import Json
 
 NAMED = ("params", "given", "errors", "drawn/values", "drawn/inside", "drawn/worth")  # /name
 
 
-def by_new_names(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+def by_new_names(meta: Json, arrays: Mapping[str, np.ndarray],
                  renamed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """What a file says, and its arrays. `former`, old name → new one, are those that it had: units,
     standard errors and what lies in the order of names are put right by who reads them.
@@ -95,7 +97,7 @@ def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _computed_errors(fit: Fitted) -> dict[str, Any] | None:
+def _computed_errors(fit: Fitted) -> dict[str, ArrayLike] | None:
     """The standard errors of a point, where a summary has asked for them: a loaded fit has no rows
     to compute them from."""
     widths = vars(fit).get("_widths")
@@ -107,7 +109,7 @@ def _computed_errors(fit: Fitted) -> dict[str, Any] | None:
             "posterior": None if found is None else found.record()}
 
 
-def errors_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
               point: Mapping[str, np.ndarray]) -> Widths | None:
     """The standard errors that a file holds.
 
@@ -130,7 +132,7 @@ def errors_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
                      None if posterior is None else Finding.read(posterior))
 
 
-def encoded(meta: Mapping[str, Any]) -> np.ndarray:
+def encoded(meta: Json) -> np.ndarray:
     """What stands beside the arrays, as bytes of JSON.
 
     Raises:
@@ -168,7 +170,7 @@ def _place(path: object) -> Path:
     return path
 
 
-def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
+def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, object] | None:
     """Where a model of the zoo comes from, and its settings; None of a user's own, and of one that
     holds what no file can."""
     function = model.generative
@@ -181,7 +183,7 @@ def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, Any] | None
     return {"module": function.__module__, "name": function.__qualname__, "settings": settings}
 
 
-def _portrait(fit: Fitted) -> dict[str, Any]:
+def _portrait(fit: Fitted) -> dict[str, object]:
     """What tells the model from another; nothing while the shapes of its inputs are unknown. The
     zoo's functions may be written better in another version."""
     if any(name not in fit.shapes for name in fit.model.inputs):
@@ -193,7 +195,7 @@ def _shipped(model: Bound) -> bool:
     return model.generative.__module__.startswith(ZOO)
 
 
-def _to_python_scalar(label: object) -> Any:
+def _to_python_scalar(label: object) -> object:
     return label.item() if isinstance(label, np.generic) else label
 
 

@@ -12,7 +12,7 @@ slowly.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -33,13 +33,14 @@ from probml.fits.merging import Kept, both, together
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.queries.fitted import Fitted
+from probml.typing import PyTree
 
 
 class Standing(NamedTuple):
     """Where a fit that goes on stands: its point, its running statistics, and what was seen of
     which site in all parts."""
 
-    point: Any  # as the engine has it, a Way's
+    point: PyTree  # as the engine has it, a Way's
     kept: Kept
     pattern: Mapping[str, str]
 
@@ -56,7 +57,7 @@ def read_rows(fit: Fitted, rows: object, weights: object) -> tuple[Data, np.ndar
     return held, tables.read_weights(weights, held.table.rows)
 
 
-def current_point(fit: Fitted) -> Any:
+def current_point(fit: Fitted) -> PyTree:
     """The point at which a fit ended, as its engine's incremental steps take it.
 
     Raises:

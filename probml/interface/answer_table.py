@@ -8,11 +8,12 @@ column of fixed-size lists.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from probml.dataset.dataset import Data
 from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.dataset.source import Part, naming, parts_of
 from probml.dataset.sources.parts import source_of
@@ -20,14 +21,19 @@ from probml.engines.progress import Progress
 from probml.errors import DataError, ModelError
 from probml.language.given import as_path
 from probml.numerics.outside.checkpoint import replacing
+from probml.queries.fitted import Fitted
+from probml.typing import DataLike
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ASKED = ("predict", "predict_proba", "log_prob", "impute", "decode")
 SITED = ("predict", "predict_proba")  # those that are about one site
 KINDS = (".parquet", ".arrow", ".feather", ".csv")  # of files, by their ending
 
 
-def answer_questions(fit: Any, data: Any, ask: Any, site: str | None, hidden: Callable,
-                     to: str | os.PathLike | None) -> Any:
+def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
+                     hidden: Callable, to: str | os.PathLike | None) -> Any:
     """See Fit.answer.
 
     Args:
@@ -53,8 +59,8 @@ def answer_questions(fit: Any, data: Any, ask: Any, site: str | None, hidden: Ca
     return path
 
 
-def _tables(fit: object, data: object, ask: Sequence[str], site: str | None,
-            hidden: Callable) -> Iterator[Any]:
+def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
+            hidden: Callable) -> Iterator["pa.Table"]:
     """The answers of part after part, as Arrow tables of one schema."""
     source, schema, rows = source_of(data), None, 0
     parts = iter((Part("the data", data),)) if source is None else parts_of(source)
@@ -74,7 +80,7 @@ def _tables(fit: object, data: object, ask: Sequence[str], site: str | None,
         raise DataError("the source has no batches: expected at least one")
 
 
-def _widen_counts(fit: Any, table: Any) -> Any:
+def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
     """Answers of a part, in types that those of any other part fit: the mean of an unseen count is
     no whole number."""
     import pyarrow as pa
@@ -87,7 +93,7 @@ def _widen_counts(fit: Any, table: Any) -> Any:
     return table
 
 
-def _cast_to(table: Any, schema: Any) -> Any:
+def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     """Answers under the schema of those before; None: there are none.
 
     Raises:
@@ -104,10 +110,11 @@ def _cast_to(table: Any, schema: Any) -> Any:
                         f"give its columns the same types as in the other batches") from None
 
 
-def _table(fit: Any, rows: Any, ask: Sequence[str], site: str | None, hidden: Callable) -> Any:
+def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
+           hidden: Callable) -> "pa.Table":
     import pyarrow as pa
 
-    columns: dict[str, Any] = {}
+    columns: dict[str, pa.Array] = {}
     for name in ask:
         named = {"site": site} if name in SITED and site is not None else {}
         found = getattr(fit, name)(rows, **named)
@@ -126,7 +133,7 @@ def _table(fit: Any, rows: Any, ask: Sequence[str], site: str | None, hidden: Ca
                      else _column(np.asarray(values)) for name, values in columns.items()})
 
 
-def _column(values: np.ndarray) -> Any:
+def _column(values: np.ndarray) -> "pa.Array":
     """(n, ...) as an Arrow array, of axes beyond the first as fixed-size lists."""
     import pyarrow as pa
 
@@ -136,7 +143,7 @@ def _column(values: np.ndarray) -> Any:
     return flat
 
 
-def _write_tables(path: str, kind: str, tables: Iterator[Any]) -> None:
+def _write_tables(path: str, kind: str, tables: Iterator["pa.Table"]) -> None:
     first = next(tables)
     with _writer(kind)(path, first.schema) as file:
         file.write_table(first)

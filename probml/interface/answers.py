@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -23,6 +22,7 @@ from probml.queries.simulation import simulate_rows
 from probml.queries.weighting import weighted
 from probml.structure import deterministics
 from probml.structure.trace import trace
+from probml.typing import PyTree
 
 
 @in_its_own
@@ -31,7 +31,7 @@ class Answers(Parameters):
     """The answers of the methods of Fit, from data that have been read, with labels."""
 
     def _probabilities(self, held: dataset.Data, site: str | Sequence[str] | None, plug_in: bool,
-                       given: str) -> Any:
+                       given: str) -> PyTree:
         if site is not None and not isinstance(site, str):
             for name in site:
                 self._inside(name)
@@ -62,7 +62,7 @@ class Answers(Parameters):
         hot = (column.values[..., None] == np.arange(p.shape[-1])).astype(p.dtype)
         return hot if column.seen is None else np.where(column.seen[..., None], hot, p)
 
-    def _summed(self, held: dataset.Data, site: str | Sequence[str] | None) -> Any:
+    def _summed(self, held: dataset.Data, site: str | Sequence[str] | None) -> PyTree:
         """The probabilities of a discrete site that one density of everything sums out."""
         if site is not None and not isinstance(site, str):
             return {name: self._summed(held, name) for name in site}
@@ -135,7 +135,7 @@ class Answers(Parameters):
         return (wholly or candidates)[0]
 
     def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
-                   interval: float | None) -> Any:
+                   interval: float | None) -> PyTree:
         if interval is not None:
             return intervals.interval(self, held, name, interval, plug_in, given)
         found = self._site(name)

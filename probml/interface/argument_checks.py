@@ -50,7 +50,7 @@ OF_MODELS = {
 }
 
 
-def missing_attribute(owner: object, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
+def missing_attribute(owner: Any, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
     """The error for an attribute that an object has not, with what may have been meant; one that
     its class has, and that failed within, fails as it did."""
     if hasattr(type(owner), name):
@@ -60,7 +60,7 @@ def missing_attribute(owner: object, name: str, elsewhere: Mapping[str, str]) ->
     return AttributeError(f"'{type(owner).__name__}' object has no attribute '{name}'{hint}")
 
 
-RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "plug_in": ("True or False", lambda value: isinstance(value, bool | np.bool_ | int)),
     "parameters": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     "progress": ("True or False", lambda value: isinstance(value, bool | np.bool_)),

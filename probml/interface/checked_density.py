@@ -26,9 +26,10 @@ from probml.engines.ladder import advised, choose, refusal
 from probml.errors import DataError
 from probml.interface.functions.read_function import read_function
 from probml.language.language import Bound
+from probml.typing import DataLike, SiteValues
 
 
-def checked_density(model: Bound, data: Any, engine: object, seed: int) -> DensityCheck:
+def checked_density(model: Bound, data: DataLike, engine: object, seed: int) -> DensityCheck:
     """See Model.check_density."""
     engine = None if engine is None else checked(engine, "check_density")
     with jax.enable_x64(True):
@@ -48,7 +49,7 @@ def checked_density(model: Bound, data: Any, engine: object, seed: int) -> Densi
         return check_density(held, engine, asked, seed, plain)
 
 
-def _reference_log_density(model: Bound, reading: Bound, data: Mapping[str, Any]) -> Callable:
+def _reference_log_density(model: Bound, reading: Bound, data: SiteValues) -> Callable:
     """Parameters → the log density of the function as it was written, by NumPyro: unobserved
     discrete sites at all their joint values, numbers that are no parameters integrated out."""
     own = model.generative.arguments
@@ -63,7 +64,7 @@ def _reference_log_density(model: Bound, reading: Bound, data: Mapping[str, Any]
 
     made: list[Callable] = []
 
-    def at(params: Mapping[str, Any]) -> float:
+    def at(params: SiteValues) -> float:
         fixed = {name: jnp.asarray(value) for name, value in apart(params).items()}
         if not made:
             made.append(_density(function, arguments, fixed))
@@ -72,7 +73,7 @@ def _reference_log_density(model: Bound, reading: Bound, data: Mapping[str, Any]
     return at
 
 
-def _density(function: Callable, arguments: Mapping[str, Any],
+def _density(function: Callable, arguments: SiteValues,
              example: Mapping[str, jax.Array]) -> Callable[[Mapping], float]:
     """Values of some sites → log density, all others summed or integrated out."""
     traced = handlers.trace(handlers.seed(handlers.substitute(function, dict(example)), 1))

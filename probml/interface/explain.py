@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.assessment.pages.html import noted, table
 from probml.dataset import dataset, read
@@ -26,6 +27,7 @@ from probml.plan import hierarchy, integrals
 from probml.plan.blocks import Block, blocks
 from probml.plan.plan import Plan
 from probml.structure.site import Site
+from probml.typing import DataLike
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Explanation:
         return noted(f"<p>model <code>{escape(self.model)}</code></p>{reading}{tables}")
 
 
-def _text(title: str, records: Sequence[Mapping[str, Any]]) -> str:
+def _text(title: str, records: Sequence[Mapping[str, str]]) -> str:
     columns = list(records[0])
     widths = {c: max(len(c), *(len(r[c]) for r in records)) for c in columns}
     widths[columns[-1]] = 0
@@ -70,7 +72,7 @@ def _text(title: str, records: Sequence[Mapping[str, Any]]) -> str:
     return f"{title}\n" + "\n".join("  " + line for line in lines)
 
 
-def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> Explanation:
+def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ()) -> Explanation:
     """See Model.explain."""
     engines = () if engines is None else engines
     if not isinstance(engines, Iterable):
@@ -280,7 +282,7 @@ def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
 COEFFICIENTS = ("loc", "logits", "rate", "probs")
 
 
-def _number(value: Any) -> str:
+def _number(value: ArrayLike) -> str:
     """A number in words of four digits; several, if they differ, as their range."""
     low, high = float(np.min(value)), float(np.max(value))
     return f"{low:.4g}" if low == high else f"{low:.4g}…{high:.4g}"

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -44,6 +45,7 @@ from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
+from probml.typing import SiteValues
 
 
 @in_its_own
@@ -257,7 +259,7 @@ class Fit(Questions):
         rows, known = load.load(held, plan, params=self.point)
         return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
 
-    def do(self, values: Mapping[str, Any]) -> "Fit":
+    def do(self, values: SiteValues) -> "Fit":
         """What was learnt, after an intervention: the named sites are set in every row and no
         longer depend on their parents (Pearl 2009, graph surgery), so that nothing is learnt from
         them about what causes them.
@@ -399,7 +401,7 @@ class Fit(Questions):
     # Showing
 
     def report(self, path: str | os.PathLike, data: object = None, y: object = None,
-               name: str | None = None) -> Any:
+               name: str | None = None) -> Path:
         """Write one HTML file about the model and the table: its columns, pictures of this kind of
         model, estimates, posterior predictive checks, warnings and what to do, the model and its
         graph; folded, how it was computed, versions, seed, references. It needs no network, can be

@@ -6,9 +6,9 @@ import inspect
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset import dataset, read
 from probml.dataset.coding.indices import REFUSE, bounds
@@ -27,9 +27,10 @@ from probml.queries.simulation import input_rows
 from probml.structure.possible import check_chains, check_covariances
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
+from probml.typing import SiteValues
 
 
-def fit_at(model: Bound, params: Mapping[str, Any], labels: Mapping[str, tuple]) -> Fit:
+def fit_at(model: Bound, params: SiteValues, labels: Mapping[str, tuple]) -> Fit:
     """See Model.at."""
     for name, given in labels.items():
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
@@ -69,10 +70,10 @@ class _Deferred(Fit):
         acted: site → its value by an intervention that waits for these shapes.
     """
 
-    acted: Mapping[str, Any] = field(default_factory=dict)
+    acted: SiteValues = field(default_factory=dict)
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, ArrayLike]:
         return by_old_names(self.point, self.model.renamed)
 
     @property
@@ -90,7 +91,7 @@ class _Deferred(Fit):
         found = _checked_fit(held.structure, replace(self, model=held.model, shapes=held.shapes))
         return found.do(self.acted) if self.acted else found
 
-    def do(self, values: Mapping[str, Any]) -> Fit:
+    def do(self, values: SiteValues) -> Fit:
         """See Fit.do."""
         try:
             known = not lacks_rows(self.model) and bool(trace(self.model).sites)

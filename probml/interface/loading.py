@@ -26,6 +26,7 @@ from probml.language.renamed import rekeyed
 from probml.posteriors.posterior import part
 from probml.posteriors.units import Unit, in_units
 from probml.structure.portrait import difference
+from probml.typing import Json
 
 # the metadata of a file: name → its allowed types
 WORDS: dict[str, tuple[type, ...]] = {
@@ -36,7 +37,7 @@ NUMBERS = ("params/", "given/", "closed/", "effects/", "states")  # arrays that 
 PATTERNS = ("seen", "part", "torn", "likelihood", "carried")
 
 
-def load(path: str | os.PathLike, model: Bound | None = None) -> Any:
+def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
     """Read a Fit that `Fit.save` wrote, or an estimator that its `save` wrote; nothing in the file
     is executed, and no more memory is taken than the file is long.
 
@@ -99,7 +100,7 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
     return meta, arrays
 
 
-def restore(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray],
             model: Bound | None = None) -> Fit:
     """The fit of a file that is open.
 
@@ -149,7 +150,7 @@ def restore(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     return found
 
 
-def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
+def _units(meta: Json, arrays: Mapping[str, np.ndarray],
            point: Mapping[str, np.ndarray]) -> dict[str, Unit]:
     """The units in which summaries show parameters, checked against these; none in older files.
 
@@ -170,7 +171,7 @@ def _units(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
     return found
 
 
-def _library_model(path: object, meta: Mapping[str, Any],
+def _library_model(path: object, meta: Json,
                    arrays: Mapping[str, np.ndarray]) -> Bound:
     """The model of the model library that a file names.
 
@@ -189,7 +190,7 @@ def _library_model(path: object, meta: Mapping[str, Any],
     return function(**{name: unpacked(value, arrays) for name, value in zoo["settings"].items()})
 
 
-def _check_words(meta: Mapping[str, Any]) -> None:
+def _check_words(meta: Json) -> None:
     """
     Raises:
         TypeError: the metadata are not of the types that Fit.save writes.
@@ -199,7 +200,7 @@ def _check_words(meta: Mapping[str, Any]) -> None:
             raise TypeError(f"its {name} is {meta[name]!r:.60}")
 
 
-def _findings(meta: Mapping[str, Any]) -> tuple[Finding, ...]:
+def _findings(meta: Json) -> tuple[Finding, ...]:
     """The findings of a file; earlier versions kept notes, which are texts.
 
     Raises:

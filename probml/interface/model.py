@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
 from probml.assessment.pages.scene import drawn
@@ -37,16 +38,18 @@ from probml.language.settings import freeze
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.queries.simulation import simulate_prior
 from probml.structure.trace import intervened, trace
+from probml.typing import DataLike, SiteValues
 
 if TYPE_CHECKING:
     import networkx
+    from matplotlib.axes import Axes
 
 
 @overload
 def model(function: Callable, *, rows: str | None = None) -> "Generative": ...
 @overload
 def model(function: None = None, *, rows: str | None = None) -> Callable[..., "Generative"]: ...
-def model(function: Callable | None = None, *, rows: str | None = None) -> Any:
+def model(function: Callable | None = None, *, rows: str | None = None) -> "Generative | Callable":
     """Decorate a generative NumPyro function that never mentions data.
 
     Arguments with a default, and those given when the result is called, are settings; the arguments
@@ -137,8 +140,8 @@ class Generative:
         self.identified_by = quantities
         return quantities
 
-    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-            rows: int | None = None) -> Any:
+    def run(self, settings: Mapping[str, object], inputs: SiteValues,
+            rows: int | None = None) -> object:
         return self.function(**{**settings, **inputs})
 
     def __call__(self, *args: object, **settings: object) -> "Model":
@@ -203,9 +206,9 @@ class Model(Bound):
     def __getattr__(self, name: str) -> Any:
         raise missing_attribute(self, name, OF_MODELS)
 
-    def fit(self, data: Any, engine: Any = None, *, weights: Any = None, seed: Any = 0,
-            start: Mapping[str, Any] | None = None,
-            checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: Any = None,
+    def fit(self, data: DataLike, engine: Engine | None = None, *, weights: ArrayLike | None = None,
+            seed: object = 0, start: Mapping[str, Any] | None = None,
+            checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: object = None,
             seconds: float | None = None):
         """Infer everything that `data` does not show.
 
@@ -266,7 +269,7 @@ class Model(Bound):
         """
         return read_function(self, data).model
 
-    def at(self, params: Mapping[str, Any], labels: Mapping[str, tuple] | None = None):
+    def at(self, params: SiteValues, labels: Mapping[str, tuple] | None = None):
         """A Fit at known parameter values; nothing is fitted.
 
         Args:
@@ -318,7 +321,7 @@ class Model(Bound):
         return by_old_names(simulate_prior(self, rows, steps, seed, inputs, parameters),
                             self.renamed)
 
-    def do(self, values: Mapping[str, Any]) -> "Model":
+    def do(self, values: SiteValues) -> "Model":
         """The model after an intervention (Pearl 2009): the named sites no longer depend on
         anything, they are these values in every row.
 
@@ -339,11 +342,11 @@ class Model(Bound):
                              f"at(params).do({{'{name}': ...}})")
         return self._acted(values)
 
-    def _acted(self, values: Mapping[str, Any], specs: Mapping[str, tuple] | None = None):
+    def _acted(self, values: SiteValues, specs: Mapping[str, tuple] | None = None):
         """As do; `specs`: of the inputs, where they are known."""
         return Model(self.generative, self.settings, intervened(self, values, specs))
 
-    def log_density(self, data: object, params: Mapping[str, Any],
+    def log_density(self, data: object, params: SiteValues,
                     labels: Mapping[str, tuple] | None = None):
         """log p(data, params) = log p(params) + Σ log p(row | params), the latent discrete sites
         summed out: one number. Arguments and errors as of `at` and Fit.log_joint."""
@@ -429,7 +432,7 @@ class Model(Bound):
         self.check_context()
         return explain(self, data, engines)
 
-    def draw(self, data: object = None, ax: object = None) -> Any:
+    def draw(self, data: object = None, ax: "Axes | None" = None) -> "Axes":
         """The graph of the model with matplotlib: its sites in their plates, parents above
         children, each with its role.
 

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpyro.distributions as dist
 
 from probml.assessment import decisions
 from probml.assessment.reliability import Calibration, compute_calibration
@@ -24,6 +24,7 @@ from probml.queries import asking, decoding, members, queries
 from probml.queries.conditionals import conditional
 from probml.queries.simulation import input_rows
 from probml.queries.weighting import weighted
+from probml.typing import PyTree
 
 
 @in_its_own
@@ -77,7 +78,7 @@ class Questions(Serving):
         plug_in: bool = False,
         given: str = queries.ALL,
         unknown: str = REFUSE,
-    ) -> Any:
+    ) -> PyTree:
         """p(site = state | row) for every row and state, shape (n, *cells, states); observed cells
         are one-hot.
 
@@ -290,7 +291,7 @@ class Questions(Serving):
         return members.answer(self, held, plug_in, lambda fit, held: fit._imputed(held, plug_in))
 
     @answers_in_tables()
-    def conditional(self, data: object, site: str, plug_in: bool = False) -> Any:
+    def conditional(self, data: object, site: str, plug_in: bool = False) -> dist.Distribution:
         """What a row says of a continuous site that is missing in it: a NumPyro distribution of
         batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
         MultivariateNormal of all its cells behind one another for more, exact where that is what

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import jax
+from jax.typing import ArrayLike
 
 from probml.dataset import dataset, frames, read
 from probml.dataset.checks import digits
@@ -33,6 +34,7 @@ from probml.queries import outside
 from probml.queries.fitted import Fitted
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
+from probml.typing import SiteValues
 
 
 @in_its_own
@@ -109,7 +111,7 @@ class Record(Fitted):
         return state
 
     @functools.cached_property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, ArrayLike]:
         """Parameters and what the model computes outside rows, name → array: see Fit."""
         return by_old_names({**self.point, **step_posteriors.compute_step_means(self),
                              **outside.point(self)},
@@ -242,7 +244,7 @@ class Record(Fitted):
 
 
 def refuse_precision_loss(held: dataset.Data,
-                          given: Mapping[str, Any] = MappingProxyType({})) -> dataset.Data:
+                          given: SiteValues = MappingProxyType({})) -> dataset.Data:
     """The same data.
 
     Args:

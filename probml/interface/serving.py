@@ -2,9 +2,9 @@
 states follow each other, and what comes next."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.assessment.intervals import Interval, bands
 from probml.dataset import ragged
@@ -78,7 +78,7 @@ class Serving(Answers):
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
     def forecast(self, data: object, steps: int = 1, plug_in: bool = False,
-                 interval: float | None = None, **inputs: object) -> dict[str, Any]:
+                 interval: float | None = None, **inputs: object) -> dict[str, ArrayLike]:
         """The steps that follow each row: site along time → the most probable states, or means, (n,
         steps, ...), given the row.
 

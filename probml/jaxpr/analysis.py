@@ -6,7 +6,7 @@ operands to those of its results, and the join of two. Short loops are unrolled 
 for it; other loops are iterated until a fixed point.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from jax.extend.core import ClosedJaxpr, JaxprEqn
@@ -167,7 +167,8 @@ def _branches(eqn: JaxprEqn, operands: list[V], domain: Domain[V]) -> list[V]:
     return results
 
 
-def _fixpoint(step: Any, carry: list[V], domain: Domain[V], eqn: JaxprEqn) -> list[V]:
+def _fixpoint(step: Callable[[list[V]], list[V]], carry: list[V], domain: Domain[V],
+              eqn: JaxprEqn) -> list[V]:
     """The values of a carry at the start of any step: the least fixed point above the initial
     values."""
     turn = 0

@@ -7,9 +7,10 @@ one.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
@@ -122,7 +123,7 @@ class _Cells(Domain[_Value]):
     def loop_carry(self, value: _Value, scan: Scan | None, first: bool) -> _Value:
         return value._replace(known=None)
 
-    def leaving(self, values: Sequence[_Value], aval: Any) -> _Value:
+    def leaving(self, values: Sequence[_Value], aval: ShapedArray) -> _Value:
         marks: dict[str, _Marks] = {}
         for name in dict.fromkeys(name for value in values for name in value.marks):
             own = [np.full((len(values), *aval.shape[1:]), end.blank) for end in ENDS]

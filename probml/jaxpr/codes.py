@@ -2,10 +2,11 @@
 order. Indexing, tests of equality and branches work with any numbering of the codes."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jax.typing import ArrayLike
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, name_of, table_entry
@@ -51,7 +52,7 @@ class _Codes(Domain[_Array]):
         self.states = states
         self.found: set[int] = set()
 
-    def constant(self, value: Any) -> _Array:
+    def constant(self, value: ArrayLike) -> _Array:
         return _Array(number=float(value) if np.ndim(value) == 0 and getattr(
             np.asarray(value).dtype, "kind", "") in "iuf" else None)
 

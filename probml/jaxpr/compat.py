@@ -9,10 +9,12 @@ None (or False) where JAX has changed: programs are then the same, but slower to
 import functools
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax._src import config, core, source_info_util
+from jax.extend.core import Primitive
 
 # what shortens the time to a first answer, and a switch for each, for tests and
 # benchmarks/ablation.py: PROBML_OFF names those that a process does without, between commas
@@ -26,11 +28,11 @@ if not OFF <= NAMES:
 
 is_outside_of_traces: Callable[[], bool] = core.trace_state_clean
 trace_settings: Callable[[], tuple] = config.trace_context
-as_written_at: Callable[[Any], Any] = source_info_util.user_context
+as_written_at: Callable[[object], AbstractContextManager] = source_info_util.user_context
 """A context in which equations are said to come from such a traceback."""
 
 # the settings that equations are made under; some JAX makes a new object each time it is asked
-equation_settings: Callable[[], Any] = getattr(core, "current_jaxpr_eqn_context", lambda: None)
+equation_settings: Callable[[], object] = getattr(core, "current_jaxpr_eqn_context", lambda: None)
 
 
 def start_lapack() -> None:
@@ -53,9 +55,9 @@ class Lowerings(NamedTuple):
     """How the CPU's programs are made: primitive → its rule, and the function that makes a rule of
     a traceable function; the primitives of Cholesky's, triangular and LU factors."""
 
-    table: dict[Any, Any]
+    table: dict[Primitive, Any]
     lower: Callable[..., Callable]
-    factorisations: tuple[Any, ...]
+    factorisations: tuple[Primitive, ...]
 
 
 def cpu_lowerings() -> Lowerings:
@@ -89,7 +91,7 @@ class CallSwitch(NamedTuple):
 
     own: Any
     jax_own: Any
-    follow: Callable[[Any], None]
+    follow: Callable[[object], None]
     folding: Any
 
 

@@ -16,11 +16,13 @@ row, a constant with an axis of rows.
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.core import Atom
 from jax.extend import core
 from jax.extend.core import JaxprEqn
+from jax.typing import ArrayLike
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, Known, name_of, table_entry
@@ -63,7 +65,7 @@ class Mixed(Exception):
     """A primitive combines rows, or is not known not to."""
 
 
-def key_of(value: Any) -> tuple | None:
+def key_of(value: ArrayLike) -> tuple | None:
     """A hashable key of a number or small numeric array; None for anything else."""
     if np.size(value) > LARGEST_READ:
         return None
@@ -84,7 +86,7 @@ class Rowwise(Domain[Rows]):
     def __init__(self, rows: int, counted: Collection[tuple] = ()):
         self.rows, self.counted = rows, counted
 
-    def constant(self, value: Any) -> Rows:
+    def constant(self, value: ArrayLike) -> Rows:
         """A constant depends on the row index if it has an axis of rows and varies along it."""
         shape = np.shape(value)
         found = self._row_sized(shape)
@@ -288,7 +290,7 @@ class Rowwise(Domain[Rows]):
         return inner == 1 and set(varying) <= {axis for axis in axes if shape[axis] == self.rows}
 
 
-def _shape(atom: Any) -> tuple[int, ...]:
+def _shape(atom: Atom) -> tuple[int, ...]:
     return tuple(getattr(atom.aval, "shape", ()))
 
 

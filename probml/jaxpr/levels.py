@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Atom
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
 from probml.jaxpr.analysis import Domain, analyse
@@ -303,7 +304,7 @@ class _Call(NamedTuple):
         constant: the number that all elements of the other operand are, where it is known.
     """
 
-    eqn: Any
+    eqn: JaxprEqn
     values: list[_Value]
     alone: _Value | None
     constant: float | None
@@ -423,7 +424,7 @@ def _plus(value: _Value, constant: float | None) -> _Value:
     return _affine([value])
 
 
-def _is_float(atom: Any) -> bool:
+def _is_float(atom: Atom) -> bool:
     dtype = getattr(atom.aval, "dtype", None)
     return dtype is not None and bool(jnp.issubdtype(dtype, jnp.floating))
 

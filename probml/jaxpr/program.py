@@ -1,15 +1,17 @@
 """A traced program in one flat form: calls are opened, equations that nothing asks for are left
 out, and equal ones are one. What reads, replays or compares programs starts from it."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Atom, ShapedArray
 from jax.extend.core import ClosedJaxpr as ClosedJaxpr
 from jax.extend.core import Jaxpr, JaxprEqn, jaxpr_as_fun
 from jax.extend.core import Literal as Literal
+from jax.typing import ArrayLike
 
 from probml.jaxpr.compat import as_written_at, equation_settings, is_outside_of_traces
 from probml.jaxpr.memo import memo
@@ -24,7 +26,7 @@ SMALL = 64  # entries of a constant that is compared by value
 class Line(NamedTuple):
     """One equation at its places."""
 
-    eqn: Any
+    eqn: JaxprEqn
     operands: tuple[int, ...]
     results: tuple[int, ...]
 
@@ -39,24 +41,24 @@ class Program(NamedTuple):
 
     lines: list[Line]
     inputs: tuple[int, ...]
-    constants: list[tuple[int, Any]]
+    constants: list[tuple[int, ArrayLike]]
     results: tuple[int, ...]
-    avals: list[Any]
+    avals: list[ShapedArray]
 
     def makers(self) -> dict[int, Line]:
         """Place → the line that computes it."""
         return {place: line for line in self.lines for place in line.results}
 
-    def initial_values(self, args: Sequence[jax.Array]) -> list[Any]:
+    def initial_values(self, args: Sequence[jax.Array]) -> list[ArrayLike | None]:
         """Values by place before the first equation: arguments and constants."""
-        values: list[Any] = [None] * len(self.avals)
+        values: list[ArrayLike | None] = [None] * len(self.avals)
         for place, value in self.constants:
             values[place] = value
         for place, value in zip(self.inputs, args, strict=True):
             values[place] = value
         return values
 
-    def run(self, args: Sequence[jax.Array]) -> list[Any]:
+    def run(self, args: Sequence[jax.Array]) -> list[jax.Array]:
         """The results for arguments, which may be traced."""
         return _replayed(self.lines, self.initial_values(args), self.results)
 
@@ -69,13 +71,14 @@ class Program(NamedTuple):
                 alive.update(set(line.operands).difference(known))
         return lines[::-1]
 
-    def at(self, wanted: Sequence[int], values: Mapping[int, Any]) -> list[Any]:
+    def at(self, wanted: Sequence[int], values: Mapping[int, ArrayLike]) -> list[jax.Array]:
         """The values of some places, given those of others."""
         held = dict(self.constants) | dict(values)
         return _replayed(self.restricted(wanted, values), held, wanted)
 
 
-def _replayed(lines: Sequence[Line], values: Any, wanted: Sequence[int]) -> list[Any]:
+def _replayed(lines: Sequence[Line], values: list[jax.Array] | dict[int, jax.Array],
+              wanted: Sequence[int]) -> list[jax.Array]:
     """The values of places, those of lines added to what is there."""
     for eqn, operands, results in lines:
         found = bind(eqn, [values[i] for i in operands])
@@ -104,7 +107,7 @@ flat = memo(1024)(flatten)
 """The same, once for a program that is read again."""
 
 
-def bind(eqn: JaxprEqn, values: Sequence[Any]) -> Sequence[jax.Array]:
+def bind(eqn: JaxprEqn, values: Sequence[ArrayLike]) -> Sequence[jax.Array]:
     """The results of an equation for operands of the same shapes."""
     if eqn.primitive.name in RULES:  # a rule may index what it is given by a traced number
         values = [jnp.asarray(value) if isinstance(value, np.ndarray) else value
@@ -124,8 +127,8 @@ class _Opener:
     def __init__(self, calls: Collection[str], idle: bool) -> None:
         self._calls, self._idle = calls, idle
         self.lines: list[Line] = []
-        self.constants: list[tuple[int, Any]] = []
-        self.avals: list[Any] = []
+        self.constants: list[tuple[int, ArrayLike]] = []
+        self.avals: list[ShapedArray] = []
         self._made: dict[tuple, tuple[int, ...]] = {}  # what a line does and takes → its results
         self._known: dict[tuple, int] = {}  # constant → its place
 
@@ -133,7 +136,7 @@ class _Opener:
         self.avals.append(aval)
         return len(self.avals) - 1
 
-    def constant(self, value: Any, aval: Any) -> int:
+    def constant(self, value: ArrayLike, aval: ShapedArray) -> int:
         """The place of a value; as bytes, since -0.0 is not 0.0, where it is not long."""
         kind = getattr(aval, "dtype", None)
         if isinstance(value, jax.core.Tracer) or not isinstance(kind, np.dtype) or (
@@ -153,10 +156,10 @@ class _Opener:
         jaxpr = closed.jaxpr
         consts = [self.constant(value, var.aval)
                   for value, var in zip(closed.consts, jaxpr.constvars, strict=True)]
-        at: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args),
-                                      strict=True))
+        at: dict[Hashable, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars),
+                                           (*consts, *args), strict=True))
 
-        def read(atom: Any) -> int:
+        def read(atom: Atom) -> int:
             return self.constant(atom.val, atom.aval) if _literal(atom) else at[atom]
 
         for eqn, asked in _needed(jaxpr, wanted, self._idle):
@@ -192,7 +195,7 @@ def _key(eqn: JaxprEqn, operands: tuple[int, ...]) -> tuple | None:
     return key
 
 
-def _needed(jaxpr: Any, wanted: Sequence[bool], idle: bool) -> list[tuple[Any, list[bool]]]:
+def _needed(jaxpr: Jaxpr, wanted: Sequence[bool], idle: bool) -> list[tuple[JaxprEqn, list[bool]]]:
     """The equations that results depend on, in order, and which results of each."""
     alive = {atom for atom, want in zip(jaxpr.outvars, wanted, strict=True)
              if want and not _literal(atom)}
@@ -316,7 +319,7 @@ def evaluate(closed: ClosedJaxpr, *values: object) -> list:
     return flat(closed).run(values)
 
 
-def equations(closed: ClosedJaxpr) -> Iterator[Any]:
+def equations(closed: ClosedJaxpr) -> Iterator[JaxprEqn]:
     """All equations of a program and of the programs inside it."""
     for eqn in closed.jaxpr.eqns:
         yield eqn

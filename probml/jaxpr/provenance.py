@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.core import Atom
 from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.primitives import TABLE, Kind, computed, name_of
@@ -52,7 +53,7 @@ def sources(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> list[np.
                                                   for var in eqn.outvars]
 
 
-def _shape(atom: Any) -> tuple[int, ...]:
+def _shape(atom: Atom) -> tuple[int, ...]:
     return tuple(getattr(atom.aval, "shape", ()))
 
 

@@ -9,11 +9,13 @@ process.
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.core import Atom
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+from jax.typing import ArrayLike
 
 MOST = 32  # constants kept one by one; a longer array is summarised by three sums
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -34,10 +36,10 @@ def spelled(closed: ClosedJaxpr) -> Spelled:
     return Spelled(hashlib.sha256("\n".join(words).encode()).hexdigest()[:16], tuple(numbers))
 
 
-def _program(jaxpr: Jaxpr, consts: Sequence[Any], words: list, numbers: list) -> None:
-    names: dict[Any, int] = {}
+def _program(jaxpr: Jaxpr, consts: Sequence[ArrayLike], words: list, numbers: list) -> None:
+    names: dict[Var, int] = {}
 
-    def atom(each: Any) -> None:
+    def atom(each: Atom) -> None:
         if isinstance(each, Literal):
             _value(each.val, words, numbers)
         else:

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 from jax.extend.core import JaxprEqn
+from jax.typing import ArrayLike
 
 from probml.jaxpr.primitives import Kind, computed, name_of, table_entry
 
 LARGEST_READ = 100_000
 
 
-def as_integers(value: Any) -> np.ndarray | None:
+def as_integers(value: ArrayLike) -> np.ndarray | None:
     """The integers that an array holds, as floats; None if it holds anything else."""
     if isinstance(value, bool | int):
         return np.asarray(value, float)

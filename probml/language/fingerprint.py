@@ -12,7 +12,7 @@ import builtins
 import dis
 import functools
 import types
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -54,7 +54,7 @@ def _shipped(value: object) -> bool:
     return (getattr(value, "__module__", None) or "").partition(".")[0] in LIBRARIES
 
 
-def _items(value: Any, seen: dict) -> tuple:
+def _items(value: Iterable, seen: dict) -> tuple:
     return tuple(_value(item, seen) for item in value)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.errors import ModelError
 
 
-def as_mapping(value: object, where: str, example: str) -> dict[str, Any]:
+def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:
     """A mapping of names; None is an empty one.
 
     Raises:
@@ -58,7 +59,7 @@ def check_flag(value: bool | None, where: str, optional: bool = False) -> None:
                          f"{reprlib.repr(value)}")
 
 
-def labels(value: Any, where: str) -> list:
+def labels(value: ArrayLike, where: str) -> list:
     """Labels one after the other, as a list.
 
     Raises:

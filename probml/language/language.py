@@ -9,11 +9,13 @@ import hashlib
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
 from typing import Any
 
 import jax
 import numpy as np
 import numpyro
+from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
@@ -137,7 +139,7 @@ def unwrapped(function: Callable) -> Callable:
     return function
 
 
-def _names_around(function: Callable) -> dict[str, Any]:
+def _names_around(function: Callable) -> dict[str, object]:
     """The values that a function reads by name from its module and its closure."""
     function = unwrapped(function)
     found = {name: function.__globals__[name] for name in function.__code__.co_names
@@ -166,7 +168,7 @@ def _context(function: Callable) -> tuple:
                  if isinstance(value, PLAIN))
 
 
-def _helpers(function: Callable) -> dict[str, Any]:
+def _helpers(function: Callable) -> dict[str, CodeType]:
     """The code of the functions that a function reads by name, wherever it stands in its file."""
     return {name: value.__code__.replace(co_firstlineno=1)
             for name, value in _names_around(function).items()
@@ -286,7 +288,7 @@ class Bound:
     def __deepcopy__(self, memo: dict) -> "Bound":
         return self
 
-    def __call__(self, rows: int | Mapping[str, int] | None = None, **inputs: Any) -> Any:
+    def __call__(self, rows: int | Mapping[str, int] | None = None, **inputs: ArrayLike) -> object:
         """Run the plain generative function, inside any NumPyro handlers.
 
         Args:

@@ -9,7 +9,7 @@ each (Nested).
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpyro
 
@@ -52,7 +52,7 @@ class Tables:
         self.sizes = dict(sizes)
         self.declared: dict[str, Relation] = {}
 
-    def plate(self, name: str | None, of: str | None, by: str | None) -> Any:
+    def plate(self, name: str | None, of: str | None, by: str | None) -> numpyro.plate:
         """
         Raises:
             Unnamed: no name. ModelError: the same table is said to belong to two.
@@ -77,7 +77,7 @@ class Nested:
     def __init__(self, root: str, rows: int, places: Mapping[str, int]):
         self.root, self.rows, self.places = root, rows, dict(places)
 
-    def plate(self, name: str | None, of: str | None, by: str | None) -> Any:
+    def plate(self, name: str | None, of: str | None, by: str | None) -> numpyro.plate:
         if name == self.root:
             return RowPlate("rows", self.rows, dim=-1)
         return _nested_plates(self.rows, str(name), self.places[str(name)])

@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+from jax.typing import ArrayLike
 
 from probml.errors import ModelError
+from probml.typing import SiteValues
 
 
 def warn(old: str, new: str) -> None:
@@ -42,7 +44,7 @@ class Renamed(dict):
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self.former
 
-    def get(self, name: str, default: object = None) -> Any:
+    def get(self, name: str, default: object = None) -> ArrayLike | None:
         return self[name] if name in self else default
 
 
@@ -61,7 +63,7 @@ class RenamedRows(pd.Index):
     def get_loc(self, key: object) -> Any:
         return super().get_loc(self._now(key))
 
-    def get_indexer_for(self, target: Any) -> Any:
+    def get_indexer_for(self, target: Sequence) -> Any:
         return super().get_indexer_for([self._now(name) for name in target])
 
     def __reduce__(self) -> Any:
@@ -77,12 +79,12 @@ def rows_by_old_names(table: pd.DataFrame, former: Mapping[str, str]) -> pd.Data
     return table
 
 
-def by_old_names(values: dict[str, np.ndarray], former: Mapping[str, str]) -> dict[str, Any]:
+def by_old_names(values: dict[str, np.ndarray], former: Mapping[str, str]) -> dict[str, ArrayLike]:
     """The same values, found by old names, too."""
     return Renamed(values, former) if former else values
 
 
-def by_new_names(values: Mapping[str, Any], former: Mapping[str, str]) -> dict[str, Any]:
+def by_new_names(values: SiteValues, former: Mapping[str, str]) -> dict[str, ArrayLike]:
     """Values by name, those with old names by the new ones.
 
     Raises:
@@ -108,7 +110,7 @@ def rekeyed(tree: object, names: Mapping[str, str]) -> Any:
     return tree
 
 
-def unflattened(template: object, leaves: Sequence[Any], former: Mapping[str, str]) -> Any:
+def unflattened(template: object, leaves: Sequence[ArrayLike], former: Mapping[str, str]) -> Any:
     """A tree like `template` of leaves that lie in the order of the names of before, old → new."""
     old = rekeyed(template, {new: old for old, new in former.items()})
     return rekeyed(jax.tree.unflatten(jax.tree.structure(old), leaves), former)

@@ -2,7 +2,7 @@
 the function."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ class _Frozen(tuple):
     """A frozen mutable setting: (kind, content), hashable, thawed before the function sees it."""
 
 
-def freeze(value: object, name: str = "setting") -> Any:
+def freeze(value: object, name: str = "setting") -> Hashable:
     """A hashable twin of a setting: arrays become bytes, dicts and lists tuples, graphs their nodes
     and edges."""
     if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "shape")
@@ -87,7 +87,7 @@ def words_of(value: object) -> str:
     return text if len(text) < 80 else f"{text[:60]} …"
 
 
-def stable(value: object) -> Any:
+def stable(value: object) -> object:
     if isinstance(value, tuple):
         return tuple(stable(item) for item in value)
     return (f"{value.__module__}.{value.__qualname__}" if callable(value)

@@ -9,7 +9,6 @@ its coordinate is a standard normal that nothing depends on, which integrates to
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +65,7 @@ def enter(structure: Structure, name: str, env: Mapping, u: jax.Array, x: jax.Ar
     site, volume, v = structure.sites[name], jnp.zeros(()), u
     mask = None if x is None else (jnp.ones(site.shape, bool) if seen is None
                                    else site.place(seen.reshape(site.cells)))
-    transform: Any = site.domain.bijection if site.domain.fixed else None
+    transform: dist.transforms.Transform = site.domain.bijection if site.domain.fixed else None
     if not plain:
         distribution = structure.distribution(name, env)
         transform = transform or biject_to(distribution.support)

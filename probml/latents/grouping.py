@@ -6,7 +6,6 @@ own (engines/sampling/carrying.py) and for `explain`.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from probml.errors import Refusal
 from probml.latents.chains.linear_chain import LinearChain
@@ -38,7 +37,7 @@ class Sampled:
     def claims(self, structure: Structure, group: Group) -> str | None:
         return None
 
-    def _none(self, *_: object) -> Any:
+    def _none(self, *_: object) -> None:
         raise NotImplementedError(self.description)
 
     message = conditional = row_posterior = draw = expected = _none

@@ -17,11 +17,11 @@ Cost: states × cells a row, of each node of the numbers beside them.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
 from probml.elimination.cellwise.by_cells import NONE, Part, Tangled, sum_out
 from probml.errors import quoted
@@ -52,7 +52,8 @@ class HiddenCells:
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return log_sum(structure, group, env, seen)
 
-    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
+    def conditional(self, structure: Structure, group: Group, env: Mapping,
+                    seen: Seen) -> dist.Distribution:
         raise NotImplementedError("expectations over cells are derivatives")
 
     def row_posterior(self, structure: Structure, group: Group, env: Mapping,

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpyro.distributions as dist
 
 from probml.structure.structure import Structure
+from probml.typing import PyTree
 
 # a site → its data in a row: its cells as its family has them, and which of them are observed
 # (None: all)
@@ -100,10 +102,12 @@ class Latent(Kind, Protocol):
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         """log ∫ p(latents, observed sites | env), in nats, differentiable in all of `env`."""
 
-    def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
+    def conditional(self, structure: Structure, group: Group, env: Mapping,
+                    seen: Seen) -> dist.Distribution:
         """The latents given the data of the row: Moments, or Nodes (quadrature.py)."""
 
-    def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Any:
+    def row_posterior(self, structure: Structure, group: Group, env: Mapping,
+                      seen: Seen) -> dist.Distribution:
         """The part of a row's posterior that `expected` takes."""
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
@@ -111,7 +115,7 @@ class Latent(Kind, Protocol):
         """A draw of the latents given the data of the row, (p,)."""
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
-                 moments: Any) -> jax.Array:
+                 moments: PyTree) -> jax.Array:
         """E[log p(latents, observed sites | env)] over latents of these moments: the objective of
         an M-step."""
 
@@ -134,16 +138,16 @@ class Pooling(Latent, Protocol):
     """A kind for which second moments are sufficient statistics of the rows, where the programs of
     a group depend on nothing of a row but its latents (plan.even)."""
 
-    def middle(self, structure: Structure, group: Group, env: Mapping) -> Any:
+    def middle(self, structure: Structure, group: Group, env: Mapping) -> PyTree:
         """The prior means of the latents and sites of a group: statistics are centred there."""
 
-    def statistics(self, structure: Structure, group: Group, middle: Any, weight: jax.Array,
-                   seen: Seen, moments: Moments) -> Any:
+    def statistics(self, structure: Structure, group: Group, middle: PyTree, weight: jax.Array,
+                   seen: Seen, moments: Moments) -> PyTree:
         """The sufficient statistics of rows at one state: all arguments lead with the axis of rows,
         which is summed over."""
 
-    def pooled(self, structure: Structure, group: Group, middle: Any, env: Mapping,
-               statistics: Any) -> jax.Array:
+    def pooled(self, structure: Structure, group: Group, middle: PyTree, env: Mapping,
+               statistics: PyTree) -> jax.Array:
         """Σ over rows of weight × `expected`, from their statistics."""
 
 
@@ -167,12 +171,12 @@ def placed(structure: Structure, group: Group, flat: jax.Array) -> dict[str, jax
             for name, part in places(structure, group.names).items()}
 
 
-def over_grid(function: Callable[..., Any], env: Mapping, values: Mapping[str, jax.Array],
-              *along: Any, axis: int = 0) -> Any:
+def over_grid(function: Callable[..., PyTree], env: Mapping, values: Mapping[str, jax.Array],
+              *along: PyTree, axis: int = 0) -> PyTree:
     """function(env with each name at each of its values, *along): one leading axis per name;
     `along` have such axes, from `axis` on."""
 
-    def at(states: tuple[jax.Array, ...], along: tuple) -> Any:
+    def at(states: tuple[jax.Array, ...], along: tuple) -> PyTree:
         return function({**env, **dict(zip(values, states, strict=True))}, *along)
 
     for i in reversed(range(len(values))):
@@ -180,7 +184,7 @@ def over_grid(function: Callable[..., Any], env: Mapping, values: Mapping[str, j
     return at(tuple(values.values()), along)
 
 
-def over(env: Mapping, function: Callable[[Mapping], Any]) -> jax.Array:
+def over(env: Mapping, function: Callable[[Mapping], PyTree]) -> jax.Array:
     """function(env), or its mean over the settings of parameters that `env` has."""
     settings = env.get(SETTINGS)
     if not settings:

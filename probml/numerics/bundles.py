@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Bundle:
         return (sum(math.prod(shape[:rank]) for shape, rank in zip(self.shapes, self.ranks,
                                                                    strict=True)), *self.event)
 
-    def join(self, arrays: Mapping, lead: int = 0, numpy: Any = jnp) -> Any:
+    def join(self, arrays: Mapping, lead: int = 0,
+             numpy: ModuleType = jnp) -> jax.Array | np.ndarray:
         """Returns the arrays concatenated, (*lead axes, values, *event). The trailing axes may
         differ from the event, if the arrays are functions of the values.
 
@@ -44,7 +47,7 @@ class Bundle:
                 for a, rank in zip(found, self.ranks, strict=True)]
         return numpy.concatenate(flat, lead)
 
-    def part(self, joined: Any, cut: Callable) -> dict[str, Any]:
+    def part(self, joined: jax.Array, cut: Callable) -> dict[str, jax.Array]:
         """Returns the separate arrays, the inverse of `join` without leading axes.
 
         Args:

@@ -14,10 +14,10 @@ Programs that run rarely, on so few numbers that NumPy is faster than compilatio
 at all (jaxpr/tapes).
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import jax
+from jax.typing import ArrayLike
 
 from probml.jaxpr.compat import OFF
 
@@ -40,8 +40,8 @@ SMALL = 2**17
 LITTLE, PIECE = 2**14, 2**62
 
 
-def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
-            fed: int = 0) -> dict[str, Any]:
+def options(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int = 1,
+            fed: int = 0) -> dict[str, bool | int]:
     """Returns XLA's options for a CPU program.
 
     Args:
@@ -54,7 +54,8 @@ def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
     return QUICK if "effort" not in OFF and work(leaves, static, loops, fed) <= SMALL else FULL
 
 
-def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int = 0) -> int:
+def work(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int = 1,
+         fed: int = 0) -> int:
     """Returns the approximate number of table entries that a program computes; Args as in
     `options`."""
     numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)

@@ -24,6 +24,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 # packages whose modules, functions and classes nobody changes while a process runs
 LIBRARIES = frozenset(
@@ -55,7 +56,7 @@ def digest(*values: object) -> str:
     return into.hexdigest()
 
 
-def _feed(into: Any, value: Any) -> None:
+def _feed(into: "hashlib._Hash", value: Any) -> None:
     kind = type(value)
     ours = kind.__module__.partition(".")[0] == "probml"
     if kind is str:
@@ -108,12 +109,12 @@ def _feed(into: Any, value: Any) -> None:
         raise Nameless(f"{kind.__module__}.{kind.__qualname__}")
 
 
-def _put(into: Any, tag: str, content: bytes) -> None:
+def _put(into: "hashlib._Hash", tag: str, content: bytes) -> None:
     """One piece, told apart from its neighbours by its length."""
     into.update(f"{tag}:{len(content)}:".encode() + content)
 
 
-def _array(into: object, value: Any) -> None:
+def _array(into: "hashlib._Hash", value: ArrayLike) -> None:
     if isinstance(value, jax.core.Tracer) or jax.dtypes.issubdtype(value.dtype,
                                                                    jax.dtypes.prng_key):
         raise Nameless("a traced array or a random key")

@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import Primitive
 from jax.scipy.linalg import solve_triangular
 
 from probml.jaxpr import compat
@@ -179,17 +180,17 @@ def guarded() -> Iterator[None]:
         _GUARDED.reset(token)
 
 
-def _looped(primitive: Any, rule: Callable, lower_function: Callable) -> Callable:
+def _looped(primitive: Primitive, rule: Callable, lower_function: Callable) -> Callable:
     """The lowering of a factorisation: its own rule for one matrix, a loop over a large batch."""
 
-    def lower(context: Any, *operands: Any, **parameters: Any):
+    def lower(context: Any, *operands: jax.Array, **parameters: object):
         shape = context.avals_in[-1].shape
         batch = math.prod(shape[:-2])
         small = batch <= 1 or batch * shape[-2] ** 2 * max(shape[-2:]) < WORK
         if not _GUARDED.get() or small:
             return rule(context, *operands, **parameters)
 
-        def loop(*arrays: Any):
+        def loop(*arrays: jax.Array):
             flat = tuple(a.reshape(-1, *a.shape[-2:]) for a in arrays)
             out = jax.lax.map(lambda each: primitive.bind(*each, **parameters), flat)
             return jax.tree.map(lambda leaf: leaf.reshape(*shape[:-2], *leaf.shape[1:]), out)

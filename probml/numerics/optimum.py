@@ -16,20 +16,17 @@ gradient, no preconditioner and no Hessian with a custom solver.
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.jaxpr.opened import backward
-from probml.numerics.curvature import (
-    MIN_CURVATURE,
-    differences,
-    estimate_hessian,
-    whitened,
-)
+from probml.numerics.curvature import MIN_CURVATURE, differences, estimate_hessian, whitened
 from probml.numerics.process.inline_calls import traced_once
+from probml.typing import PyTree
 
 MAX_DAMPING = 1e12  # relative to the diagonal of −H; a step with more damping is below rounding
 # norm in whitened coordinates, where it is the distance from the optimum in standard deviations
@@ -59,14 +56,14 @@ class Result(NamedTuple):
         hessian, first: with `Newton`, at the last evaluated point and at the start.
     """
 
-    point: Any
-    value: Any
-    gradient: Any
-    iterations: Any
-    history: Any
-    flat: Any
-    hessian: Any = ()
-    first: Any = ()
+    point: PyTree
+    value: jax.Array
+    gradient: PyTree
+    iterations: jax.Array
+    history: jax.Array
+    flat: jax.Array
+    hessian: PyTree = ()
+    first: PyTree = ()
 
 
 def dense_step(point: jax.Array, gradient: jax.Array, hessian: jax.Array,
@@ -82,7 +79,8 @@ def dense_step(point: jax.Array, gradient: jax.Array, hessian: jax.Array,
     return step, 0.5 * jnp.vdot(gradient, step)
 
 
-def clipped_step(point: Any, gradient: Any, curvature: Any, damping: jax.Array) -> tuple[Any, Any]:
+def clipped_step(point: PyTree, gradient: PyTree, curvature: PyTree,
+                 damping: jax.Array) -> tuple[PyTree, jax.Array]:
     """Returns the damped Newton step and its predicted gain for a sum of univariate functions.
 
     The step of each coordinate is bounded by 1 + |x|. Where the second derivative is not negative,
@@ -122,15 +120,15 @@ class Newton:
             returned point.
     """
 
-    steps: Any
-    tolerance: Any
+    steps: ArrayLike
+    tolerance: ArrayLike
     gain_tolerance: float = 0.0
     history: int = 0
     step: Callable = dense_step
     slack: float = 0.0
     skip_last_evaluation: bool = True
 
-    def run(self, objective: Callable, start: Any) -> Result:
+    def run(self, objective: Callable, start: PyTree) -> Result:
         evaluate, steps = traced_once(objective), self.steps  # called at the start and in the loop
 
         def propose(point, value, gradient, hessian, damping):
@@ -236,14 +234,14 @@ class LBFGS:
     The program contains one copy of the objective, which dominates the compilation time.
     """
 
-    steps: Any
-    tolerance: Any
+    steps: ArrayLike
+    tolerance: ArrayLike
     history: int = 0
     preconditioned: bool = False
-    remaining_gain: Any = 0.0
+    remaining_gain: ArrayLike = 0.0
     slopes: bool = False
 
-    def run(self, objective: Callable, start: Any) -> Result:
+    def run(self, objective: Callable, start: PyTree) -> Result:
         import optax  # imported here because many fits need no L-BFGS
 
         curvature = optax.scale_by_lbfgs(memory_size=10, scale_init_precond=not self.preconditioned)
@@ -309,11 +307,11 @@ class _Search(NamedTuple):
         evaluations: of the objective.
     """
 
-    point: Any
+    point: PyTree
     value: jax.Array
-    gradient: Any
-    memory: Any
-    direction: Any
+    gradient: PyTree
+    memory: PyTree
+    direction: PyTree
     slope: jax.Array
     size: jax.Array
     decrease: jax.Array
@@ -325,9 +323,8 @@ class _Search(NamedTuple):
     evaluations: jax.Array
 
 
-def _is_slope_reduced(state: _Search, value: jax.Array, gradient: Any) -> jax.Array:
-    """Whether a new value equals the last one up to rounding and its directional derivative is
-    smaller."""
+def _is_slope_reduced(state: _Search, value: jax.Array, gradient: PyTree) -> jax.Array:
+    """Whether a new value equals the last one up to rounding and its slope is smaller."""
     import optax
 
     rounding = jnp.finfo(state.value.dtype).eps
@@ -337,8 +334,8 @@ def _is_slope_reduced(state: _Search, value: jax.Array, gradient: Any) -> jax.Ar
                     <= 0.9 * jnp.abs(state.slope))
 
 
-def _accept_or_backtrack(state: _Search, point: Any, value: jax.Array, gradient: Any, flatter: Any,
-                         tolerance: Any) -> _Search:
+def _accept_or_backtrack(state: _Search, point: PyTree, value: jax.Array, gradient: PyTree,
+                         flatter: jax.Array, tolerance: jax.Array) -> _Search:
     """Returns the state after an evaluation, at the new point if this is accepted: its value
     satisfies Armijo's condition, or its slope is smaller (`flatter`)."""
     first = state.count < 0
@@ -357,7 +354,7 @@ def _accept_or_backtrack(state: _Search, point: Any, value: jax.Array, gradient:
         stalled=jnp.where(ended & (state.count > -1), stalled, state.stalled))
 
 
-def _update_direction(state: _Search, curvature: Any, full: jax.Array) -> _Search:
+def _update_direction(state: _Search, curvature: PyTree, full: jax.Array) -> _Search:
     """Returns the state with the next step to evaluate: along a new L-BFGS direction with step size
     `full` if the line search has ended, otherwise a smaller step along the same direction."""
     import optax
@@ -378,7 +375,7 @@ def _update_direction(state: _Search, curvature: Any, full: jax.Array) -> _Searc
         values=state.values.at[index].set(state.value, mode="drop"))
 
 
-def maximize(objective: Callable, start: Any, method: Any) -> Result:
+def maximize(objective: Callable, start: PyTree, method: PyTree) -> Result:
     """Returns the local maximum that a method finds from a start.
 
     Args:

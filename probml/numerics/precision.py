@@ -83,7 +83,7 @@ class InDouble:
         return _make_double, (kind, {name: getattr(self, name) for name in self.__dict__})
 
 
-def _make_double(kind: type, state: dict[str, Any]) -> Distribution:
+def _make_double(kind: type, state: dict[str, object]) -> Distribution:
     """Returns a distribution that computes in double precision, with the given attributes."""
     out = object.__new__(_make_double_class(kind))
     out.__dict__.update(state)

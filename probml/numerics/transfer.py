@@ -3,14 +3,15 @@ for every shape, and `jax.random.key` one for every type of seed."""
 
 import enum
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 
 from probml.jaxpr.compat import is_outside_of_traces
 from probml.numerics.outside import processes
+from probml.typing import PyTree
 
 THREEFRY = "threefry2x32"
 ALIGNMENT = 64  # bytes
@@ -28,7 +29,7 @@ class Use(enum.IntEnum):
     EFFECTS = 5  # effects of groups, given draws of the parameters
 
 
-def placed(value: Any, dtype: Any = None) -> jax.Array:
+def placed(value: ArrayLike, dtype: DTypeLike = None) -> jax.Array:
     """Returns an array on the device, as jnp.asarray does, without compilation.
 
     Args:
@@ -41,20 +42,20 @@ def placed(value: Any, dtype: Any = None) -> jax.Array:
     return jax.device_put(np.asarray(value, dtype))
 
 
-def rounded(value: Any) -> np.ndarray:
+def rounded(value: ArrayLike) -> np.ndarray:
     """Returns numbers rounded to the device's precision, as float64. A centre that the host
     subtracts is then exactly the one that programs add, for all batches of the data."""
     return np.asarray(value, jnp.result_type(float)).astype(float)
 
 
-def as_array(value: Any) -> jax.Array:
+def as_array(value: ArrayLike) -> jax.Array:
     """Returns jnp.asarray(value), without compilation outside of traces."""
     if isinstance(value, jax.Array):
         return value
     return placed(value) if is_outside_of_traces() else jnp.asarray(value)
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """Returns an uninitialised array whose alignment lets a CPU device use it without a copy."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.empty(size + ALIGNMENT, np.uint8)
@@ -62,7 +63,7 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return raw[begin : begin + size].view(dtype).reshape(shape)
 
 
-def placed_all(values: Any) -> Any:
+def placed_all(values: PyTree) -> PyTree:
     """Applies `placed` to all leaves of a pytree."""
     return jax.tree.map(placed, values)
 

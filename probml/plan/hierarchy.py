@@ -19,7 +19,7 @@ Three kinds of tie make the joint mode of all parameters meaningless:
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -29,6 +29,7 @@ from probml.jaxpr.memo import memo
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.plan.products import powers
+from probml.typing import SiteValues
 
 # Members of a plate read by an index are incidental below so many rows a member on average: below
 # FEW where there are MANY members, below LEAST however few.
@@ -127,7 +128,7 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
     return tuple(out)
 
 
-def find_collapsed_scales(plan: Plan, begun: Mapping[str, Any],
+def find_collapsed_scales(plan: Plan, begun: SiteValues,
                           ended: Mapping[str, jax.Array]) -> list[str]:
     """Scales of a hierarchy that an optimisation carried towards 0, where the density rises without
     bound as the effects become equal.
@@ -148,8 +149,8 @@ def paths(plan: Plan) -> bool:
     return model.whole and model.generative.integrated
 
 
-def next_to_zero(plan: Plan, begun: Mapping[str, Any],
-                 ended: Mapping[str, Any]) -> list[str]:
+def next_to_zero(plan: Plan, begun: SiteValues,
+                 ended: SiteValues) -> list[str]:
     """Positive parameters, intervals from 0 included, that an optimisation of such a density
     carried next to 0; arguments as of `find_collapsed_scales`."""
     return [name for name in plan.free if name in begun

@@ -9,7 +9,6 @@ They are exact for single rows that use every element of the parameters once.
 import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +28,7 @@ from probml.plan.blocks import Block, all_blocks, blocks, unpack
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Conjugate, Marginals
 from probml.posteriors.posterior import Averaged, Posterior, register
+from probml.typing import Json, SiteValues
 
 MAX_COEFFICIENTS = 1024  # of a regression whose predictive variance is computed exactly
 
@@ -282,7 +282,7 @@ class Closed(Conjugate, Posterior):
                                                 for i, leaf in enumerate(leaves)}
 
     @classmethod
-    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
+    def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         template = cls.template(plan, meta.get("roots") or ())
         count = len(jax.tree.leaves(template))
         missing = [i for i in range(count) if f"closed/{i}" not in arrays]

@@ -2,12 +2,13 @@
 
 import functools
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known
 from probml.errors import ModelError
@@ -17,16 +18,17 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior, part, register
+from probml.typing import Json, PyTree, SiteValues
 
 MAX_ROOT = 2**24  # entries of a root of a covariance
 
 
 class _Draws(NamedTuple):
-    values: dict[str, Any]
-    tables: Any
-    stats: dict[str, Any]
-    inside: dict[str, Any] = {}
-    worth: dict[str, Any] = {}
+    values: dict[str, np.ndarray]
+    tables: PyTree
+    stats: dict[str, np.ndarray]
+    inside: dict[str, ArrayLike] = {}
+    worth: dict[str, float] = {}
 
 
 @register
@@ -45,7 +47,7 @@ class Draws(_Draws, Posterior):
     varies = True
 
     @property
-    def chains(self) -> Mapping[str, Any]:
+    def chains(self) -> SiteValues:
         """The draws themselves."""
         return self.values
 
@@ -110,7 +112,7 @@ class Draws(_Draws, Posterior):
                 {f"drawn/{name}": value for name, value in arrays.items()})
 
     @classmethod
-    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
+    def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         arrays = part(arrays, "drawn/")
         found = cls(part(arrays, "values/"), arrays.get("tables"), part(arrays, "stats/"),
                     part(arrays, "inside/"), part(arrays, "worth/"))
@@ -127,9 +129,9 @@ class Draws(_Draws, Posterior):
 
 
 class _Normal(NamedTuple):
-    loc: Any  # (d,)
-    scale: Any  # (d,)
-    factor: Any  # (d, m)
+    loc: np.ndarray  # (d,)
+    scale: np.ndarray  # (d,)
+    factor: np.ndarray  # (d, m)
 
 
 @register
@@ -146,7 +148,7 @@ class Normal(_Normal, Posterior):
                 {f"drawn/{name}": value for name, value in self._asdict().items()})
 
     @classmethod
-    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
+    def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         known = Known(placed_all(part(arrays, "given/")), {}, {})
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):

@@ -2,7 +2,8 @@
 
 Each kind is a pytree of arrays: `Point` here, `Closed` (closed.py: conjugate blocks), `Draws` and
 `Normal` (drawn.py: draws, or a normal distribution in unbounded coordinates), `Effects`
-(random_effects.py: random effects given a point). Other code uses `Posterior` and never asks for the kind.
+(random_effects.py: random effects given a point). Other code uses `Posterior` and never asks for
+the kind.
 The posterior of discrete sites outside rows is a joint table of log probabilities: one for a point,
 one for each of several draws.
 """
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known
 from probml.errors import ModelError
@@ -23,6 +25,7 @@ from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
+from probml.typing import Json, PyTree, SiteValues
 
 OWN = 2**63 - 2**20  # the seed of draws that a fit makes for itself
 
@@ -37,8 +40,8 @@ class Averaged(NamedTuple):
     """
 
     params: Mapping[str, jax.Array]
-    table: Any
-    predictive: Mapping[str, Any]
+    table: PyTree
+    predictive: Mapping[str, PyTree]
     several: bool
 
 
@@ -62,27 +65,27 @@ class Posterior(Protocol):
         return False
 
     @property
-    def table(self) -> Any:
+    def table(self) -> PyTree:
         """log p(discrete sites outside rows | data), an axis each, averaged over draws; None."""
         return None
 
     @property
-    def tables(self) -> Any:
+    def tables(self) -> PyTree:
         """The same for every draw, (chains, draws, *states); None."""
         return None
 
     @property
-    def chains(self) -> Mapping[str, Any] | None:
+    def chains(self) -> SiteValues | None:
         """The draws by chain, site → (chains, draws, ...), discrete ones as codes; None."""
         return None
 
     @property
-    def stats(self) -> Mapping[str, Any]:
+    def stats(self) -> SiteValues:
         """The sampler's statistics of each draw: log_density, diverging, steps, accept."""
         return MappingProxyType({})
 
     @property
-    def worth(self) -> Mapping[str, Any]:
+    def worth(self) -> Mapping[str, float]:
         """Effective sample size ("ess") and Pareto's k ("k_hat") of weighted draws; else empty."""
         return MappingProxyType({})
 
@@ -103,7 +106,7 @@ class Posterior(Protocol):
         units.py; without those whose covariance is in no closed form."""
         return {}
 
-    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], Any]:
+    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], PyTree]:
         """At most n draws to average over, the same at every call, and their tables."""
         return self.draw(plan, known, n, 0), None
 
@@ -117,11 +120,11 @@ class Posterior(Protocol):
         values, tables = self.spread(fitted, known, n)
         return Averaged({name: values[name] for name in params}, tables, {}, True)
 
-    def saved(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """For a file: a description, with its kind at "posterior", and its arrays by name."""
 
     @classmethod
-    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan) -> Self:
+    def restored(cls, meta: Json, arrays: SiteValues, plan: Plan) -> Self:
         """The posterior that was `saved`; `arrays`: all of the file.
 
         Raises:
@@ -144,13 +147,13 @@ def register(kind: Kind) -> Kind:
     return kind
 
 
-def part(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def part(arrays: SiteValues, prefix: str) -> dict[str, ArrayLike]:
     """The arrays of a file whose names begin with a prefix, by the rest of their names."""
     return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 class _Point(NamedTuple):
-    table: Any = None
+    table: PyTree = None
 
 
 @register
@@ -173,7 +176,7 @@ class Point(_Point, Posterior):
         return {}, {} if self.table is None else {"states": self.table}
 
     @classmethod
-    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
+    def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         return cls(arrays.get("states"))
 
 

@@ -8,12 +8,13 @@ the rows. With a quadrature each effect has its nodes and their probabilities (q
 
 import functools
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
 from probml.errors import ModelError
@@ -29,6 +30,7 @@ from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Posterior, part, register
+from probml.typing import Json, SiteValues
 
 
 class Given(NamedTuple):
@@ -54,7 +56,7 @@ def _effects_at(plan: Plan, at: Given, noise: EffectVector) -> dict[str, jax.Arr
 
 class _Effects(NamedTuple):
     names: tuple[str, ...]
-    point: dict[str, Any]
+    point: dict[str, ArrayLike]
     moments: integration.Moments
     at: Given
 
@@ -126,7 +128,7 @@ class Effects(_Effects, Posterior):
                 "others": len(self.at.prior.rest), "nodes": self.at.found.nodes is not None}, arrays
 
     @classmethod
-    def restored(cls, meta: Mapping[str, Any], arrays: Mapping[str, Any], plan: Plan):
+    def restored(cls, meta: Json, arrays: SiteValues, plan: Plan):
         arrays, names = part(arrays, "effects/"), tuple(meta.get("effects", ()))
         sites, two = plan.structure.sites, EffectVector(0.0, 0.0)
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))

@@ -8,9 +8,9 @@ covariances through its linear part, `ways_in_units`, as columns of a root of th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class Unit:
         names: axis → the names of the entries along it.
     """
 
-    factor: Any = 1.0
-    shift: Any = 0.0
+    factor: ArrayLike = 1.0
+    shift: ArrayLike = 0.0
     mix: tuple[int, np.ndarray] | None = None
     others: Mapping[str, tuple[int, np.ndarray]] = field(default_factory=dict)
     names: Mapping[int, tuple] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def deviations(ways: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.sqrt(np.sum(np.square(way), 0)) for name, way in ways.items()}
 
 
-def of_rows(**moved: tuple[Any, Any]) -> dict[str, Unit]:
+def of_rows(**moved: tuple[ArrayLike, ArrayLike]) -> dict[str, Unit]:
     """Units of sites and inputs of rows, name=(centre, unit), which were subtracted and divided by;
     without those that were not changed."""
     return {name: Unit(unit, centre) for name, (centre, unit) in moved.items()

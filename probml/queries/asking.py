@@ -6,7 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from probml.queries import blockwise, drawing, queries, small
 from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
 from probml.structure.possible import check_chains
+from probml.typing import PyTree
 
 # table entries per row up to which one program serves a network for every pattern of missing cells
 WORK = 2**25
@@ -65,7 +66,7 @@ def prepare(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, 
 
 
 def asked(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]], plug_in: bool,
-          about: tuple, ask: Callable[[Question], Any]) -> tuple[Plan, Any]:
+          about: tuple, ask: Callable[[Question], PyTree]) -> tuple[Plan, PyTree]:
     """The plan of a query, and the result of ask(question): arrays with the user's rows as leading
     axis, in any pytree. Many rows are split into parts that are computed in parallel threads.
 
@@ -79,7 +80,7 @@ def asked(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ..
 
 
 def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, about: tuple,
-                  ask: Callable[[Question], Any]) -> Any:
+                  ask: Callable[[Question], PyTree]) -> PyTree:
     some = blockwise.cut(data, plan)
     least = some[0].table.rows if len(some) > 1 else None
     return blockwise.side_by_side(lambda part: ask(_loaded(fit, part, plan, plug_in, least)), some,

@@ -18,6 +18,7 @@ from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
 from probml.queries import queries
 from probml.queries.parts import Belief
+from probml.typing import PyTree
 
 PARTED = 2**20  # numbers in all rows from which they are split: some milliseconds per part
 LEAST = 32  # minimum rows of a part: a scan over fewer costs as much
@@ -70,7 +71,8 @@ def cut(data: Data, plan: Plan) -> list[Data]:
     return [data.taken(slice(begin, min(begin + size, rows))) for begin in range(0, rows, size)]
 
 
-def side_by_side(ask: Callable[[Data], Any], some: list[Data], plan: Plan, about: object) -> Any:
+def side_by_side(ask: Callable[[Data], PyTree], some: list[Data], plan: Plan,
+                 about: object) -> PyTree:
     """The results of ask(part), pytrees of arrays with a leading axis of rows, concatenated over
     the parts, which run in parallel threads.
 

@@ -5,7 +5,6 @@ are latent as well, or over posterior draws of the parameters.
 
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +92,7 @@ def _interpolate(x: jax.Array, at: jax.Array, of: jax.Array, left: jax.Array, ri
                          signature="(),(m),(m)->()")(jnp.asarray(x), at, of)
 
 
-def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> Any:
+def conditional(fit: Fitted, data: dataset.Data, name: str, plug_in: bool) -> dist.Distribution:
     """See Fit.conditional."""
     site = fit.structure.sites[name]
     if not site.rows or site.discrete:

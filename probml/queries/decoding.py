@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +22,7 @@ from probml.plan.plan import Plan
 from probml.queries.fitted import Fitted
 from probml.queries.moments import conditional, means_along
 from probml.queries.parts import Belief, Parts, parts_of, rows_of_site
+from probml.typing import PyTree
 
 
 @functools.partial(jit, static_argnames=("plan", "sites", "leaves"), seldom=ASKED)
@@ -106,8 +106,8 @@ def _maximise_leaf(plan: Plan, name: str, belief: Belief, known: Known, rows: Ch
     return p, scope
 
 
-def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: Any, size: int,
-                beside: bool) -> tuple[jax.Array, Any, list[Factor]]:
+def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: PyTree, size: int,
+                beside: bool) -> tuple[jax.Array, PyTree, list[Factor]]:
     """The log probability of the best path of the chains (Viterbi), the path, and the factors of
     its steps with the other variables summed out; [] where these were not needed.
 
@@ -123,7 +123,7 @@ def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: Any, si
 
 
 def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: jax.Array, inside: list[Factor],
-                     states: dict[str, jax.Array], steps: Any) -> dict[str, jax.Array]:
+                     states: dict[str, jax.Array], steps: PyTree) -> dict[str, jax.Array]:
     """The most probable states of the variables of each step, given the best path of the chains and
     the states of the row's variables."""
     along, hot = sequences.clamps(plan, sequences.lane_states(plan, paths, states, steps), states,

@@ -4,7 +4,10 @@ lower packages import this module instead of the interface."""
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import jax
 import numpy as np
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.device.rows import Known
@@ -15,6 +18,7 @@ from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
 from probml.posteriors.units import Unit
 from probml.structure.structure import Structure
+from probml.typing import DataLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,16 +27,16 @@ class Fitted(Protocol):
     with a leading underscore are internal."""
 
     model: Bound
-    point: dict[str, Any]
+    point: dict[str, ArrayLike]
     shapes: dict[str, tuple] = field(repr=False)
     engine: str = "known"
-    history: Any = None
+    history: np.ndarray | None = None
     outcome: Status = Status.KNOWN
     iterations: int = 0
     log_evidence: float | None = None
     findings: tuple[Finding, ...] = ()
     names: dict[str, tuple] = field(default_factory=dict, repr=False)
-    given: dict[str, Any] = field(default_factory=dict, repr=False)
+    given: dict[str, ArrayLike] = field(default_factory=dict, repr=False)
     pattern: tuple = field(default=(), repr=False)
     # posterior of the sites outside rows
     belief: Posterior = field(default=Point(), repr=False)
@@ -55,13 +59,13 @@ class Fitted(Protocol):
     # parameter → conversion to the user's units, where columns were rescaled for the fit
     units: dict[str, Unit] = field(default_factory=dict, repr=False)
     # parameter → standard errors in the units of summaries, where already computed
-    errors: dict[str, Any] = field(default_factory=dict, repr=False)
+    errors: dict[str, ArrayLike] = field(default_factory=dict, repr=False)
     # the rows of a point estimate, for the Hessian in its summary; not saved or pickled
     again: Any = field(default=None, repr=False, compare=False)
     evidence_error: float | None = None  # standard error of log_evidence; None if that is exact
 
     @property
-    def params(self) -> dict[str, Any]: ...
+    def params(self) -> dict[str, ArrayLike]: ...
     @property
     def made_by(self) -> Engine | None: ...
     @property
@@ -79,22 +83,22 @@ class Fitted(Protocol):
     @property
     def _plan(self) -> Plan: ...
 
-    def summary(self, data: Any = None, *, weights: Any = None) -> Any: ...
+    def summary(self, data: DataLike = None, *, weights: ArrayLike | None = None) -> Any: ...
     def labels(self, site: str) -> tuple: ...
-    def posterior(self, site: str) -> Any: ...
+    def posterior(self, site: str) -> dist.Distribution: ...
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]: ...
-    def predict(self, data: Any, site: str | None = None) -> Any: ...
+    def predict(self, data: DataLike, site: str | None = None) -> ArrayLike: ...
 
     def _table(self, widths: Any) -> Any: ...
     def _known(self) -> Known: ...
     def _site(self, name: str, discrete: bool = False) -> Any: ...
     def _inside(self, name: str) -> str: ...
     def _settled(self, held: Data, name: str) -> bool: ...
-    def _read(self, data: Any) -> Data: ...
-    def _draws(self, n: int, seed: int) -> dict[str, Any]: ...
-    def _drawn_rows(self, held: Data, key: Any, seed: int,
+    def _read(self, data: DataLike) -> Data: ...
+    def _draws(self, n: int, seed: int) -> dict[str, ArrayLike]: ...
+    def _drawn_rows(self, held: Data, key: jax.Array, seed: int,
                     plug_in: bool) -> dict[str, np.ndarray]: ...
-    def _simulated(self, held: Data, key: Any, seed: int,
+    def _simulated(self, held: Data, key: jax.Array, seed: int,
                    plug_in: bool) -> dict[str, np.ndarray]: ...
     def _computed(self, held: Data, names: list[str], plug_in: bool,
                   given: str = "") -> dict[str, np.ndarray]: ...

@@ -29,6 +29,7 @@ from probml.queries.asking import DRAWS
 from probml.queries.fitted import Fitted
 from probml.structure.indices import Index
 from probml.structure.structure import Structure
+from probml.typing import PyTree
 
 REPEATS = 64  # effects drawn for each draw of the other parameters, at most
 HELD = 2**24  # numbers in all of these draws, at most
@@ -43,7 +44,7 @@ class _Many(Draws):
         return self.pick(np.arange(self.size))
 
 
-def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Any, Data], Any]) -> Any:
+def answer(fit: Fitted, held: Data, plug_in: bool, ask: Callable[[Any, Data], PyTree]) -> PyTree:
     """The results of `ask` for all rows, including those with new groups.
 
     Args:

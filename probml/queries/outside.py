@@ -2,17 +2,18 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.queries.fitted import Fitted
 from probml.structure.computed import at, at_each
 from probml.structure.structure import Structure
+from probml.typing import SiteValues
 
 KEPT = 1000  # draws that means are computed from, of a posterior that is not a set of draws
 
@@ -32,7 +33,7 @@ def _tilt(structure: Structure, draws: Mapping, fixed: Mapping, mean: Mapping) -
                    ({name: mean[name] - value for name, value in middle.items()},))[1]
 
 
-def point(fit: Fitted) -> dict[str, Any]:
+def point(fit: Fitted) -> dict[str, ArrayLike]:
     """The deterministics outside rows, as in Fit.params: at a point estimate their value (averaged
     over latent discrete sites outside rows), of a posterior their mean over all its draws, or over
     KEPT draws; with a closed-form posterior exact where they are linear in the parameters."""
@@ -66,7 +67,7 @@ def point(fit: Fitted) -> dict[str, Any]:
     return _host(out)
 
 
-def drawn(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def drawn(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """The deterministics outside rows at each draw of the sites outside rows, (n, ...) each."""
     if not fit.structure.derived:
         return {}
@@ -74,7 +75,7 @@ def drawn(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
         **fit.point, **fit.given}))))
 
 
-def chains(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def chains(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """As `drawn`, of draws with axes (chains, draws, ...)."""
     if not fit.structure.derived:
         return {}
@@ -85,14 +86,14 @@ def chains(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
             for name, value in drawn(fit, flat).items()}
 
 
-def fixed(value: Any) -> np.ndarray:
+def fixed(value: ArrayLike) -> np.ndarray:
     """A read-only copy as a NumPy array."""
     out = np.array(value)
     out.flags.writeable = False
     return out
 
 
-def _host(values: Mapping[str, jax.Array]) -> dict[str, Any]:
+def _host(values: Mapping[str, jax.Array]) -> dict[str, ArrayLike]:
     """Read-only NumPy copies; traced arrays unchanged."""
     return {name: value if isinstance(value, jax.core.Tracer) else fixed(value)
             for name, value in values.items()}

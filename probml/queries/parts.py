@@ -4,7 +4,7 @@ rows."""
 import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -17,6 +17,7 @@ from probml.factors.factors import global_factors, inside_of, level_factors
 from probml.factors.naturals import naturals
 from probml.factors.sequences import Moves
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 
 class Belief(NamedTuple):
@@ -28,7 +29,7 @@ class Belief(NamedTuple):
     # axis of draws if params have
     table: jax.Array | None
     # pooled continuous site → arguments of its predictive distribution (posterior.Marginals)
-    predictive: dict[str, Any]
+    predictive: dict[str, PyTree]
 
     @classmethod
     def at_draw(cls, plan: Plan, known: Known, draw: Mapping) -> tuple["Belief", Known]:
@@ -37,7 +38,7 @@ class Belief(NamedTuple):
         given = {name: draw.get(name, value) for name, value in known.given.items()}
         return cls({name: draw[name] for name in plan.free}, None, {}), known._replace(given=given)
 
-    def map_draws(self, plan: Plan, ask: Callable, *more: jax.Array) -> Any:
+    def map_draws(self, plan: Plan, ask: Callable, *more: jax.Array) -> PyTree:
         """ask(belief at draw i, *(array[i] for array in more)) of every draw i, stacked."""
         several = self.table is not None and self.table.ndim > len(plan.globals)
         return jax.lax.map(lambda parts: ask(self._replace(

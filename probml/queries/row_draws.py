@@ -7,11 +7,11 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
@@ -26,6 +26,7 @@ from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
 from probml.queries.simulation import simulate_rows
 from probml.structure.structure import Structure
+from probml.typing import SiteValues
 
 MOST = 2**26  # numbers in the draws of all rows, at most
 
@@ -41,7 +42,7 @@ def names_of(fit: Fitted) -> tuple[str, ...]:
     return (*latents, *rows) if latents else ()
 
 
-def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarray],
+def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
            seed: int) -> dict[str, np.ndarray]:
     """Site → (draws, rows, *cells): `sampled` sites unchanged, the others drawn given each draw of
     the rest; observed cells have their observed values.
@@ -72,7 +73,7 @@ def within(fit: Fitted, draws: Mapping[str, Any], sampled: Mapping[str, np.ndarr
     rows, known = load.load(held, plan, keep=(order := layout.order(held, plan)), params=fit.point)
     own = {name: _loaded(value, rows, order) for name, value in sampled.items()}
     keys = jax.random.split(random_key(seed + 2), count)
-    found: dict[str, Any] = {}
+    found: dict[str, ArrayLike] = {}
     if plan.variables or plan.latents:
         states = _drawn(plan, {**draws, **own}, known, rows, keys)
         found = {name: np.stack([asking.back(held, order, one, name) for one in value])

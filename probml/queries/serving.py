@@ -2,13 +2,14 @@
 other rows of the same form; and online filtering of a hidden Markov chain, step by step."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset import dataset, tables
 from probml.dataset.coding.indices import bounds, together
@@ -20,6 +21,7 @@ from probml.queries import asking, queries
 from probml.queries.asking import Question
 from probml.queries.fitted import Fitted
 from probml.queries.parts import parts_of
+from probml.typing import SiteValues
 
 
 class Compiled:
@@ -51,7 +53,7 @@ class Compiled:
             lambda stacked: queries.answer(found.plan, wanted, found.averaged, found.belief,
                                            found.known, Resident(stacked)), self._form.stacked)
 
-    def __call__(self, row: Mapping[str, Any]) -> Any:
+    def __call__(self, row: SiteValues) -> Any:
         """The result of the query, without an axis of rows."""
         log, out = self._program(self._form.of(row))
         if self._ask == "log_prob":
@@ -126,7 +128,7 @@ class Filter:
     def predicted(self) -> np.ndarray:
         return self.probabilities @ self._transition if self.steps else self.probabilities
 
-    def step(self, seen: Mapping[str, Any]) -> np.ndarray:
+    def step(self, seen: SiteValues) -> np.ndarray:
         """Update with one step, site → observed value (absent or None: missing), and return
         `probabilities`.
 
@@ -211,7 +213,7 @@ class _Form:
                   for name in level.inputs}
         self.writers |= {name: (inner, write) for name, write in found.items()}
 
-    def of(self, row: Mapping[str, Any]) -> Chunk:
+    def of(self, row: SiteValues) -> Chunk:
         """The row as arrays for the program.
 
         Raises:
@@ -243,10 +245,10 @@ class _Form:
             raise DataError(f"'{name}' must be an integer code of its states, got {value!r}")
         return int(code)
 
-    def _write_code(self, name: str, key: int, place: int, at: Chunk, value: Any) -> None:
+    def _write_code(self, name: str, key: int, place: int, at: Chunk, value: ArrayLike) -> None:
         at.codes[key][0, 0, place] = -1 if _hidden(value) else self._code(name, _to_scalar(value))
 
-    def _write_values(self, name: str, partly: bool, at: Chunk, value: Any) -> None:
+    def _write_values(self, name: str, partly: bool, at: Chunk, value: ArrayLike) -> None:
         site, target = self.plan.structure.sites[name], at.values[name][0, 0]
         value = np.full(target.shape, np.nan) if value is None else value
         if site.discrete and (self.fit.names.get(name) or site.states):
@@ -265,13 +267,13 @@ class _Form:
         if partly:
             at.seen[name][0, 0] = seen
 
-    def _write_likelihood(self, name: str, at: Chunk, value: Any) -> None:
+    def _write_likelihood(self, name: str, at: Chunk, value: ArrayLike) -> None:
         if value is None:
             raise DataError(f"'{name}' is missing: the example had label probabilities for it")
         target = at.likelihood[name]
         target[0, 0] = _cells(name, "label probabilities", value, target[0, 0])
 
-    def _codes_of(self, name: str) -> dict[Any, int] | None:
+    def _codes_of(self, name: str) -> dict[Hashable, int] | None:
         """Label → code of an input that is an index; None if it has no labels or is no index."""
         structure, labels = self.plan.structure, self.fit.names.get(name)
         if labels is None or name not in structure.indexed:
@@ -281,8 +283,8 @@ class _Form:
         base, _ = bounds(whole[other] for other in group)
         return {label: base + i for i, label in enumerate(labels)}
 
-    def _write_input(self, name: str, codes: Mapping[Any, int] | None, at: Chunk,
-                     value: Any) -> None:
+    def _write_input(self, name: str, codes: Mapping[Hashable, int] | None, at: Chunk,
+                     value: ArrayLike) -> None:
         if value is None:
             raise DataError(f"the input '{name}' is missing")
         if codes is not None and _to_scalar(value) not in codes:
@@ -301,7 +303,7 @@ class _Form:
         at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
 
 
-def _cells(name: str, what: str, value: Any, target: np.ndarray) -> np.ndarray:
+def _cells(name: str, what: str, value: ArrayLike, target: np.ndarray) -> np.ndarray:
     """The value as floats, reshaped to the cells of `target`."""
     numbers = _numbers(name, value)
     if numbers.size != np.size(target):
@@ -332,7 +334,7 @@ def _is_unobserved(value: object) -> bool:
     return all(map(_hidden, np.ravel(np.asarray(value, object))))
 
 
-def _to_scalar(value: object) -> Any:
+def _to_scalar(value: object) -> object:
     """The value as a Python scalar, if it is a scalar or a list or array of one element."""
     if isinstance(value, list | tuple | np.ndarray) and np.size(value) == 1:
         value = np.ravel(np.asarray(value, object))[0]

@@ -4,12 +4,12 @@ observed cells kept at their values."""
 import functools
 from collections.abc import Mapping
 from numbers import Integral
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
@@ -27,6 +27,7 @@ from probml.numerics.transfer import random_key
 from probml.structure import deterministics
 from probml.structure.recorder import log_weight_of, peel, rows_frame
 from probml.structure.structure import Structure
+from probml.typing import SiteValues
 
 LOG_WEIGHT = ""  # key of the log factors of each row in the output of simulate_rows, if any
 
@@ -39,7 +40,7 @@ class _Fill(Messenger):
         super().__init__()
         self.fixed, self.seen, self.key, self.sites, self.values, self.computed = (fixed, seen, key,
                                                                                    sites, {}, {})
-        self.log: Any = 0.0  # sum of the log factors inside rows
+        self.log: ArrayLike = 0.0  # sum of the log factors inside rows
 
     def process_message(self, msg: dict) -> None:
         name = msg.get("name")
@@ -107,7 +108,7 @@ def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
     return jax.vmap(simulate_row, axis_size=n)(params, fixed, columns, inputs, keys)
 
 
-def input_rows(model: Bound, inputs: Mapping[str, Any], rows: int | None) -> tuple[dict, int]:
+def input_rows(model: Bound, inputs: SiteValues, rows: int | None) -> tuple[dict, int]:
     model.check_inputs(inputs)
     arrays = {name: _array(name, value) for name, value in inputs.items()}
     if rows is None and arrays:
@@ -130,7 +131,7 @@ def _array(name: str, value: object) -> np.ndarray:
 
 
 def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
-                   inputs: Mapping[str, Any], parameters: bool = False) -> dict[str, np.ndarray]:
+                   inputs: SiteValues, parameters: bool = False) -> dict[str, np.ndarray]:
     """See Model.simulate."""
     arrays, rows = input_rows(model, inputs, rows)
     raws = {name: as_raw(f"the input '{name}'", value, True) for name, value in inputs.items()}

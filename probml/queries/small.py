@@ -10,7 +10,6 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +41,7 @@ PATTERNS = 2**10
 class _Named:
     """A factor whose variable names are static for JAX."""
 
-    log: Any
+    log: jax.Array
     names: tuple[str, ...]
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from probml.families.domains import supported
 from probml.families.marginal_normal import log_density as marginal_log_density
 from probml.structure.site import Site
 from probml.structure.structure import Structure
+from probml.typing import PyTree
 
 
 def cells(site: Site, array: jax.Array) -> jax.Array:
@@ -37,7 +37,7 @@ def log_density(structure: Structure, site: Site, env: Mapping, x: jax.Array,
     return log_densities(structure, site, env, x, seen).sum()
 
 
-def _kernel_log_density(site: Site, natural: Any, x: jax.Array,
+def _kernel_log_density(site: Site, natural: PyTree, x: jax.Array,
                         mask: jax.Array | None) -> jax.Array:
     assert site.family is not None
     return site.family.log_density(jax.tree.map(lambda leaf: leaf[None], natural), x, mask)[0, 0]

@@ -5,18 +5,17 @@ structure contains the program of its value; its plate, row and event axes are f
 values are computed in computed.py.
 """
 
-from collections.abc import Mapping
-from typing import Any
 
 from probml.errors import ModelError
 from probml.families import domains, entry
 from probml.structure.site import Site
+from probml.typing import Message
 
 KIND = "deterministic"
 TRACED_ROWS = 2  # rows of the second trace; the axis of this size is the row axis
 
 
-def placed(where: str, msg: Mapping[str, Any], one: tuple[int, ...], many: tuple[int, ...]) -> Site:
+def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]) -> Site:
     """Returns a deterministic as a `Site` with its plate, row and event axes.
 
     Args:

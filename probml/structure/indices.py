@@ -18,7 +18,7 @@ other members of the plate.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,10 @@ from probml.jaxpr.gathers.symbols import (
     numbers_of,
     sources_of,
 )
+from probml.jaxpr.program import ClosedJaxpr
 from probml.structure.site import Site
 
-Programs = Mapping[str, tuple[Any, tuple[str, ...]]]  # site → (program, names of its inputs)
+Programs = Mapping[str, tuple[ClosedJaxpr, tuple[str, ...]]]  # site → (program, its inputs)
 
 
 class Axis(NamedTuple):

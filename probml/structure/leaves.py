@@ -9,10 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 import numpyro.distributions as dist
+from jax.tree_util import PyTreeDef
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import Transform
 
 from probml.errors import ModelError
+from probml.typing import PyTree
 
 _HOLDERS = (dist.Distribution, Transform)
 _FUNCTIONS = (FunctionType, functools.partial, MethodType)
@@ -79,7 +81,7 @@ class _ByAttributes:
                                                                 rest)
 
 
-def _rebuild_object(how: tuple, arrays: tuple) -> Any:
+def _rebuild_object(how: tuple, arrays: tuple) -> object:
     kind, names, rest = how
     made = kind.__new__(kind)
     vars(made).update(dict(rest) | dict(zip(names, arrays, strict=True)))
@@ -91,7 +93,7 @@ jax.tree_util.register_pytree_node(_Partial, _Partial.flattened, _rebuild_partia
 jax.tree_util.register_pytree_node(_ByAttributes, _ByAttributes.flattened, _rebuild_object)
 
 
-def _cells(function: FunctionType) -> dict[int, Any]:
+def _cells(function: FunctionType) -> dict[int, object]:
     """Returns the variables that a function closes over, by the number of the cell, without empty
     cells and the function itself."""
     out = {}
@@ -107,7 +109,7 @@ def _is_wrapper(value: Any) -> bool:
             and isinstance(getattr(value, "__wrapped__", None), FunctionType))
 
 
-def _contents(value: Any) -> Iterable[Any] | None:
+def _contents(value: Any) -> Iterable | None:
     """Returns the values inside a value; None if its type is not searched."""
     if isinstance(value, FunctionType):
         return (*_cells(value).values(), value.__defaults__, value.__kwdefaults__)
@@ -124,7 +126,7 @@ def _contents(value: Any) -> Iterable[Any] | None:
     return value if isinstance(value, list | tuple) else None
 
 
-def _has_arrays(value: Any, seen: tuple[int, ...] = ()) -> bool:
+def _has_arrays(value: object, seen: tuple[int, ...] = ()) -> bool:
     """Whether a value is an array or contains one."""
     if isinstance(value, jax.Array | np.ndarray):
         return True
@@ -136,7 +138,7 @@ def _has_arrays(value: Any, seen: tuple[int, ...] = ()) -> bool:
     return any(_has_arrays(each, seen) for each in own)
 
 
-def _object_has_arrays(value: Any, seen: tuple[int, ...]) -> bool:
+def _object_has_arrays(value: object, seen: tuple[int, ...]) -> bool:
     """Whether an object of another type contains arrays.
 
     Raises:
@@ -158,7 +160,7 @@ def _object_has_arrays(value: Any, seen: tuple[int, ...]) -> bool:
     return False
 
 
-def _has_hidden_arrays(value: Any, seen: tuple[int, ...] = ()) -> bool:
+def _has_hidden_arrays(value: object, seen: tuple[int, ...] = ()) -> bool:
     """Whether a distribution, a transform or a container of these contains a function with arrays,
     which NumPyro's pytrees lack."""
     if id(value) in seen:
@@ -169,7 +171,7 @@ def _has_hidden_arrays(value: Any, seen: tuple[int, ...] = ()) -> bool:
             and _has_arrays(value))
 
 
-def _as_tree(value: Any) -> Any:
+def _as_tree(value: Any) -> PyTree:
     """Returns a value as a pytree whose leaves are arrays."""
     if isinstance(value, FunctionType) and _has_arrays(value):
         return _Closure(value)
@@ -191,10 +193,10 @@ def _as_tree(value: Any) -> Any:
 class _Static:
     """A value without arrays: a pytree without leaves."""
 
-    def __init__(self, value: Any):
+    def __init__(self, value: object):
         self.value = value
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, _Static) and (self.value is other.value
                                               or bool(self.value == other.value))
 
@@ -205,7 +207,7 @@ class _Static:
 jax.tree_util.register_pytree_node(_Static, lambda own: ((), own), lambda own, _: own.value)
 
 
-def leaves_of_distribution(base: dist.Distribution) -> tuple[list, Any]:
+def leaves_of_distribution(base: dist.Distribution) -> tuple[list, PyTreeDef]:
     """Returns the arrays of a distribution, and the treedef with which `jax.tree.unflatten`
     rebuilds it."""
     kind = type(base)

@@ -34,7 +34,7 @@ class _Lifted:
     def __init__(self, generative: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]):
         names = dict(shapes)
 
-        def run(settings: Mapping, inputs: Mapping, rows: int | None = None) -> Any:
+        def run(settings: Mapping, inputs: Mapping, rows: int | None = None) -> object:
             values = {name: sample(site_of(name), dist.ImproperUniform(constraints.real, (), shape))
                       for name, shape in shapes}
             return generative.run({**settings, **values}, inputs, rows)

@@ -2,7 +2,6 @@
 that a user may have changed, by the programs of these."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,6 +11,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.spelling import spelled
 from probml.structure.site import Site
 from probml.structure.structure import Structure
+from probml.typing import Json
 
 TOLERANCE = 1e-4  # relative; constants of one model differ by rounding between library builds
 
@@ -23,7 +23,7 @@ def portrait(structure: Structure, programs: bool) -> dict[str, Any]:
         programs: include the program of each site. Programs are compared only under the same
             versions of JAX and NumPyro, since other versions may trace a function differently.
     """
-    out: dict[str, Any] = {"sites": {name: _describe_site(site) for name,
+    out: dict[str, object] = {"sites": {name: _describe_site(site) for name,
                                      site in structure.named.items()}}
     if programs:
         out |= {"by": traced_by(), "programs": {name: _describe_program(structure, name)
@@ -37,7 +37,7 @@ def traced_by() -> str:
     return f"jax {jax.__version__}, numpyro {numpyro.__version__}, {digits}"
 
 
-def difference(structure: Structure, saved: Mapping[str, Any]) -> str | None:
+def difference(structure: Structure, saved: Json) -> str | None:
     """Returns the first difference between a model and the saved description of one, as text; None
     if there is none. Entries that the description lacks are not compared."""
     sites, saved_sites = portrait(structure, False)["sites"], saved.get("sites", {})
@@ -62,7 +62,7 @@ def difference(structure: Structure, saved: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _describe_site(site: Site) -> dict[str, Any]:
+def _describe_site(site: Site) -> dict[str, object]:
     return {"distribution": site.kind, "place": "rows" if site.rows else "no rows",
             "shape": list(site.cells), "parents": sorted((*site.parents, *site.inputs))}
 

@@ -5,17 +5,18 @@ Validation of covariance matrices, of vectors and of chains, that depend on inpu
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.jaxpr import levels
 from probml.jaxpr.program import evaluate
 from probml.language.gaussian_chain import check_semidefinite
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.structure import Structure
+from probml.typing import SiteValues
 
 COVARIANCES = ("covariance_matrix", "initial_covariance", "covariance")
 
@@ -45,7 +46,7 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
             numbers = [v.reshape(-1, *v.shape[2:]) if along else np.repeat(v, count, 0)
                     for v, along in zip(numbers, timed, strict=True)]
 
-            def matrix(*values: jax.Array, part: Any = part) -> jax.Array:
+            def matrix(*values: jax.Array, part: ArrayLike = part) -> jax.Array:
                 return evaluate(part, *(jnp.reshape(jnp.asarray(v, a.dtype), a.shape)
                                         for v, a in zip(values, part.in_avals, strict=True)))[0]
 
@@ -60,7 +61,7 @@ def check(structure: Structure, inputs: Mapping[str, np.ndarray], steps: int = 1
                 np.asarray(found), place)
 
 
-def check_chains(structure: Structure, params: Mapping[str, Any], steps: int | None = None) -> None:
+def check_chains(structure: Structure, params: SiteValues, steps: int | None = None) -> None:
     """Check the arguments of chains that depend on these parameters alone.
 
     Args:
@@ -74,7 +75,7 @@ def check_chains(structure: Structure, params: Mapping[str, Any], steps: int | N
                        if steps is None or name not in structure.markov], params, steps)
 
 
-def check_covariances(structure: Structure, params: Mapping[str, Any]) -> None:
+def check_covariances(structure: Structure, params: SiteValues) -> None:
     """Check the covariances of vectors that depend on these parameters alone, by their eigenvalues.
 
     Raises:

@@ -3,12 +3,12 @@
 import contextlib
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import Messenger
 
@@ -199,7 +199,7 @@ def _check_distribution(fn: dist.Distribution, name: str, where: str) -> None:
 ARRAY_HINT = ": write jnp.array([...])"
 
 
-def _find_invalid_parameter(fn: dist.Distribution) -> tuple[str, str, Any] | None:
+def _find_invalid_parameter(fn: dist.Distribution) -> tuple[str, str, ArrayLike] | None:
     """Returns the first parameter of a distribution, or of one that it contains, that is neither a
     number nor an array: (distribution, parameter, value); None if all are valid. NumPyro fails at
     such parameters only later, when it samples or computes a density."""

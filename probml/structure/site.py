@@ -4,11 +4,11 @@ user's."""
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.tree_util import PyTreeDef
 
 from probml.errors import present
 from probml.families.domains import Domain
@@ -33,7 +33,7 @@ class Site:
     entry: Entry  # of the registry of families
     kind: str  # the distribution's name
     arguments: tuple[str, ...]
-    treedef: Any  # of the base distribution, if it has no family
+    treedef: PyTreeDef | None  # of the base distribution, if it has no family
     batch: tuple[int, ...]
     independent: tuple[int, ...]
     event: tuple[int, ...]
@@ -60,7 +60,7 @@ class Site:
     # the axis of `cells` that is the time axis; such a site is traced for one step
     time: int | None = None
 
-    def along(self, steps: Any) -> tuple:
+    def along(self, steps: object) -> tuple:
         """Returns `cells` for a sequence of so many steps."""
         return self.cells if self.time is None else (*self.cells[: self.time], steps,
                                                      *self.cells[self.time + 1 :])

@@ -3,15 +3,17 @@ statements."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.tree_util import PyTreeDef
+from jax.typing import ArrayLike
 
 from probml.errors import ModelError, present
 from probml.families import domains, finite, registry
+from probml.families.likelihood import Likelihood
 from probml.jaxpr.memo import memo
 from probml.language.chain import Chain
 from probml.language.language import Bound
@@ -24,7 +26,7 @@ from probml.structure.site import Site
 COUNTS = ("total_count",)  # arguments that stay integers
 
 
-def _as_float(value: Any) -> Any:
+def _as_float(value: ArrayLike) -> ArrayLike:
     """Converts integer arguments, as in Gamma(3, 2), to floats: data are cast to the type of the
     arguments."""
     integer = jnp.issubdtype(jnp.result_type(value), jnp.integer)
@@ -82,8 +84,9 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
     return site, arguments
 
 
-def _arguments(base: dist.Distribution,
-               family: Any) -> tuple[dict[str, jax.Array], Any, tuple[str, ...]]:
+def _arguments(
+    base: dist.Distribution, family: Likelihood | None
+) -> tuple[dict[str, jax.Array], PyTreeDef | None, tuple[str, ...]]:
     """Returns the arguments of a distribution by name, its treedef if it has no family, and the
     names of the location parameters."""
     if family is not None:

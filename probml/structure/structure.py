@@ -16,7 +16,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ import numpyro.distributions as dist
 from probml.errors import ModelError, Refusal, present
 from probml.families import domains
 from probml.jaxpr import levels
-from probml.jaxpr.program import Literal, evaluate, jaxpr_of, one_way
+from probml.jaxpr.program import ClosedJaxpr, Literal, evaluate, jaxpr_of, one_way
 from probml.jaxpr.switches import SETTING
 from probml.language.language import Bound
 from probml.numerics.identity import digest
@@ -55,7 +55,7 @@ class Structure:
 
     model: Bound
     sites: dict[str, Site]
-    programs: dict[str, tuple[Any, tuple[str, ...]]]
+    programs: dict[str, tuple[ClosedJaxpr, tuple[str, ...]]]
     specs: tuple = ()
     declared: int | None = None
     deterministics: dict[str, Site] = dataclasses.field(default_factory=dict)
@@ -202,7 +202,7 @@ class Structure:
                 return site.family.distribution(arguments)
             return site.distribution(list(arguments.values()))
 
-    def bounds(self, name: str) -> dict[str, tuple[Any, tuple[str, ...]]]:
+    def bounds(self, name: str) -> dict[str, tuple[ClosedJaxpr, tuple[str, ...]]]:
         """Returns the bounds of a site's support that depend on other sites or inputs: attribute of
         the support → (program, names of its inputs)."""
         if name not in self._bounds:

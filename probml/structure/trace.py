@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from probml.errors import ModelError
 from probml.families import finite
 from probml.jaxpr import levels
 from probml.jaxpr.memo import memo
-from probml.jaxpr.program import evaluate, jaxpr_of
+from probml.jaxpr.program import ClosedJaxpr, evaluate, jaxpr_of
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.numerics.process.inline_calls import evaluated
@@ -33,6 +33,7 @@ from probml.structure.sites import (
     timed,
 )
 from probml.structure.structure import Structure
+from probml.typing import SiteValues
 
 MAX_VALUE_SIZE = 2**40  # numbers in a value of one site: 4 or 8 terabytes
 
@@ -138,14 +139,14 @@ class _Traced(NamedTuple):
         depends: for each result, the inputs on which it depends.
     """
 
-    closed: Any
+    closed: ClosedJaxpr
     names: list[str]
     layout: list[tuple[str, str]]
     bounded: list[str]
     depends: list
 
 
-def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: Mapping[str, Any],
+def _trace_arguments(model: Bound, found: Mapping[str, Site], inputs: SiteValues,
                      lows: Mapping[str, int]) -> _Traced:
     values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
               for name, site in found.items()}
@@ -249,7 +250,7 @@ def _enumerate_supports(model: Bound, found: Mapping[str, Site],
             for name, site in out.items()}
 
 
-def intervened(model: Bound, values: Mapping[str, Any],
+def intervened(model: Bound, values: SiteValues,
                specs: Mapping[str, tuple] | None = None) -> tuple:
     """Returns the interventions of a model with further values: (site, value in NumPyro's layout
     for a row, frozen), sorted.

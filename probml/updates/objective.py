@@ -1,7 +1,6 @@
 """The objective of an M-step: expected log factors and log priors, as functions of some blocks."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from probml.factors.prior import log_prior, outside
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.plan.plan import Plan
 from probml.plan.strands import columns
+from probml.typing import PyTree
 
 
 class Objective:
@@ -38,7 +38,7 @@ class Objective:
         )
         self.passes = not isinstance(rows, Summary)  # else `expected` has all of them
 
-    def _over(self, function: Callable) -> Any:
+    def _over(self, function: Callable) -> PyTree:
         assert not isinstance(self.rows, Summary)
         return over_responsible(self.plan, self.expected, self.rows, function)
 

@@ -6,9 +6,9 @@ Nothing of probml but the model is used, and of that only the generative functio
 elimination, no family. Exponential and obvious.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ import numpy as np
 
 from probml.assessment.enumeration.joint_states import MOST, Joint, states_of, user_layout
 from probml.assessment.enumeration.separable_integral import Unknown
+from probml.language.language import Bound
+from probml.typing import SiteValues
 
 NODES = 3001
 REACH, BOUNDED = 11.0, 5.0  # of t, sinh t being the number: of its own, of the logarithm of one
@@ -91,7 +93,7 @@ def log_sum(log: np.ndarray) -> np.ndarray:
         return np.log(np.exp(log - safe).sum(-1)) + safe[..., 0]
 
 
-def mixed(parts: Mapping[Any, Truth]) -> Truth:
+def mixed(parts: Mapping[Hashable, Truth]) -> Truth:
     """What is true where finite parameters are unseen: of a row by itself it is a mixture of what
     is true at each of their values, of all rows together one value holds.
 
@@ -108,8 +110,8 @@ def mixed(parts: Mapping[Any, Truth]) -> Truth:
                   for name in some[0].means}, some[0].prior, 0.0, float(together))
 
 
-def truth(model: object, params: Mapping[str, Any], data: Mapping[str, Any],
-          inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
+def truth(model: Bound, params: SiteValues, data: SiteValues,
+          inputs: SiteValues, fill: Mapping[str, np.ndarray],
           read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
           without: Collection[str] = (), most: int = MOST) -> Truth:
     """The right answers for rows.

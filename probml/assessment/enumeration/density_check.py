@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.assessment.enumeration.brute_force import mixed, truth
 from probml.assessment.enumeration.joint_states import Joint
@@ -30,6 +31,7 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.structure.site import Site
+from probml.typing import SiteValues
 
 POINTS = 3
 AWAY = 0.5  # standard deviation of the points, in coordinates without bounds
@@ -228,10 +230,10 @@ def _own(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
     choices = [dict(zip(every, choice, strict=True)) for choice in itertools.product(
         *(_values(sites[name], plan.variables[name].values) for name in every))]
     joint: Joint | None = None
-    summed: Any = None
-    integral: Any = None
+    summed: ArrayLike = None
+    integral: ArrayLike = None
 
-    def at(params: Mapping[str, Any], inside: Mapping[str, Any]) -> float:
+    def at(params: SiteValues, inside: SiteValues) -> float:
         nonlocal joint, summed, integral
         params = {**given, **jax.tree.map(jnp.asarray, {**params, **inside})}
         points = [{**params, **choice} for choice in choices]

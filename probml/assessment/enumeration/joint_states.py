@@ -5,12 +5,12 @@ import itertools
 import math
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 
@@ -19,6 +19,7 @@ from probml.language.language import Bound
 from probml.language.markov_chain import MarkovChain
 from probml.language.named_rows import ROWS
 from probml.structure.recorder import log_weight_of
+from probml.typing import SiteValues
 
 MOST = 400  # joint states
 
@@ -32,8 +33,8 @@ class Joint:
         possible: 0, or −∞ where a joint state is not what is seen, (n · a,).
     """
 
-    def __init__(self, model: Any, params: Mapping[str, Any], data: Mapping[str, Any],
-                 inputs: Mapping[str, Any], fill: Mapping[str, np.ndarray],
+    def __init__(self, model: Bound, params: SiteValues, data: SiteValues,
+                 inputs: SiteValues, fill: Mapping[str, np.ndarray],
                  read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
                  without: Collection[str] = (), most: int = MOST):
         n = len(next(iter(fill.values())))
@@ -88,7 +89,7 @@ class Joint:
         if soft is not None:
             self.possible += np.log(np.repeat(soft, self.a, 0)[np.arange(len(codes)), codes])
 
-    def at(self, params: Mapping[str, Any], numbers: Any) -> tuple[dict, dict]:
+    def at(self, params: SiteValues, numbers: ArrayLike) -> tuple[dict, dict]:
         """The values of all sites with the numbers in their places, and the messages there; sites
         inside rows that are among `params`, (n, *cells), have these values."""
         full = _numbers(self.values, self.masks, self.moved, self.places, numbers)[0]
@@ -96,7 +97,7 @@ class Joint:
                  if name in params}
         return full, _run(self.model, params, full, self.given, self.n * self.a)
 
-    def rows(self, params: Mapping[str, Any], numbers: Any) -> jax.Array:
+    def rows(self, params: SiteValues, numbers: ArrayLike) -> jax.Array:
         """log p(row, joint state, numbers), (n · a,)."""
         total = _numbers(self.values, self.masks, self.moved, self.places, numbers)[1]
         full, found = self.at(params, numbers)
@@ -111,13 +112,13 @@ class Joint:
         return total + jnp.where(_seen(self.masks, self.moved, self.n * self.a),
                                  -0.5 * numbers**2 - 0.5 * np.log(2 * np.pi), 0.0).sum(-1)
 
-    def outside(self, params: Mapping[str, Any]) -> dict[str, jax.Array]:
+    def outside(self, params: SiteValues) -> dict[str, jax.Array]:
         """log p of every site outside rows."""
         found = _run(self.model, params, self.values, self.given, self.n * self.a)
         return {name: jnp.sum(message["fn"].log_prob(message["value"]))
                 for name, message in found.items() if ROWS not in message}
 
-    def total(self, params: Mapping[str, Any], numbers: object) -> jax.Array:
+    def total(self, params: SiteValues, numbers: object) -> jax.Array:
         """log p(all rows, numbers, sites outside rows), joint states summed out."""
         logs = (self.rows(params, numbers) + self.possible).reshape(self.n, self.a)
         return jax.nn.logsumexp(logs, 1).sum() + sum(self.outside(params).values())
@@ -143,7 +144,7 @@ def joint_states(shapes: Mapping[str, tuple[int, ...]],
             for (name, shape), column in zip(shapes.items(), columns, strict=False)}, len(joint)
 
 
-def _trace_abstractly(model: Bound, params: Mapping[str, jax.Array], values: Mapping[str, Any],
+def _trace_abstractly(model: Bound, params: Mapping[str, jax.Array], values: SiteValues,
                       inputs: Mapping[str, jax.Array], rows: int):
     """The sites of a trace in which nothing is computed."""
     kept = {}
@@ -156,7 +157,7 @@ def _trace_abstractly(model: Bound, params: Mapping[str, jax.Array], values: Map
     return kept
 
 
-def _run(model: Bound, params: Mapping[str, jax.Array], values: Mapping[str, Any],
+def _run(model: Bound, params: Mapping[str, jax.Array], values: SiteValues,
          inputs: Mapping[str, jax.Array], rows: int):
     """A trace at values, rows first, of parameters and sites inside rows."""
     first = handlers.seed(model, jax.random.key(0))
@@ -168,7 +169,7 @@ def _run(model: Bound, params: Mapping[str, jax.Array], values: Mapping[str, Any
         rows=rows, **inputs).items() if message["type"] == "sample"}
 
 
-def _placed(message: dict, at: Mapping[str, Any]):
+def _placed(message: dict, at: SiteValues):
     if message["type"] != "sample" or message["name"] not in at:
         return None
     value = jnp.asarray(at[message["name"]])
@@ -201,14 +202,14 @@ def user_layout(message: Mapping, value: jax.Array) -> jax.Array:
     return value.reshape(*value.shape[: len(axes)], *value.shape[len(axes) + len(rest) :])
 
 
-def _base(fn: Any) -> Any:
+def _base(fn: dist.Distribution) -> dist.Distribution:
     """The distribution of a cell."""
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         fn = fn.base_dist
     return fn
 
 
-def _support(fn: Any) -> Any:
+def _support(fn: dist.Distribution) -> constraints.Constraint:
     """The values of a cell, a tracer amid a trace; none where there is no end of them."""
     fn = _base(fn)
     if isinstance(fn, MarkovChain):
@@ -216,17 +217,17 @@ def _support(fn: Any) -> Any:
     return fn.enumerate_support(expand=False) if fn.has_enumerate_support else ()
 
 
-def values_of(fn: Any) -> np.ndarray:
+def values_of(fn: dist.Distribution) -> np.ndarray:
     """The values of a cell; none where there is no end of them."""
     return np.ravel(np.asarray(_support(fn)))
 
 
-def states_of(fn: Any) -> int:
+def states_of(fn: dist.Distribution) -> int:
     """The number of values of a cell, 0 where there is no end."""
     return len(_support(fn))
 
 
-def _log(message: Mapping, value: Any, mask: np.ndarray | None) -> jax.Array:
+def _log(message: Mapping, value: ArrayLike, mask: np.ndarray | None) -> jax.Array:
     """log p of a site, (rows,), without the cells that are unseen and have no say; of a factor what
     it adds."""
     fn = message["fn"]
@@ -255,15 +256,15 @@ def _path(fn: MarkovChain, z: jax.Array) -> jax.Array:
     return log
 
 
-def _place(fn: Any) -> Any:
+def _place(fn: dist.Distribution) -> dist.Distribution:
     """The map from all numbers to where a site lies; None: everywhere."""
     support = _base(fn).support
     support = getattr(support, "base_constraint", support)
     return None if support is constraints.real else biject_to(support)
 
 
-def _numbers(values: Mapping[str, Any], masks: Mapping[str, np.ndarray], moved: Any, places: Any,
-             numbers: jax.Array):
+def _numbers(values: SiteValues, masks: Mapping[str, np.ndarray], moved: ArrayLike,
+             places: ArrayLike, numbers: jax.Array):
     """(the values of all sites with the numbers that are integrated in their places, log of the
     volume of these)."""
     out, start, volume = dict(values), 0, 0.0
@@ -279,6 +280,6 @@ def _numbers(values: Mapping[str, Any], masks: Mapping[str, np.ndarray], moved: 
     return out, volume
 
 
-def _seen(masks: Mapping[str, np.ndarray], moved: Any, rows: int):
+def _seen(masks: Mapping[str, np.ndarray], moved: ArrayLike, rows: int):
     return np.concatenate([masks[name].reshape(rows, -1) for name in moved]
                           or [np.zeros((rows, 0), bool)], 1)

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST = 2000  # rows of a table in a page
 LONG = 40  # characters of a cell that is given room
@@ -88,7 +91,7 @@ def noted(body: str) -> str:
     return f'<div class="probml">{CELLS}{body}</div>'
 
 
-def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = False) -> str:
+def table(records: Sequence[Mapping[str, object]], caption: str, sortable: bool = False) -> str:
     """Records, each with the same keys, as a table; the first column heads its rows."""
     if not records:
         return ""
@@ -102,7 +105,7 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
         text = f'<button type="button">{text}</button>' if sortable else text
         return f'<th scope="col"{own}>{text}</th>'
 
-    def cell(record: Mapping[str, Any], name: str, first: bool) -> str:
+    def cell(record: Mapping[str, object], name: str, first: bool) -> str:
         text = escape(format_cell(record.get(name)))
         if first:
             return f'<th scope="row">{text}</th>'
@@ -111,7 +114,7 @@ def table(records: Sequence[Mapping[str, Any]], caption: str, sortable: bool = F
 
     kind = ' class="sortable"' if sortable else ""
 
-    def part(some: Sequence[Mapping[str, Any]], text: str) -> str:
+    def part(some: Sequence[Mapping[str, object]], text: str) -> str:
         rows = "".join("<tr>" + "".join(cell(record, name, i == 0)
                                         for i, name in enumerate(columns)) + "</tr>"
                        for record in some)
@@ -146,7 +149,7 @@ def format_cell(value: object) -> str:
     return str(value)
 
 
-def records_of(frame: Any) -> list[dict[str, Any]]:
+def records_of(frame: "pd.DataFrame") -> list[dict[str, object]]:
     """A pandas table as records, its index first, where that says something."""
     flat = frame.copy()
     flat.columns = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name)

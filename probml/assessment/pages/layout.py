@@ -12,7 +12,7 @@ places     near the mean of the neighbours, no two boxes nearer than a gap:
 """
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import networkx
@@ -26,11 +26,11 @@ class Layout(NamedTuple):
     """Centres of nodes and waypoints, the latter named (node that the arrow leaves, layer); tops
     and heights of layers; hops."""
 
-    x: dict[Any, float]
-    layer: dict[Any, int]
+    x: dict[Hashable, float]
+    layer: dict[Hashable, int]
     top: list[float]
     height: list[float]
-    hops: list[tuple[Any, Any]]  # from one layer to the next
+    hops: list[tuple[Hashable, Hashable]]  # from one layer to the next
 
 
 def arrange(dag: networkx.DiGraph, size: Mapping[str, tuple[float, float]]) -> Layout:
@@ -70,7 +70,8 @@ def _layers(dag: networkx.DiGraph) -> dict:
     return layer
 
 
-def _ordered(layer: Any, above: Any, below: Any) -> list[list]:
+def _ordered(layer: dict, above: Mapping[Hashable, Sequence],
+             below: Mapping[Hashable, Sequence]) -> list[list]:
     """Layers in an order of few crossings: by the mean place of the neighbours in the layer above,
     then below, and so on."""
     rows: list[list] = [[] for _ in range(max(layer.values()) + 1)]
@@ -95,7 +96,8 @@ def _ordered(layer: Any, above: Any, below: Any) -> list[list]:
     return best
 
 
-def _crossings(rows: Any, below: Any) -> int:
+def _crossings(rows: Sequence[Sequence[Hashable]],
+               below: Mapping[Hashable, Sequence[Hashable]]) -> int:
     count: int = 0
     for row, after in zip(rows, rows[1:], strict=False):
         place, passed = {p: i for i, p in enumerate(after)}, list[int]()
@@ -107,7 +109,8 @@ def _crossings(rows: Any, below: Any) -> int:
     return count
 
 
-def _placed(rows: Any, width: Any, above: Any, below: Any, size: Any) -> dict:
+def _placed(rows: Any, width: Any, above: Mapping[Hashable, Sequence],
+            below: Mapping[Hashable, Sequence], size: Any) -> dict:
     """Each near the mean of its neighbours, as the order and the widths allow; arrows through
     waypoints are pulled straight."""
     from scipy.optimize import isotonic_regression  # scipy comes with jax

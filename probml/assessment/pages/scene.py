@@ -4,11 +4,14 @@ inches, y downwards.
 A scene on matplotlib's axes: probml[plot].
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from probml.assessment.pages.layout import arrange
 from probml.errors import ModelError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LETTER, SMALL = 0.088, 0.068  # inches a letter of a name, and of a note
 HEIGHT, LEAST = 0.48, 0.7  # inches: of a box, its least width
@@ -151,7 +154,7 @@ def _placed(nodes: tuple[Node, ...], edges: list, path: tuple[str, ...],
 
     depth, dag = len(path), networkx.DiGraph()
     groups: dict[str, list[Node]] = {}
-    owner: dict[str, Any] = {}
+    owner: dict[str, Hashable] = {}
     for node in nodes:
         own = node.plates[depth : depth + 1]
         owner[node.name] = ("plate", *own) if own else ("node", node.name)
@@ -243,7 +246,7 @@ def _is_in_box(point: tuple[float, float], box: Box) -> bool:
 POINTS = 72.0  # an inch
 
 
-def drawn(scene: Scene, ax: Any = None) -> Any:
+def drawn(scene: Scene, ax: "Axes | None" = None) -> "Axes":
     """A scene drawn on axes; by default those of a new pyplot figure of its size."""
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
     from matplotlib.path import Path

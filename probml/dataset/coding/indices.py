@@ -6,7 +6,7 @@ axis share their labels: the home and the away team of a match are teams. An unk
 is refused, or is a new group with unknown="new".
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -144,7 +144,7 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
     """Adds the codes of inputs that index one axis, and have the same labels, to `out`."""
     seen = {name: _complete(indices[name], raws[name]) for name in indices}
     known = next((labels[name] for name in indices if name in labels), None)
-    members: dict[Any, int] = {}
+    members: dict[Hashable, int] = {}
     if known is None and all(raw.labels is None for raw in seen.values()):
         for name, raw in seen.items():
             _numbers(indices[name], raw.values, unknown, members, out)
@@ -251,7 +251,7 @@ def _numbers(index: Index, values: np.ndarray, unknown: str, members: dict, out:
 def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
     """Adds one column of a matrix of numbers, which is an index, to `out`; `lead` axes come before
     the columns."""
-    where: tuple[Any, ...] = (*(slice(None),) * lead,
+    where: tuple = (*(slice(None),) * lead,
                               *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:

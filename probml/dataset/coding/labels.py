@@ -12,8 +12,8 @@ that an index input selects (indices.py), or an argument of a plain NumPyro func
 - A fit to labels is asked about labels, a fit to codes about codes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -113,7 +113,7 @@ def without_padding(labels: tuple, codes: np.ndarray | None) -> tuple:
     return labels[:count]
 
 
-def places(labels: Iterable, base: int = 0) -> dict[Any, int]:
+def places(labels: Iterable, base: int = 0) -> dict[Hashable, int]:
     """Label → its code."""
     return {label: base + k for k, label in enumerate(labels)}
 

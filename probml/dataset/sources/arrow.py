@@ -14,15 +14,21 @@ length are an array, other lists are sequences.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.source import Part, Source
 from probml.errors import DataError, quoted
+from probml.typing import DataLike
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
 
 
-def from_arrow(column: Any) -> Any:
+def from_arrow(column: "pa.ChunkedArray") -> ArrayLike:
     """An Arrow array, chunked or not, as an array (n, length, ...) if it holds lists of one length,
     NaN where a row has none; else as NumPy or pandas."""
     import pyarrow as pa
@@ -65,7 +71,7 @@ def uneven(column: object) -> bool:
     return pc.count_distinct(pc.list_value_length(_single_chunk(column))).as_py() > 1
 
 
-def _single_chunk(column: Any) -> Any:
+def _single_chunk(column: "pa.ChunkedArray") -> "pa.Array":
     """A column as one chunk."""
     if not hasattr(column, "num_chunks"):
         return column
@@ -85,7 +91,7 @@ def is_list(kind: object) -> bool:
     return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
 
 
-def _inner(kind: Any) -> Any:
+def _inner(kind: "pa.DataType") -> "pa.DataType":
     """The type of the numbers in lists, or in lists of lists; None if they hold anything else."""
     import pyarrow.types as kinds
 
@@ -94,7 +100,7 @@ def _inner(kind: Any) -> Any:
     return kind if kinds.is_integer(kind) or kinds.is_floating(kind) else None
 
 
-def _stacked(lists: Any) -> np.ndarray | None:
+def _stacked(lists: "pa.Array") -> np.ndarray | None:
     """Lists of one length as an array; None if their lengths differ."""
     import pyarrow.compute as pc
 
@@ -114,7 +120,7 @@ def _stacked(lists: Any) -> np.ndarray | None:
     return out
 
 
-def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
+def unify_schemas(dataset: "ds.Dataset", files: "Iterable[tuple[str, pa.Schema]]") -> "ds.Dataset":
     """A dataset with a schema whose types hold the values of all its files. pyarrow takes the types
     of the first file, where a column may be empty, or of integers that are floats in others.
 
@@ -155,7 +161,7 @@ def unify_schemas(dataset: Any, files: Iterable[tuple[str, Any]]) -> Any:
     return dataset if wide.equals(schema) else dataset.replace_schema(wide)
 
 
-def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
+def _compare(file: str, known: Sequence[str], own: "pa.Schema", schema: "pa.Schema") -> None:
     """Refuses a file whose columns are not those of the dataset."""
     beyond = [name for name in own.names if name not in schema.names]
     lacking = [name for name in known if name not in own.names]
@@ -167,7 +173,7 @@ def _compare(file: str, known: Sequence[str], own: Any, schema: Any) -> None:
                         f"some columns pass a scanner, dataset.scanner(columns=[...])")
 
 
-def _is_text(type_: Any) -> bool:
+def _is_text(type_: "pa.DataType") -> bool:
     """Whether values of an Arrow type are text, in a dictionary too."""
     import pyarrow.types as kinds
 
@@ -192,7 +198,7 @@ class ArrowRows(Source):
     dataset is partitioned. If the dataset has a filter, the rows that pass it are numbered.
     """
 
-    def __init__(self, dataset: Any):
+    def __init__(self, dataset: "ds.Dataset"):
         self.dataset = dataset
         self._checked = False
 
@@ -227,7 +233,7 @@ class ArrowRows(Source):
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"part '{last}' cannot be read: {error}") from error
 
-    def _batches(self) -> Iterator[tuple[str, Any]]:
+    def _batches(self) -> Iterator[tuple[str, DataLike]]:
         """(file, batch) in the order of files and rows."""
         import pyarrow as pa
 
@@ -258,7 +264,7 @@ class ArrowRows(Source):
                         f"'{names[_path(fragment)]}'")
         return f"the dataset cannot be read after part '{last}'"
 
-    def _fragments(self) -> Iterator[Any]:
+    def _fragments(self) -> "Iterator[ds.Fragment]":
         """The files of the dataset. Of one with a filter pyarrow gives the paths only."""
         import pyarrow.dataset as ds
 
@@ -281,13 +287,13 @@ class ScannedRows(Source):
     columns of a dataset, in parts named after the files. It must be one that can be read again: of
     a dataset, not of an iterator of batches."""
 
-    def __init__(self, scanner: Any):
+    def __init__(self, scanner: "ds.Scanner"):
         self.scanner = scanner
 
     def parts(self) -> Iterator[Part]:
         return _parted(self._batches())
 
-    def _batches(self) -> Iterator[tuple[str, Any]]:
+    def _batches(self) -> Iterator[tuple[str, DataLike]]:
         import pyarrow as pa
 
         last = ""
@@ -300,7 +306,7 @@ class ScannedRows(Source):
             raise DataError(f"the scanner cannot be read {where}: {error}") from error
 
 
-def _parted(batches: Iterator[tuple[str, Any]]) -> Iterator[Part]:
+def _parted(batches: Iterator[tuple[str, DataLike]]) -> Iterator[Part]:
     """Pairs (file, batch) as parts of at most ROWS rows of one file."""
     import pyarrow as pa
 
@@ -321,12 +327,12 @@ def _parted(batches: Iterator[tuple[str, Any]]) -> Iterator[Part]:
         yield Part(str(name), pa.Table.from_batches(waiting), first)
 
 
-def _groups(fragment: object) -> list[Any]:
+def _groups(fragment: object) -> "list[ds.Fragment]":
     """The row groups of a Parquet file; of another format the whole file."""
     return fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
 
 
-def _first_rows(groups: list[Any]) -> list[int]:
+def _first_rows(groups: "list[ds.Fragment]") -> list[int]:
     """The number of the first row of each row group in its file."""
     out, rows = [], {"": 0}
     for group in groups:
@@ -341,7 +347,7 @@ def _path(fragment: object) -> str:
     return getattr(fragment, "path", "") or ""
 
 
-def as_table(data: object) -> Any:
+def as_table(data: object) -> DataLike:
     """A table with Arrow's C stream interface as a pyarrow Table; anything else unchanged."""
     library = type(data).__module__.partition(".")[0]
     if library in ("pandas", "pyarrow") or not hasattr(data, "__arrow_c_stream__"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset import frames, tables
 from probml.dataset.arrays import as_raw
@@ -31,6 +32,7 @@ from probml.dataset.sources.profile import merged, profile_of, trim_sample, unde
 from probml.dataset.sources.sequences import lengthened, measured
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
+from probml.typing import DataLike
 
 CHANGED = "the source has changed since it was first read"
 SLACK = 2  # times the size of the sample: rows that the first pass keeps before it draws again
@@ -38,7 +40,7 @@ SLACK = 2  # times the size of the sample: rows that the first pass keeps before
 _REPORT: ContextVar[Callable[[int], object]] = ContextVar("report", default=lambda rows: None)
 
 
-def source_of(data: Any) -> Source | None:
+def source_of(data: DataLike) -> Source | None:
     """A user's data as a source, if they are one; else None.
 
     Raises:
@@ -91,7 +93,7 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
     return sampled(Survey(source, profile, profile.names, profile.sizes))
 
 
-def weighed(data: object, weights: object) -> tuple[Any, Any]:
+def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
     """Data and weights, weights that name a column replaced by that column, for a source in each
     part. A table of Dask is unchanged: its workers do that."""
     if not isinstance(weights, str) or frames.is_far(data):
@@ -243,7 +245,7 @@ class Reader:
         table = replace(table, inputs=inputs, values=like.values, labels=like.labels)
         return under(held._replace(table=table), self.profile.pattern, self.means)
 
-    def _codes(self, rows: Any) -> dict[str, np.ndarray]:
+    def _codes(self, rows: DataLike) -> dict[str, np.ndarray]:
         """The codes of index inputs, if any have labels."""
         structure, labels = self.data.structure, self.data.labels
         if not any(name in labels for name in structure.indexed):

@@ -4,7 +4,6 @@ profiles, so that plans, labels, centres and starts are the same in all."""
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 import jax
 
@@ -17,6 +16,7 @@ from probml.errors import DataError
 from probml.language.language import Bound
 from probml.numerics.outside.processes import agreed
 from probml.structure.structure import Structure
+from probml.typing import DataLike
 
 ROW_BITS = 40  # a process numbers its rows from its index × 2^ROW_BITS on
 
@@ -24,7 +24,7 @@ ROW_BITS = 40  # a process numbers its rows from its index × 2^ROW_BITS on
 class Own(Source):
     """The table of this process as a source of one part."""
 
-    def __init__(self, table: Any, weights: object = None):
+    def __init__(self, table: DataLike, weights: object = None):
         self.table, self.weights = table, weights
 
     def parts(self) -> Iterator[Part]:

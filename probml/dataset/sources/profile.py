@@ -3,9 +3,9 @@ sample. Profiles of parts are merged to that of all rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset import tables
 from probml.dataset.coding import indices as coding
@@ -94,7 +94,7 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
                    profile.weight + other.weight)
 
 
-def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, Any] = {}) -> Data:
+def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, ArrayLike] = {}) -> Data:
     """The same rows, their columns with the pattern of all rows: a column may be completely
     observed here and missing elsewhere, or the other way round.
 
@@ -225,7 +225,7 @@ def joined(parts: Sequence[Data]) -> Data:
     if len(parts) == 1:
         return parts[0]
 
-    def together(arrays: list[Any]) -> np.ndarray | None:
+    def together(arrays: list[ArrayLike]) -> np.ndarray | None:
         return None if arrays[0] is None else np.concatenate(arrays)
 
     one, columns = parts[0], {}

@@ -2,9 +2,9 @@
 each row has its length."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
@@ -25,7 +25,7 @@ def lengthened(data: Data, steps: int | None) -> Data:
         return data
     more, sites, columns = steps - data.steps, data.structure.sites, dict(data.table.columns)
 
-    def padded(array: Any, axis: int, value: float) -> Any:
+    def padded(array: ArrayLike, axis: int, value: float) -> ArrayLike:
         if array is None:
             return None
         around = [(0, more if i == axis else 0) for i in range(array.ndim)]

@@ -2,11 +2,12 @@
 scales, sums in logs, and maxima in logs."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from probml.numerics.logs import divide, finite, log_of, log_sum
 
@@ -114,7 +115,7 @@ def best_moves(moves: jax.Array, log: jax.Array,
     return best, where
 
 
-def kind(states: int) -> Any:
+def kind(states: int) -> DTypeLike:
     """The type of a state's number: a byte, where that does."""
     return jnp.uint8 if states <= 256 else jnp.int32
 

@@ -7,7 +7,6 @@ before each of its states is stored, a byte each.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +27,7 @@ from probml.elimination.chains.arithmetic import (
 from probml.elimination.chains.sums import walk_of
 from probml.elimination.chains.walk import Pass, Pieces, Tables, Walk, cut, forward, given
 from probml.numerics.logs import floored, unfloored
+from probml.typing import PyTree
 
 AT_ONCE = 64  # steps whose states are looked up together
 
@@ -100,7 +100,7 @@ def _pick(weight: jax.Array, axis: int, noise: jax.Array) -> jax.Array:
                      weight.argmax(axis)).astype(kind(weight.shape[axis]))
 
 
-def backtracked(last: jax.Array, table: Callable, along: Any, between: jax.Array | None,
+def backtracked(last: jax.Array, table: Callable, along: PyTree, between: jax.Array | None,
                 blocks: int) -> jax.Array:
     """States backwards from the last step, each given the next: (L, G, M).
 

@@ -27,11 +27,12 @@ the chain depends on, and lane = row · B + block.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from probml.elimination.chains.arithmetic import (
     PRECISE,
@@ -146,7 +147,7 @@ def _slopes(emit: Callable, way: Way, kept: tuple, slope: jax.Array) -> tuple:
     last = jnp.exp(found.last) if way.wide else found.last
     last = last if found.after is None else normalised(last * found.after, 1)[0]
 
-    def piece(carry: tuple, at: Any) -> tuple:
+    def piece(carry: tuple, at: ArrayLike) -> tuple:
         gamma, count, of_shared, of_blank = carry
         inner = jnp.arange(walk.steps) < walk.steps - (at == walk.count - 1)
         here = inner[:, None] if walk.later is None else inner[:, None] & walk.at(at, walk.later)

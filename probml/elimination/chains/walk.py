@@ -13,11 +13,12 @@ of the rows vanishes.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from probml.elimination.chains.arithmetic import (
     SUMS,
@@ -30,6 +31,7 @@ from probml.elimination.chains.arithmetic import (
     split_blocks,
 )
 from probml.numerics.logs import finite, log_of
+from probml.typing import PyTree
 
 SWEEP = 32  # about how many steps between two tests whether the rows of a transfer matrix are equal
 
@@ -54,11 +56,11 @@ class Pieces(NamedTuple):
 
     """
 
-    shared: Any
-    constants: Any
-    own: Any
-    fixed: Any
-    blank: Any = ()
+    shared: PyTree
+    constants: PyTree
+    own: PyTree
+    fixed: PyTree
+    blank: PyTree = ()
 
 
 class Pass(NamedTuple):
@@ -87,7 +89,7 @@ def count_of(steps: int, size: int) -> int:
                 if steps % count == 0)
 
 
-def given(shared: Any, constants: Any, own: Any, fixed: Any) -> jax.Array:
+def given(shared: PyTree, constants: PyTree, own: PyTree, fixed: PyTree) -> jax.Array:
     """Emissions that are arrays of all steps."""
     return own[0]
 
@@ -131,29 +133,30 @@ class Walk:
     def cut(self, leaf: jax.Array) -> jax.Array:
         return leaf.reshape(self.count, -1, *leaf.shape[1:])
 
-    def at(self, piece: Any, tree: object) -> Any:
+    def at(self, piece: ArrayLike, tree: object) -> PyTree:
         return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, piece, 0, False), tree)
 
-    def over(self, function: Callable, carry: Any, reverse: bool = False) -> tuple[Any, Any]:
+    def over(self, function: Callable, carry: PyTree,
+             reverse: bool = False) -> tuple[PyTree, PyTree]:
         """A scan over the pieces."""
         if self.count > 1:
             return lax.scan(function, carry, jnp.arange(self.count), reverse=reverse)
         carry, out = function(carry, 0)
         return carry, jax.tree.map(lambda leaf: leaf[None], out)
 
-    def own(self, piece: Any) -> tuple[Any, Any]:
+    def own(self, piece: ArrayLike) -> tuple[PyTree, PyTree]:
         """The `own` arguments of a piece, and its zeros."""
         return self.at(piece, self.pieces.own), jax.tree.map(
             lambda leaf: jnp.zeros((leaf.shape[0] * leaf.shape[1] // self.count, *leaf.shape[2:]),
                                    leaf.dtype), self.pieces.blank)
 
-    def write_piece(self, whole: jax.Array, part: jax.Array, piece: Any) -> jax.Array:
+    def write_piece(self, whole: jax.Array, part: jax.Array, piece: ArrayLike) -> jax.Array:
         """Writes the steps of a piece, (S M, ...), into those of all, (M, P S, ...): transposed
         while they are in cache."""
         part = jnp.moveaxis(part.reshape(self.steps, self.lanes, *part.shape[1:]), 1, 0)
         return lax.dynamic_update_slice_in_dim(whole, part, piece * self.steps, 1)
 
-    def emission(self, piece: Any) -> jax.Array:
+    def emission(self, piece: ArrayLike) -> jax.Array:
         """(S, G or 1, K, M); 0 in steps that do not count, which have no data: the sum over their
         states is 1, since the moves out of a state sum to 1."""
         log = self.emit(self.pieces.shared, self.pieces.constants, self.own(piece),
@@ -162,13 +165,13 @@ class Walk:
             return log
         return jnp.where(self.at(piece, self.alive)[:, None, None], log, 0.0)
 
-    def _along(self, piece: Any) -> tuple:
+    def _along(self, piece: ArrayLike) -> tuple:
         """The xs of a scan over a piece: emissions, the moves out of each step, None where they are
         the same, and whether the next step counts, where a move depends on it."""
         later = self.at(piece, self.later) if self.arithmetic.pointers else None
         return self.emission(piece), self.at(piece, self.leaving), later
 
-    def filtered(self, ahead: jax.Array, piece: Any) -> tuple[jax.Array, tuple]:
+    def filtered(self, ahead: jax.Array, piece: ArrayLike) -> tuple[jax.Array, tuple]:
         """From the predicted weights of a piece's first step to those of the next piece; what is
         kept of its steps, the log of their scales (G, M), and the weights of its last step."""
         seen, move, pointers = (self.arithmetic.seen, self.arithmetic.move,
@@ -262,11 +265,11 @@ def one_by_one(function: Callable) -> Callable:
     alone = jax.custom_batching.custom_vmap(function)
 
     @alone.def_vmap
-    def rule(size: int, batched: object, *args: object) -> tuple[Any, Any]:
+    def rule(size: int, batched: object, *args: object) -> tuple[PyTree, PyTree]:
         leaves, form = jax.tree.flatten(args)
         own = jax.tree.leaves(batched)
 
-        def call_one(mapped: list) -> Any:
+        def call_one(mapped: list) -> PyTree:
             each = iter(mapped)
             return alone(*jax.tree.unflatten(form, [
                 next(each) if is_ else leaf for leaf, is_ in zip(leaves, own, strict=True)]))
@@ -288,7 +291,7 @@ def forward(walk: Walk) -> Pass:
     if walk.blocks > 1:
         return _forward_in_blocks(walk)
 
-    def step(carry: tuple, piece: Any) -> tuple:
+    def step(carry: tuple, piece: ArrayLike) -> tuple:
         ahead, (kept, scale, last) = walk.filtered(carry[0], piece)
         return (ahead, last), (kept, scale)
 

@@ -27,7 +27,7 @@ covariances are shared, O(D² + m D) a step and lane, and T · D · M numbers.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,7 @@ import numpy as np
 from jax import lax
 
 from probml.numerics.logs import LOG_TWO_PI
+from probml.typing import PyTree
 
 FLAT = 1e-4  # relative distance from its mean at which a value without variance is impossible
 UNROLLED = 4  # measurements of a step up to which their loop is unrolled
@@ -167,7 +168,8 @@ class Move(NamedTuple):
         return new if self.alive is None else jnp.where(self.alive, new, old)
 
 
-def scan_steps(system: System, step: Callable, carry: Any, *along: Any, reverse: bool = False):
+def scan_steps(system: System, step: Callable, carry: PyTree, *along: PyTree,
+               reverse: bool = False):
     """A scan over time of step(carry, its measurements, the move to the next step, *along) →
     (carry, kept); leaves of `along` lead with T."""
     sight = (system.value, system.slope, system.variance, system.seen)
@@ -177,7 +179,7 @@ def scan_steps(system: System, step: Callable, carry: Any, *along: Any, reverse:
     varying += [following(leaf) if len(leaf) > 1 else None for leaf in moves]
     alive = None if system.alive is None else following(system.alive)
 
-    def at(carry: Any, now: tuple):
+    def at(carry: PyTree, now: tuple):
         own, alive, along = now
         here = [whole[0] if leaf is None else leaf
                 for whole, leaf in zip((*sight, *moves), own, strict=True)]
@@ -186,7 +188,7 @@ def scan_steps(system: System, step: Callable, carry: Any, *along: Any, reverse:
     return lax.scan(at, carry, (varying, alive, along), length=len(system.value), reverse=reverse)
 
 
-def scan_measurements(function: Callable, carry: Any, xs: Any, reverse: bool = False):
+def scan_measurements(function: Callable, carry: PyTree, xs: PyTree, reverse: bool = False):
     """A scan over the measurements of a step."""
     count = len(jax.tree.leaves(xs)[0])
     return lax.scan(function, carry, xs, reverse=reverse,

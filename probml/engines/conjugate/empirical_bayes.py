@@ -23,11 +23,12 @@ arguments that it enters.
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import closed_form, is_consistent
@@ -46,6 +47,7 @@ from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.structure.lifted import lifted, numbers, site_of
 from probml.structure.trace import trace
+from probml.typing import PyTree
 from probml.updates.least_squares import rooted
 
 FAR = np.log(1e9)  # how far from the value bound a setting is looked for, as a factor
@@ -359,7 +361,7 @@ def _lifted(plan: Plan, names: tuple[str, ...]) -> Plan:
     return decide.make(structure, dict(plan.pattern), (*plan.given, *map(site_of, names)))
 
 
-def _doubled(tree: object) -> Any:
+def _doubled(tree: object) -> PyTree:
     def double(leaf: jax.Array):
         leaf = np.asarray(leaf)
         return jnp.asarray(leaf.astype(float) if leaf.dtype.kind == "f" else leaf)
@@ -367,8 +369,9 @@ def _doubled(tree: object) -> Any:
     return jax.tree.map(double, tree)
 
 
-def _format_settings(settings: Mapping[str, Any], names: tuple[str, ...] | None = None) -> str:
-    def format_value(value: np.ndarray) -> str:
+def _format_settings(settings: Mapping[str, float | np.ndarray],
+                     names: tuple[str, ...] | None = None) -> str:
+    def format_value(value: ArrayLike) -> str:
         value = np.asarray(value)
         if value.size > 6:
             return f"{value.size} numbers"

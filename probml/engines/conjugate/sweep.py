@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.conjugate.closed_form import integrated
@@ -51,6 +52,7 @@ from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals, coupled
 from probml.posteriors.mean_field import settings
 from probml.posteriors.posterior import Posterior
+from probml.typing import PyTree
 from probml.updates.objective import Objective
 from probml.updates.updates import maximise, read
 
@@ -309,7 +311,7 @@ class MeanField:
         return posterior
 
     def statistics_and_evidence(self, plan: Plan, point: Closed, known: Known,
-                                rows: Rows) -> tuple[Any, jax.Array]:
+                                rows: Rows) -> tuple[PyTree, jax.Array]:
         found = averaged_e_step(plan, point, known, rows)[0]
         return found.statistics, found.log_evidence
 
@@ -318,13 +320,13 @@ class MeanField:
         value = negative_divergence(plan, point, known)
         return jnp.isfinite(value), value
 
-    def found(self, plan: Plan, point: Closed, known: Known) -> tuple[dict[str, Any], Closed]:
+    def found(self, plan: Plan, point: Closed, known: Known) -> tuple[dict[str, ArrayLike], Closed]:
         closed = jax.device_get(add_means(plan, point, known))
         return dict(closed.mean), closed
 
 
 def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, tolerance: float,
-        progress: bool) -> tuple[Closed, np.ndarray, Status, Any]:
+        progress: bool) -> tuple[Closed, np.ndarray, Status, PyTree]:
     """q(θ) after passes over the rows in batches, the bound of all rows after each, the status, and
     the expected statistics of all rows.
 

@@ -10,11 +10,12 @@ elsewhere, and what has probability 0 remains impossible in every prediction.
 
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem, Status
@@ -195,7 +196,7 @@ class NearBound(NamedTuple):
                          * (self.value - self.bound), self.value)
         return moved / moved.sum(-1, keepdims=True) if sums_to_one else moved
 
-    def resolution(self, problem: Problem, dtype: Any) -> float:
+    def resolution(self, problem: Problem, dtype: DTypeLike) -> float:
         """The distance below which neither rounding nor the rows distinguish an entry from the
         bound."""
         steps = 1 if problem.data is None else problem.data.steps or 1

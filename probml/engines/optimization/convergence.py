@@ -96,7 +96,7 @@ def _moved(plan: Plan, params: Mapping[str, np.ndarray],
 
 
 def _m_step(plan: Plan, static: tuple, params: Mapping, first: Start, known: Known,
-            rows: Rows) -> tuple[dict[str, np.ndarray], Any]:
+            rows: Rows) -> tuple[dict[str, np.ndarray], np.floating]:
     """The parameters after an M-step from a point, and the objective at the point."""
     count = len(next(iter(first.params.values())))
     many = {name: np.broadcast_to(value, (count, *value.shape)) for name, value in params.items()}

@@ -7,11 +7,11 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known
 from probml.engines.engine import Status
@@ -391,7 +391,7 @@ def domain_flags(plan: Plan, flag: str) -> np.ndarray:
     return repeat_per_coordinate(plan, lambda name: getattr(sites[name].domain, flag))
 
 
-def repeat_per_coordinate(plan: Plan, of: Callable[[str], Any]) -> np.ndarray:
+def repeat_per_coordinate(plan: Plan, of: Callable[[str], ArrayLike]) -> np.ndarray:
     """A function of the name of a parameter, repeated for each of its unbounded coordinates, (d,).
     """
     shapes = sorted(density.shapes(plan).items())

@@ -40,6 +40,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
 from probml.plan.strands import strands
+from probml.typing import PyTree
 
 BLOCK = 50  # iterations of a device call
 SAMPLE_ROWS = 2**14  # whose Hessian stands for that of many more rows
@@ -250,7 +251,7 @@ def objective_at(plan: Plan, prior: bool, params: Mapping, known: Known, rows: R
 
 
 def run_in_blocks(engine: OptimizerSettings, block: Callable,
-                  state: Any) -> tuple[Any, np.ndarray, Status]:
+                  state: PyTree) -> tuple[PyTree, np.ndarray, Status]:
     """An optimisation in blocks of iterations: its last state, the values of its iterations, and
     its status.
 
@@ -353,7 +354,7 @@ def maximize_by_block_lbfgs(engine: OptimizerSettings, problem: Problem,
     places = np.argsort(element, kind="stable").reshape(element.max() + 1, -1)
     some, scale = _rows_for_blocks(rows, problem.size, places.shape[1])
 
-    def block(u: jax.Array, count: int) -> tuple[Any, ...]:
+    def block(u: jax.Array, count: int) -> tuple[PyTree, ...]:
         done, history = 0, []
         while True:
             size = min(BLOCK_AGE, count - done)

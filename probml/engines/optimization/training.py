@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,10 @@ from probml.numerics.optimum import is_flat
 from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
+from probml.typing import PyTree
+
+if TYPE_CHECKING:
+    import optax
 
 BLOCK = 200  # steps a device call
 MAX_STEPS = 2000
@@ -31,7 +35,7 @@ MIN_GAIN = 1e-6  # of the last third of a run, relative to the objective; less i
 class Training(NamedTuple):
     """Settings of MAP with an optimizer; see there."""
 
-    optimizer: Any
+    optimizer: "optax.GradientTransformation"
     steps: int | None
     batch_rows: int | None
     held_out: float
@@ -161,9 +165,9 @@ def _mean_log_evidence(plan: Plan, u: jax.Array, known: Known, rows: Rows):
 
 
 @functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
-def _descend(plan: Plan, prior: bool, optimizer: Any, batch: int, u: jax.Array, state: Any,
-             known: Known, all_rows: Rows, order: object, n: jax.Array, offset: jax.Array,
-             count: int):
+def _descend(plan: Plan, prior: bool, optimizer: "optax.GradientTransformation", batch: int,
+             u: jax.Array, state: PyTree, known: Known, all_rows: Rows, order: object, n: jax.Array,
+             offset: jax.Array, count: int):
     """`u` and the optimiser's state after `count` steps, each on the next `batch` rows of `order`,
     or on all rows (0)."""
     import optax

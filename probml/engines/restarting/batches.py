@@ -17,11 +17,12 @@ E-steps and M-steps separately, for rows that are added to a fit (fits/stepping.
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.device.layout import choose_layout
 from probml.device.load import load
@@ -39,6 +40,7 @@ from probml.numerics.outside.checkpoint import Grown
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
+from probml.typing import PyTree
 from probml.updates.updates import maximise
 
 FORGETTING = 0.6  # batch t has weight 1 / t**FORGETTING, between 1/2 and 1
@@ -50,22 +52,23 @@ class IncrementalUpdate(Protocol):
     """How a point (any pytree) and expected statistics determine each other; frozen and hashable,
     since it is a static argument of compiled programs."""
 
-    def update_point(self, plan: Plan, expected: Expected, point: Any, known: Known,
-                     rows: Rows | Summary) -> Any:
+    def update_point(self, plan: Plan, expected: Expected, point: PyTree, known: Known,
+                     rows: Rows | Summary) -> PyTree:
         """The optimum given the statistics, starting from a point."""
 
-    def point_of_fit(self, params: Mapping, posterior: Posterior) -> Any:
+    def point_of_fit(self, params: Mapping, posterior: Posterior) -> PyTree:
         """The point at which a fit ended."""
 
-    def statistics_and_evidence(self, plan: Plan, point: Any, known: Known,
-                                rows: Rows) -> tuple[Any, jax.Array]:
+    def statistics_and_evidence(self, plan: Plan, point: PyTree, known: Known,
+                                rows: Rows) -> tuple[PyTree, jax.Array]:
         """Expected statistics of the rows, and the part of the objective that depends on them."""
 
-    def validity_and_prior(self, plan: Plan, point: Any, known: Known,
+    def validity_and_prior(self, plan: Plan, point: PyTree, known: Known,
                            rows: Rows | Summary) -> tuple[jax.Array, jax.Array]:
         """Whether a point is valid, and the part of the objective that does not depend on rows."""
 
-    def found(self, plan: Plan, point: Any, known: Known) -> tuple[dict[str, Any], Posterior]:
+    def found(self, plan: Plan, point: PyTree,
+              known: Known) -> tuple[dict[str, ArrayLike], Posterior]:
         """The parameters at a point, and what is known beyond them."""
 
 
@@ -85,7 +88,7 @@ def sites_without_statistics(plan: Plan) -> tuple[str, ...]:
             *plan.effects)
 
 
-def expected_of(statistics: Any) -> Expected:
+def expected_of(statistics: PyTree) -> Expected:
     """An E-step of which there are only the statistics."""
     nothing = jnp.zeros(())
     return Expected(statistics, {}, [], nothing, nothing, {}, {})
@@ -106,9 +109,9 @@ def first_point(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, j
             for name, value in params.items()}
 
 
-def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: Any, batch_rows: int,
+def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: PyTree, batch_rows: int,
                max_iterations: int, tolerance: float,
-               progress: bool) -> tuple[Any, np.ndarray, Status, Any]:
+               progress: bool) -> tuple[PyTree, np.ndarray, Status, PyTree]:
     """Passes over the rows in batches, in another order each time, until one gains less than the
     tolerance per row: the best point, the objective of all rows after each pass, the status, and
     the expected statistics of all rows in the last pass.
@@ -151,14 +154,14 @@ def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: Any,
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _zero_statistics(plan: Plan, way: IncrementalUpdate, point: Any, known: Known,
-                     rows: Rows) -> Any:
+def _zero_statistics(plan: Plan, way: IncrementalUpdate, point: PyTree, known: Known,
+                     rows: Rows) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(
         lambda point, known, rows: way.statistics_and_evidence(plan, point, known, rows)[0],
         point, known, rows))
 
 
-def _objective_and_validity(plan: Plan, way: IncrementalUpdate, point: Any, known: Known,
+def _objective_and_validity(plan: Plan, way: IncrementalUpdate, point: PyTree, known: Known,
                             rows: Rows) -> tuple:
     """The objective of all rows, and whether the point is valid."""
     valid, prior = way.validity_and_prior(plan, point, known, rows)
@@ -169,14 +172,14 @@ _objective = jit(_objective_and_validity, static_argnums=(0, 1))
 
 
 @functools.partial(jit, static_argnums=(0, 1))
-def _run_pass(plan: Plan, static: tuple, point: Any, statistics: Any, count: jax.Array,
+def _run_pass(plan: Plan, static: tuple, point: PyTree, statistics: PyTree, count: jax.Array,
               known: Known, rows: Rows, key: jax.Array, epoch: jax.Array) -> tuple:
     """One pass: the point and statistics after it, the number of batches so far, the objective, and
     whether the point is valid."""
     way, size = static
     total_weight = rows.mass
 
-    def improved(statistics: Any, point: Any, batch: Rows):
+    def improved(statistics: PyTree, point: PyTree, batch: Rows):
         found = way.update_point(plan, expected_of(statistics), point, known, batch)
         return jax.tree.map(lambda new, old: new.astype(old.dtype), found, point)
 
@@ -200,7 +203,7 @@ def _run_pass(plan: Plan, static: tuple, point: Any, statistics: Any, count: jax
     return point, whole, count, *_objective_and_validity(plan, way, point, known, rows)
 
 
-def _select(flag: np.ndarray, a: Any, b: Any) -> Any:
+def _select(flag: np.ndarray, a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b)
 
 
@@ -216,11 +219,11 @@ class PointUpdate:
         found = maximise(plan, expected, point, known, rows, self.prior)
         return {name: found[name] for name in point}
 
-    def point_of_fit(self, params: Mapping, posterior: Posterior) -> dict[str, Any]:
+    def point_of_fit(self, params: Mapping, posterior: Posterior) -> PyTree:
         return dict(params)
 
     def statistics_and_evidence(self, plan: Plan, point: Mapping, known: Known,
-                                rows: Rows) -> tuple[Any, jax.Array]:
+                                rows: Rows) -> tuple[PyTree, jax.Array]:
         found = expect(plan, point, known, rows, self.hard)
         return found.statistics, found.log_evidence
 
@@ -229,13 +232,14 @@ class PointUpdate:
         prior = log_prior(plan, point, known, mode=True) if self.prior else jnp.zeros(())
         return ~collapsed(plan, point, known, rows), prior
 
-    def found(self, plan: Plan, point: Mapping, known: Known) -> tuple[dict[str, Any], Posterior]:
+    def found(self, plan: Plan, point: Mapping,
+              known: Known) -> tuple[dict[str, ArrayLike], Posterior]:
         return dict(point), Point()
 
 
 @functools.partial(jit, static_argnums=(0, 1))
 def expected_statistics(plan: Plan, way: IncrementalUpdate, point: object, known: Known,
-                        rows: Rows) -> tuple[Any, jax.Array]:
+                        rows: Rows) -> tuple[PyTree, jax.Array]:
     """Expected statistics of the rows at a point, and the part of the objective that depends on
     them."""
     return way.statistics_and_evidence(plan, point, known, rows)
@@ -243,7 +247,7 @@ def expected_statistics(plan: Plan, way: IncrementalUpdate, point: object, known
 
 @functools.partial(jit, static_argnums=(0, 1))
 def improve_point(plan: Plan, way: IncrementalUpdate, summary: Summary, point: object,
-             known: Known) -> tuple[Any, jax.Array, jax.Array]:
+             known: Known) -> tuple[PyTree, jax.Array, jax.Array]:
     """The optimum given statistics, starting from a point; whether it is valid; and the part of the
     objective at the point before that does not depend on rows."""
     found = way.update_point(plan, expected_of(summary.statistics), point, known, summary)

@@ -7,7 +7,6 @@ along a ridge an iteration gains next to nothing long before.
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -24,6 +23,7 @@ from probml.engines.start.start import Start
 from probml.numerics.outside.checkpoint import Grown
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
+from probml.typing import PyTree
 
 GAIN_SHARE = 1e-3  # of the tolerance; a run that gains less ends in any case
 MAX_CALLS = 8  # of the device, with BLOCK evaluations each
@@ -80,7 +80,7 @@ MAX_SPURIOUS_STARTS, MIN_USUAL_STARTS, SPURIOUS_SCALE, EQUAL = 2, 6, 0.2, 0.01
 
 # (state, data of each restart, evaluations in all) → (state, values (restarts, block), whether all
 # have ended)
-Advance = Callable[[Any, Any, int], tuple[Any, Any, bool]]
+Advance = Callable[[PyTree, PyTree, int], tuple[PyTree, PyTree, bool]]
 
 
 def run_restarts(settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known,
@@ -97,9 +97,9 @@ def run_restarts(settings: Settings, plan: Plan, first: Start, rows: Rows, known
                               settings.max_iterations, race, settings.progress)
 
 
-def run_to_convergence(title: str, plan: Plan, rows: Rows, state: Any, own: Any, advance: Advance,
-                       block: int, limit: int, race: Race | None,
-                       progress: bool) -> tuple[Any, np.ndarray]:
+def run_to_convergence(title: str, plan: Plan, rows: Rows, state: PyTree, own: PyTree,
+                       advance: Advance, block: int, limit: int, race: Race | None,
+                       progress: bool) -> tuple[PyTree, np.ndarray]:
     """The final state of every restart, and the values of its objective, (restarts, evaluations).
 
     A device call advances all that still run; if calls are long, the others are dropped once they
@@ -123,8 +123,8 @@ class _Restarts(Loop):
 
     kept = ("state", "all", "index", "compiled")
 
-    def __init__(self, plan: Plan, rows: Rows, state: Any, own: Any, advance: Advance, block: int,
-                 max_evaluations: int, race: Race | None):
+    def __init__(self, plan: Plan, rows: Rows, state: PyTree, own: PyTree, advance: Advance,
+                 block: int, max_evaluations: int, race: Race | None):
         self.restarts = len(state.value)
         super().__init__(state, history=Grown((self.restarts, block)))
         self.all, self.history = state, self.lists["history"]
@@ -178,7 +178,7 @@ class _Restarts(Loop):
                                             (self.state, self.own))
         self.index, self.compiled, self.long_calls = self.index[keep], False, 0
 
-    def write(self, held: dict[str, Any]) -> None:
+    def write(self, held: dict[str, PyTree]) -> None:
         super().write(held)
         if (any(len(leaf) != len(self.index) for leaf in jax.tree.leaves(self.state))
                 or any(len(leaf) != self.restarts for leaf in jax.tree.leaves(self.all))
@@ -195,12 +195,12 @@ def _store(index: np.ndarray, everything: np.ndarray, part: np.ndarray) -> np.nd
     return out
 
 
-def _has_ended(runs: Any) -> np.ndarray:
+def _has_ended(runs: PyTree) -> np.ndarray:
     """Which restarts were neither stopped early nor collapsed, (restarts,)."""
     return ~np.isin(runs.status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(runs.value)
 
 
-def stopped_is_highest(runs: Any) -> bool:
+def stopped_is_highest(runs: PyTree) -> bool:
     """Whether a restart that was stopped early is higher than all that were not: those ahead of it
     have collapsed."""
     stopped, value = np.asarray(runs.status) == Status.LEFT, np.asarray(runs.value)
@@ -221,7 +221,7 @@ def first_states(structure: Structure, outcome: Outcome) -> Outcome:
                                     for name, value in outcome.params.items()})
 
 
-def index_of_best(runs: Any, close: float = 0.0) -> int:
+def index_of_best(runs: PyTree, close: float = 0.0) -> int:
     """The index of the best restart. close: difference within which two optima count as one."""
     value = np.asarray(runs.value)
     reached = np.where(_has_ended(runs), value, -np.inf)
@@ -230,7 +230,7 @@ def index_of_best(runs: Any, close: float = 0.0) -> int:
     return int(np.argmax(reached >= reached.max() - (tie if np.isfinite(tie) else 0.0)))
 
 
-def outcome_of_best(runs: Any, values: np.ndarray, close: float, best: int) -> Outcome:
+def outcome_of_best(runs: PyTree, values: np.ndarray, close: float, best: int) -> Outcome:
     """The outcome of the restart `best`, without its parameters, and a finding about the others.
 
     Args:

@@ -19,6 +19,7 @@ from probml.evidence.passes import additive
 from probml.numerics.precision import in_same_precision
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 
 # numbers that an evaluation of a slice uses: some milliseconds, compared with which the overhead of
 # a call is small
@@ -57,7 +58,7 @@ def parts_for_threads(plan: Plan, rows: object, runs: int) -> list[Resident | In
     return split_rows(plan, rows) if runs == 1 and additive(plan) else []
 
 
-def split_rows(plan: Plan, rows: Any) -> list[Resident | InPlaceRows]:
+def split_rows(plan: Plan, rows: PyTree) -> list[Resident | InPlaceRows]:
     """Rows in parts of one shape, for threads, without copying; none if that does not pay.
     Partially observed vectors are ordered by their work (layout.py): they are split into more
     parts, those with most work first."""
@@ -83,8 +84,8 @@ def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = Fa
         return list(pool.map(in_same_precision(function), parts))
 
 
-def evaluate_running(evaluate: Callable[[np.ndarray], Any], running: np.ndarray, size: int,
-                     blank: object, alone: bool = False) -> Any:
+def evaluate_running(evaluate: Callable[[np.ndarray], PyTree], running: np.ndarray, size: int,
+                     blank: object, alone: bool = False) -> PyTree:
     """The results of the runs that are running, in slices of `size`; `blank` for the others.
 
     Args:
@@ -95,7 +96,7 @@ def evaluate_running(evaluate: Callable[[np.ndarray], Any], running: np.ndarray,
     at = np.flatnonzero(running)
     parts = [at[begin : begin + size] for begin in range(0, len(at), size)]
 
-    def evaluate_part(part: np.ndarray) -> Any:
+    def evaluate_part(part: np.ndarray) -> PyTree:
         return evaluate(np.resize(part, size))
 
     out = jax.tree.map(np.array, blank)

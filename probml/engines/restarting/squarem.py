@@ -8,11 +8,12 @@ and of its compile time; here it costs less than a device call.
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
@@ -28,6 +29,7 @@ from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 from probml.updates.updates import maximise
 
 MAX_READINGS = 3  # points at which an M-step evaluates the matrices of a closed form, at most
@@ -88,10 +90,10 @@ class Evaluated(NamedTuple):
     """Results of an evaluation of every restart: the objective, the sum of the absolute values of
     its terms, whether a scale has collapsed, and the point after an M-step."""
 
-    value: Any
-    size: Any
-    collapsed: Any
-    improved: Any
+    value: ArrayLike
+    size: ArrayLike
+    collapsed: ArrayLike
+    improved: ArrayLike
 
 
 def initial_state(plan: Plan, params: Mapping, labelled: bool,
@@ -233,7 +235,7 @@ def _step(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
     return Evaluated(value, size, is_collapsed, improved)
 
 
-def _select(flag: np.ndarray, a: object, b: object) -> Any:
+def _select(flag: np.ndarray, a: object, b: object) -> PyTree:
     """For each restart `a` if its flag is set, else `b`."""
     return jax.tree.map(lambda x, y: np.where(flag.reshape(-1, *(1,) * (np.ndim(x) - 1)), x, y), a,
                         b)

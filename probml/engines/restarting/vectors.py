@@ -9,17 +9,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
+from probml.typing import PyTree
 from probml.updates.updates import transforms
 
 MAX_COORDINATE = 1e2  # the coordinate of a value on the boundary of its support
 MIN_PROBABILITY = 1e-30  # the smallest that the map to unbounded coordinates can take
 
 
-def split(vector: Any, sizes: Sequence[int]) -> Sequence[Any]:
+def split(vector: PyTree, sizes: Sequence[int]) -> Sequence[ArrayLike]:
     """Pieces of the last axis of an array, of these sizes; by NumPy if it is on the host."""
     if not sizes:
         return ()
@@ -28,7 +30,7 @@ def split(vector: Any, sizes: Sequence[int]) -> Sequence[Any]:
     return jax.lax.split(vector, sizes, -1)
 
 
-def unpack(plan: Plan, vector: Any) -> dict[str, Any]:
+def unpack(plan: Plan, vector: PyTree) -> dict[str, ArrayLike]:
     """Vectors of parameters, (..., p) → parameters by name, (..., *shape)."""
     shapes = {name: shape for bundle in plan.bundles
               for name, shape in zip(bundle.names, bundle.shapes, strict=True)}
@@ -50,7 +52,7 @@ def pack_all(plan: Plan, params: Mapping[str, jax.Array], count: int) -> np.ndar
     return np.concatenate([np.zeros((count, 0)), *flat], 1).astype(jnp.result_type(float))
 
 
-def _by_bundle(plan: Plan, vector: Any) -> list[Any]:
+def _by_bundle(plan: Plan, vector: PyTree) -> list[ArrayLike]:
     """Vectors → the arrays of the bundles."""
     shapes = [bundle.joined for bundle in plan.bundles]
     return [piece.reshape((*vector.shape[:-1], *shape))

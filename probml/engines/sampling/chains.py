@@ -25,6 +25,7 @@ from probml.numerics.transfer import random_key, rows_of
 from probml.plan.plan import Plan
 from probml.posteriors.diagnostics import LEAST, effective, energy_fraction, r_hat
 from probml.posteriors.pareto import k_limit, k_of_variance
+from probml.typing import PyTree, SiteValues
 
 # R-hat up to which chains agree; with fewer draws, whose means are noisy, MAX_R_HAT_OF_FEW
 MAX_R_HAT, FEW_DRAWS, MAX_R_HAT_OF_FEW = 1.01, 400, 1.05
@@ -47,7 +48,7 @@ class Verdict(NamedTuple):
     r_hat: float
 
 
-def diagnose_chains(values: Mapping[str, Any], z: np.ndarray, stats: Mapping[str, Any],
+def diagnose_chains(values: SiteValues, z: np.ndarray, stats: SiteValues,
                     target_accept: float, max_tree_depth: int) -> Verdict:
     """Convergence diagnostics of a run of chains.
 
@@ -249,16 +250,16 @@ def _stacked(trails: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
     return np.stack([trail[name][:short] for trail in trails])
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: PyTree) -> bool:
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _on_host(state: Any, at: Any = ...) -> Any:
+def _on_host(state: PyTree, at: Any = ...) -> PyTree:
     """A state with its arrays on the host, those of some chains; random keys are not moved."""
     return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else np.asarray(leaf)[at], state)
 
 
-def _restarted(state: object, other: object) -> Any:
+def _restarted(state: object, other: object) -> PyTree:
     """Another chain's state before a new warm-up, with the random keys of `state`."""
     return jax.tree.map(lambda own, new: own if _is_key(own) else new, state,
                         kernel.before_warmup(other))

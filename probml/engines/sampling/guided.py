@@ -7,7 +7,7 @@ batches, and params and modules of both are trained.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 
@@ -30,8 +31,10 @@ from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
 from probml.posteriors import drawn
 from probml.posteriors.drawn import Draws
+from probml.typing import PyTree, SiteValues
 
 if TYPE_CHECKING:
+    import optax
     from numpyro.infer.svi import SVIState
 
 BLOCK = 500  # steps a device call
@@ -53,7 +56,7 @@ def is_for_whole_function(guide: Any, problem: Problem) -> bool:
                                 or generative.whole and bool(generative.params))
 
 
-def refuse(guide: Callable, problem: Problem) -> None:
+def refuse(guide: Any, problem: Problem) -> None:
     """Raises Refusal if rows are evaluated one by one or a discrete site is summed out, ModelError
     if the guide takes an unknown argument."""
     structure, given = problem.plan.structure, arguments_of(guide)
@@ -78,7 +81,7 @@ class Static:
 
     model: Bound
     guide: Any
-    optimizer: Any
+    optimizer: "optax.GradientTransformation | None"
     particles: int
 
 
@@ -100,8 +103,8 @@ def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome
     return Outcome(drawn.mean(values), history, status, steps, rising(history), found)
 
 
-def optimize(state: Any, descend: Callable[[Any, int, int], tuple[Any, jax.Array]], steps: int,
-             progress: bool) -> tuple[Any, np.ndarray]:
+def optimize(state: PyTree, descend: Callable[[PyTree, int, int], tuple[PyTree, jax.Array]],
+             steps: int, progress: bool) -> tuple[PyTree, np.ndarray]:
     """A guide's state after all steps, and the bound of each step.
 
     Args:
@@ -121,21 +124,21 @@ def optimize(state: Any, descend: Callable[[Any, int, int], tuple[Any, jax.Array
     return loop.state, -np.concatenate(losses)
 
 
-def _arguments(model: Bound, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(model: Bound, inputs: SiteValues) -> dict[str, ArrayLike]:
     """The values of the function's arguments, by name."""
     reading = model.generative
     return {**model.bound, **{own: inputs[name] for name, own in reading.own.items()}}
 
 
-def _guide(static: Static, inputs: Mapping[str, Any]) -> Any:
+def _guide(static: Static, inputs: SiteValues) -> Callable:
     every = _arguments(static.model, inputs)
     return static.guide(**{name: every[name] for name in arguments_of(static.guide)})
 
 
-def _vi(static: Static) -> Any:
+def _vi(static: Static) -> numpyro.infer.SVI:
     from numpyro.infer import SVI, Trace_ELBO
 
-    def model(inputs: Mapping[str, Any]):
+    def model(inputs: SiteValues):
         static.model.generative.forward(static.model.bound, inputs)
 
     optimizer = numpyro.optim.optax_to_numpyro(static.optimizer)
@@ -143,11 +146,11 @@ def _vi(static: Static) -> Any:
                Trace_ELBO(num_particles=static.particles))
 
 
-def _check(static: Static, free: tuple[str, ...], inputs: Mapping[str, Any], what: str) -> None:
+def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str) -> None:
     """Raises ModelError if the guide leaves a site out; nothing is compiled."""
     names: set[str] = set()
 
-    def sites(inputs: Mapping[str, Any]):
+    def sites(inputs: SiteValues):
         with validation_enabled(False), handlers.block(), handlers.seed(rng_seed=0):
             trace = handlers.trace(functools.partial(_guide, static)).get_trace(inputs)
         names.update(name for name, site in trace.items() if site["type"] == "sample")
@@ -163,13 +166,13 @@ def _check(static: Static, free: tuple[str, ...], inputs: Mapping[str, Any], wha
 
 
 @functools.partial(jit, static_argnums=0)
-def _initial(static: Static, inputs: Mapping[str, Any], key: jax.Array):
+def _initial(static: Static, inputs: SiteValues, key: jax.Array):
     with validation_enabled(False):
         return _vi(static).init(key, inputs)
 
 
 @functools.partial(jit, static_argnums=0)
-def _descend(static: Static, state: "SVIState", inputs: Mapping[str, Any], count: jax.Array):
+def _descend(static: Static, state: "SVIState", inputs: SiteValues, count: jax.Array):
     svi = _vi(static)
     with validation_enabled(False):
         svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # sets the constraints of params
@@ -192,7 +195,7 @@ class _FullPlates(numpyro.primitives.Messenger):
 
 
 @functools.partial(jit, static_argnums=(0, 4))
-def _guided(static: Static, state: "SVIState", inputs: Mapping[str, Any], key: jax.Array,
+def _guided(static: Static, state: "SVIState", inputs: SiteValues, key: jax.Array,
             count: int):
     """Draws of the guide, and the trained params of the function, as its sites."""
     svi = _vi(static)

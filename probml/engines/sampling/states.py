@@ -4,11 +4,11 @@ parameters."""
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
 from probml.evidence import row_coordinates
@@ -50,7 +50,8 @@ def with_states(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -
     return draws._replace(values={**draws.values, **drawn}, tables=tables)
 
 
-def _drawn_effects(plan: Plan, draws: Draws, known: Known, rows: Rows, seed: int) -> dict[str, Any]:
+def _drawn_effects(plan: Plan, draws: Draws, known: Known, rows: Rows,
+                   seed: int) -> dict[str, ArrayLike]:
     """A draw of the effects for each draw of the parameters, (chains, draws, ...)."""
     lead = np.shape(draws.values[plan.free[0]])[:2]
     keys = jax.random.split(derive_key(random_key(seed), Use.EFFECTS), math.prod(lead))

@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +48,7 @@ from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import all_blocks, climbed_on_rows
 from probml.plan.plan import Plan
+from probml.typing import SiteValues
 
 MAX_STEPS = 300  # of an optimisation
 # the logarithm by which a scale may fall in an optimisation that did not converge: beyond, it is on
@@ -132,7 +133,7 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
 
 
 def other_starts(plan: Plan, known: Known, seed: int,
-              start: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
+              start: SiteValues) -> dict[str, np.ndarray] | None:
     """Unbounded coordinates of other points to start from, as EM has restarts, if nothing discrete
     is latent and the prior can be drawn from. The second is the mirror image of the first about the
     prior's point, in parameters without bounds: modes that differ by a sign are both found. Where

@@ -11,7 +11,6 @@ of a value near its scale, of angles near the mean.
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +42,7 @@ def weibull(own: dist.Distribution, x: jax.Array):
 
 
 Method = Callable[[dist.Distribution, jax.Array], jax.Array]
-_methods: dict[Any, Method] = {}
+_methods: dict[type[dist.Distribution], Method] = {}
 _entered: list[bool] = []
 
 

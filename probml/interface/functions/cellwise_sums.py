@@ -21,12 +21,13 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jax.typing import ArrayLike
 
 from probml.elimination.cellwise.by_cells import NONE, Move, Part, Tangled, sum_out
 from probml.errors import ModelError, Refusal, quoted
@@ -36,7 +37,9 @@ from probml.interface.functions.states import States, is_hidden, logs_of, states
 from probml.interface.functions.steps.programs import latent_values, record_program
 from probml.jaxpr import levels
 from probml.jaxpr.cells import SEVERAL, cells
+from probml.jaxpr.program import ClosedJaxpr
 from probml.jaxpr.repeats.patterns import EquivalentResults, equivalent_results
+from probml.typing import PyTree, SiteValues
 
 
 class Table(NamedTuple):
@@ -73,8 +76,8 @@ class Variables(NamedTuple):
         return {variable: sites for variable, sites in out.items() if len(sites) > 1}
 
 
-def compute_tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, States],
-                   values: Mapping[str, Any]) -> list[Table]:
+def compute_tables(closed: ClosedJaxpr, owners: Sequence[str], hidden: Mapping[str, States],
+                   values: SiteValues) -> list[Table]:
     """The log densities of the sites `owners`, over the states of the discrete sites on which they
     depend; those that are alike in one table.
 
@@ -99,11 +102,12 @@ def compute_tables(closed: Any, owners: Sequence[str], hidden: Mapping[str, Stat
     return out
 
 
-def _at_states(alike: EquivalentResults, inputs: Sequence[Any], *states: jax.Array) -> jax.Array:
+def _at_states(alike: EquivalentResults, inputs: Sequence[ArrayLike],
+               *states: jax.Array) -> jax.Array:
     return alike(inputs, states)
 
 
-def _mapped(logs: object, count: int) -> Any:
+def _mapped(logs: object, count: int) -> PyTree:
     """Over the states of each operand, the first one's axis in front."""
     for i in reversed(range(count)):
         logs = jax.vmap(logs, in_axes=tuple(0 if j == i else None for j in range(count)))
@@ -217,11 +221,11 @@ class _TracedFunction(NamedTuple):
     looks: dict[str, tuple[str, ...]]
     computed: tuple[str, ...]
     owners: tuple[str, ...]
-    program: Any
+    program: ClosedJaxpr
 
 
-def sum_out_cells(call: Callable[[], Any], names: Iterable[str],
-                  given: Mapping[str, Any], weights: StateWeights | None = None) -> Any:
+def sum_out_cells(call: Callable[[], object], names: Iterable[str],
+                  given: SiteValues, weights: StateWeights | None = None) -> PyTree:
     """Run a function, its discrete sites `names` summed out: those outside hear of the other
     parameters, of what does not look at the discrete ones, and of one factor.
 

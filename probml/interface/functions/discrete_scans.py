@@ -24,6 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jax.tree_util import PyTreeDef
+from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 
@@ -36,6 +38,7 @@ from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.program import jaxpr_of
 from probml.structure.leaves import leaves_of_distribution
+from probml.typing import PyTree, SiteValues
 
 MOST_JOINT_STATES = 2**12  # joint states of a cell
 
@@ -74,7 +77,7 @@ class Loop(NamedTuple):
     body: Callable
     hidden: Mapping[str, States]
     shapes: Mapping[str, tuple[int, ...]]
-    given: Mapping[str, Any]
+    given: SiteValues
 
     @property
     def name(self) -> str:
@@ -82,7 +85,7 @@ class Loop(NamedTuple):
         return next(iter(self.hidden))
 
     def trace(self, carry: object, x: object, step: object,
-              values: Mapping) -> tuple[dict, Any, Any]:
+              values: Mapping) -> tuple[dict, PyTree, PyTree]:
         """The messages of one step at some values of its sites, its carry and its output."""
         observed = {name: value[step] for name, value in self.given.items()}
         with (handlers.block(), handlers.trace() as trace, handlers.condition(data=observed),
@@ -91,7 +94,7 @@ class Loop(NamedTuple):
         return trace, *jax.tree.map(jnp.asarray, returned)
 
     def run(self, carry: object, x: object, step: object, states: Mapping,
-            values: Mapping) -> tuple[list[jax.Array], Any]:
+            values: Mapping) -> tuple[list[jax.Array], PyTreeDef]:
         """The flat log densities of all discrete and observed sites at these states, and the
         carry."""
         trace, after, _ = self.trace(carry, x, step, {**states, **values})
@@ -148,13 +151,13 @@ def sum_out_scan(msg: dict, weights: StateWeights | None = None) -> None:
     msg["value"] = call.result(jax.tree.map(lambda _: left, shapes), left)
 
 
-def conditioned_values(msg: dict) -> dict[str, Any]:
+def conditioned_values(msg: dict) -> dict[str, ArrayLike]:
     """The sites of a scan that handlers around it condition on, name → values of all steps."""
     return dict(item for kind, values in msg["kwargs"]["substitute_stack"]
                 if kind == "condition" and isinstance(values, Mapping) for item in values.items())
 
 
-def _of_body(read: Callable[[dict], Any], body: Callable, *args: object) -> Any:
+def _of_body(read: Callable[[dict], PyTree], body: Callable, *args: object) -> PyTree:
     """`read` of the trace of a loop's body, run abstractly."""
     found = list[Any]()
 
@@ -215,7 +218,7 @@ class _StepTables(NamedTuple):
     """
 
     loop: Loop
-    tree: Any
+    tree: PyTreeDef
     chain: tuple[str, ...]
     below: tuple[str, ...]
     cells: "_Cells"
@@ -233,7 +236,7 @@ class _StepTables(NamedTuple):
                 total = total.at[:, : states.cells].add(each)
         return total
 
-    def at_state(self, carry: list, x: Any, t: Any, states: Mapping, values: Mapping,
+    def at_state(self, carry: list, x: PyTree, t: PyTree, states: Mapping, values: Mapping,
                  weights: Mapping) -> tuple[jax.Array, jax.Array, list]:
         """The log density of each cell at a joint state of the chain, that of what depends on no
         cell, and the carry."""
@@ -249,7 +252,8 @@ class _StepTables(NamedTuple):
         log = self.cells.sum_chain(logs[0], self.semiring.logs(each, 0))
         return log[:-1], log[-1], [leaf[0] for leaf in after]
 
-    def at_states(self, carry: list, x: Any, t: Any, values: Mapping, weights: Mapping) -> tuple:
+    def at_states(self, carry: list, x: PyTree, t: PyTree, values: Mapping,
+                  weights: Mapping) -> tuple:
         """The same at every joint state."""
         grid, every = self.loop.joint(self.chain)
         return jax.vmap(lambda states: self.at_state(carry, x, t, states, values, weights),
@@ -398,7 +402,7 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
     """
     names, states = list(loop.hidden), list(loop.lowest().values())
 
-    def last(every: Any, x: Any, drawn: Any):
+    def last(every: PyTree, x: PyTree, drawn: PyTree):
         carry = init
         for now in every:
             logs, carry = loop.run(carry, x, 0, dict(zip(names, now, strict=True)), drawn)

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +30,7 @@ from probml.interface.functions.readings import Reading, observed_sites
 from probml.interface.functions.survey import Survey, has_python_loop, survey_run
 from probml.language.language import Bound
 from probml.language.named_rows import ROWS
+from probml.typing import SiteValues
 
 
 @dataclass(eq=False)
@@ -59,8 +60,8 @@ class RowsReading(Reading):
     sites: tuple[str, ...] = ()
     found: ClassVar[bool] = True
 
-    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-            rows: int | None = None) -> Any:
+    def run(self, settings: Mapping[str, object], inputs: SiteValues,
+            rows: int | None = None) -> object:
         arguments = {own: inputs[name] for name, own in self.inputs.items()}
         kinds = {"f": float, "b": bool}
         arguments |= {name: jnp.zeros((rows, *shape), jnp.result_type(kinds.get(kind, int)))
@@ -176,8 +177,8 @@ def has_many_joint_states(shown: Survey, plate: str | None) -> bool:
     return outside > math.log2(MOST_JOINT_VALUES) or inside > MOST_BITS_IN_ROW
 
 
-def read_as_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
-                 items: Mapping[str, Any], found: list[Candidate] | str) -> ReadModel | str:
+def read_as_rows(model: Bound, shown: Survey, arguments: SiteValues,
+                 items: SiteValues, found: list[Candidate] | str) -> ReadModel | str:
     """The function with a plate of its own as rows; else why not."""
     if isinstance(found, str):
         return found
@@ -203,8 +204,8 @@ def read_as_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
     return why
 
 
-def _why_not_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
-                  long: Mapping[str, Any], words: str, size: int) -> str:
+def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
+                  long: SiteValues, words: str, size: int) -> str:
     """Why some members cannot be the rows, as far as it is known without a trace; "": not known."""
     if not long:
         return f"no argument has the length of {words}, {size}"
@@ -228,7 +229,7 @@ def _why_not_rows(model: Bound, shown: Survey, arguments: Mapping[str, Any],
 
 
 def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping, plate: str | None,
-                along: tuple[str, ...], long: Mapping[str, Any], every: Mapping[str, tuple],
+                along: tuple[str, ...], long: SiteValues, every: Mapping[str, tuple],
                 sized: tuple[str, ...]) -> ReadModel:
     rest = {name: value for name, value in arguments.items() if name not in long}
     across = next((site.name for site in shown.seen for value in rest.values()
@@ -268,7 +269,7 @@ def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:
     return f"the plate '{plate}'" if plate else f"the last axis of '{along[0]}'"
 
 
-def translate_data(model: Bound, items: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
     """Data of a function whose plate is the rows, in the names of its inputs and sites."""
     reading = model.generative
     inputs = {own: name for name, own in reading.inputs.items()}

@@ -2,10 +2,11 @@
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset import arrays
 from probml.errors import DataError, ModelError, listed, present, quoted
@@ -18,14 +19,15 @@ from probml.interface.functions.steps.loop_sites import find_loop_sites, find_sc
 from probml.interface.functions.survey import Survey, has_missing_cells
 from probml.language.language import Bound
 from probml.language.settings import freeze
+from probml.typing import SiteValues
 
 # binary digits of the joint values of sites of one cell each that are kept as they are; the same of
 # what is summed as joint values at all
 FEW_JOINT_BITS, MOST_JOINT_BITS = 12, 16
 
 
-def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
-                    given: Mapping[str, Any],
+def read_as_density(model: Bound, shown: Survey, arguments: SiteValues,
+                    given: SiteValues,
                     why: str, named: Collection[str] = ()) -> ReadModel:
     """The function as one density; discrete sites of several cells are summed out cell by cell, or,
     where that cannot be and their joint values are few, as these. Continuous sites that are the
@@ -54,7 +56,7 @@ def read_as_density(model: Bound, shown: Survey, arguments: Mapping[str, Any],
     raise failures[0]
 
 
-def _names_with_missing_cells(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
+def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteValues,
                               why: str) -> tuple[list[str], list[str]]:
     """The arguments, and the given sites, of which cells are unseen that can be left out.
 
@@ -77,8 +79,8 @@ def _names_with_missing_cells(model: Bound, arguments: Mapping[str, Any], given:
     return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 
 
-def read_with_numbers_bound(model: Bound, shown: Survey, arguments: Mapping[str, Any],
-                            given: Mapping[str, Any], summed: tuple[str, ...], why: str,
+def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
+                            given: SiteValues, summed: tuple[str, ...], why: str,
                             loops: Mapping[str, tuple[str, ...]] | None = None,
                             integrated: bool = False) -> ReadModel:
     """The function as one density; arguments that it needs as numbers are bound.
@@ -113,7 +115,7 @@ def read_with_numbers_bound(model: Bound, shown: Survey, arguments: Mapping[str,
 
 def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping, given: Mapping,
                      baked: list[str], summed: tuple[str, ...], why: str,
-                     masks: Mapping[str, np.ndarray] | None,
+                     masks: Mapping[str, Hashable] | None,
                      loops: Mapping[str, tuple[str, ...]] | None, integrated: bool,
                      every: Mapping[str, tuple]) -> ReadModel:
     names = {input_name(own, shown): own for own in arguments if own not in baked}
@@ -145,7 +147,7 @@ def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping, given: Map
     return ReadModel(read, data, why, shown.begin)
 
 
-def _labelled(value: Any, observed: bool) -> np.ndarray:
+def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:
     """An argument as the one row; text keeps its labels, by which results are named and inputs of
     one axis brought together, but where it is what is observed."""
     labels = getattr(value, "labels", ())

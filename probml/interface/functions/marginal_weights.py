@@ -7,12 +7,12 @@ every cell, with respect to which the gradient at 0 is the marginal.
 
 import functools
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.elimination.factor import MAX, SUM, Semiring
@@ -23,6 +23,7 @@ from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.queries.fitted import Fitted
+from probml.typing import PyTree
 
 DRAWS = 256  # of the parameters, over which the answer is averaged
 
@@ -64,7 +65,7 @@ class StateWeights:
         return self.weights.get(states.name, jnp.zeros((*states.shape, states.count)))
 
 
-def inputs_of(held: Data) -> dict[str, Any]:
+def inputs_of(held: Data) -> dict[str, ArrayLike]:
     """The inputs of a joint reading, name → value, without the axis of the one row."""
     return {name: value[0] for name, value in held.table.inputs.items()}
 
@@ -138,7 +139,7 @@ def posterior_of_summed_site(fit: Fitted, name: str) -> dist.Distribution | None
     return Shifted(probs, summed[name].low) if summed[name].low else dist.Categorical(probs=probs)
 
 
-def point_or_draws(fit: Fitted) -> dict[str, Any]:
+def point_or_draws(fit: Fitted) -> dict[str, ArrayLike]:
     """Draws of the parameters, (draws, ...); the point alone, where nothing more is known."""
     if fit.belief.varies:
         draws = fit._draws(DRAWS, 0)
@@ -152,7 +153,7 @@ def _log_joint(model: Bound, inputs: Mapping, values: Mapping, weights: StateWei
 
 @functools.partial(jit, static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
-    def marginals_at(values: Any):
+    def marginals_at(values: PyTree):
         return jax.grad(lambda lean: _log_joint(model, inputs, values,
                                                 StateWeights(lean)))(dict(zeros))
 

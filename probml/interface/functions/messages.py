@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
@@ -16,6 +17,7 @@ from probml.interface.functions.scan_starts import settle_start
 from probml.interface.functions.states import zeros_of
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.recorder import log_weight_of
+from probml.typing import PyTree, SiteValues
 
 
 def prepare(msg: dict) -> None:
@@ -29,7 +31,7 @@ def prepare(msg: dict) -> None:
         msg["args"] = (size, None)
         with evaluated():
             msg["value"] = jnp.arange(size)
-    fn: Any = msg.get("fn")
+    fn: dist.Distribution = msg.get("fn")
     if msg["type"] == "sample" and msg["kwargs"].get("sample_shape") and not msg["is_observed"]:
         msg["fn"] = fn.expand((*msg["kwargs"]["sample_shape"], *fn.batch_shape))
         msg["kwargs"] = {**msg["kwargs"], "sample_shape": ()}
@@ -75,9 +77,9 @@ class Fill(Messenger):
 
     inside = True  # whether values reach the sites of scans
 
-    def __init__(self, given: Mapping[str, Any], values: Mapping[str, Any] = {},
+    def __init__(self, given: SiteValues, values: Mapping[str, ArrayLike] = {},
                  weights: StateWeights | None = None, sums: bool = True,
-                 blank: Callable[[dist.Distribution], Any] = zeros_of):
+                 blank: Callable[[dist.Distribution], ArrayLike] = zeros_of):
         super().__init__()
         self.given, self.values, self.weights = given, values, weights
         self.sums, self.blank = sums, blank
@@ -106,8 +108,8 @@ class Fill(Messenger):
             msg["value"] = self.blank(msg["fn"])
 
 
-def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any],
-                   values: Mapping[str, Any] = {}, weights: StateWeights | None = None,
+def trace_isolated(call: Callable[[], object], given: SiteValues,
+                   values: Mapping[str, ArrayLike] = {}, weights: StateWeights | None = None,
                    **options: Any) -> dict:
     """The sites of a run that no handler outside records.
 
@@ -119,9 +121,9 @@ def trace_isolated(call: Callable[[], Any], given: Mapping[str, Any],
     return trace
 
 
-def run_in_part(call: Callable[[], Any], gone: Collection[str], free: Iterable[str],
-                still: Mapping[str, Any], given: Mapping[str, Any],
-                improper: Collection[str] = ()) -> tuple[Any, dict[str, Any]]:
+def run_in_part(call: Callable[[], object], gone: Collection[str], free: Iterable[str],
+                still: SiteValues, given: SiteValues,
+                improper: Collection[str] = ()) -> tuple[PyTree, dict[str, ArrayLike]]:
     """Run a function, the sites `gone` hidden from handlers outside: what it returns, and the
     values that these handlers have given the sites `free`.
 

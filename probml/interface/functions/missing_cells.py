@@ -4,8 +4,7 @@ factor integrates to one and is left out,
     ∫ p(y_observed, y_missing | z) dy_missing = p(y_observed | z).
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +20,7 @@ from probml.jaxpr.cells import SEVERAL, cells
 from probml.jaxpr.program import jaxpr_of
 from probml.language.language import Bound
 from probml.structure.leaves import leaves_of_distribution
+from probml.typing import SiteValues
 
 
 def fill_missing(value: np.ndarray) -> np.ndarray:
@@ -46,13 +46,13 @@ class MaskMissing(Messenger):
             observed.
     """
 
-    def __init__(self, masks: Mapping[str, Any]):
+    def __init__(self, masks: SiteValues):
         super().__init__()
         self.masks = masks
 
     def process_message(self, msg: dict) -> None:
         if (scan := ScanCall.of(msg)) is not None:
-            def masked_body(carry: object, x: object) -> Any:
+            def masked_body(carry: object, x: object) -> Callable:
                 with MaskMissing(self.masks):
                     return scan.body(carry, x)
 
@@ -71,7 +71,7 @@ class MaskMissing(Messenger):
                                          msg["value"]).astype(int)
 
 
-def find_use_of_missing(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any],
+def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
                         name: str) -> str | None:
     """Why missing cells of an argument, or of a given site, cannot be left out, in words: something
     else depends on them; None: nothing does. A function that cannot be traced is taken to depend on
@@ -126,8 +126,8 @@ def find_use_of_missing(model: Bound, arguments: Mapping[str, Any], given: Mappi
     return None
 
 
-def _is_masked_by_function(model: Bound, arguments: Mapping[str, Any],
-                           given: Mapping[str, Any]) -> bool:
+def _is_masked_by_function(model: Bound, arguments: SiteValues,
+                           given: SiteValues) -> bool:
     """Whether the function leaves missing cells out itself, as by a mask of NumPy's: run with these
     numbers, no distribution and no observed value has a NaN.
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from probml.dataset import frames
@@ -44,12 +45,13 @@ from probml.language.language import Bound, RowsUnknown
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread
+from probml.typing import DataLike, SiteValues
 
 # models whose functions call rows() elsewhere than in their own text → the names given then
 _WITH_ROWS: WeakKeyDictionary[Bound, set[frozenset[str]]] = WeakKeyDictionary()
 
 
-def _has_entries(data: Any) -> bool:
+def _has_entries(data: DataLike) -> bool:
     try:
         return len(data) > 0
     except TypeError:  # None, a class, an array of no axes
@@ -57,7 +59,7 @@ def _has_entries(data: Any) -> bool:
 
 
 @single_thread()
-def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> ReadModel:
+def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> ReadModel:
     """A pasted function as a model of the given data; a model with rows() is returned unchanged.
 
     Args:
@@ -118,9 +120,10 @@ def read_function(model: Bound, data: Any, named: Collection[str] = ()) -> ReadM
     return met
 
 
-def _survey_run(model: Bound, items: dict[str, Any], arguments: dict[str, Any],
-                given: dict[str, Any],
-                ) -> tuple[Survey, dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _survey_run(
+    model: Bound, items: dict[str, ArrayLike], arguments: dict[str, ArrayLike],
+    given: dict[str, ArrayLike]
+) -> tuple[Survey, dict[str, ArrayLike], dict[str, ArrayLike], dict[str, ArrayLike]]:
     """The survey of a run of the function, and the arguments and values given to it: indices as
     codes; lists of arrays of different lengths unchanged; where it wants arrays, these padded by
     missing cells.
@@ -219,7 +222,7 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
     return read_as_density(model, shown, arguments, given, why, named)
 
 
-def _columns_by_name(data: Any) -> dict[str, np.ndarray]:
+def _columns_by_name(data: DataLike) -> dict[str, np.ndarray]:
     if isinstance(data, Mapping):
         return dict(data)
     names = getattr(data, "column_names", None)
@@ -227,7 +230,7 @@ def _columns_by_name(data: Any) -> dict[str, np.ndarray]:
             else {name: data[name] for name in data.columns})
 
 
-def _known_columns(data: object, items: dict[str, Any], known: Collection[str],
+def _known_columns(data: object, items: dict[str, ArrayLike], known: Collection[str],
                    told: Collection[str]) -> dict[str, np.ndarray]:
     """The columns of a table that a function knows. Others are ignored, except one whose name is
     close to a column that is expected and missing: it is refused later on. Of a mapping all."""
@@ -238,7 +241,8 @@ def _known_columns(data: object, items: dict[str, Any], known: Collection[str],
             if name in known or closest_name(name, absent)}
 
 
-def _split_data(model: Bound, items: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_data(model: Bound,
+                items: SiteValues) -> tuple[dict[str, ArrayLike], dict[str, ArrayLike]]:
     """The data as values of arguments, and as values of sites."""
     own, defaults = model.generative.arguments, model.generative.defaults
     for name, bound in model.settings:
@@ -364,7 +368,7 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
                         f"handlers.mask")
 
 
-def _read_new_data(model: Bound, data: Any) -> ReadModel:
+def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     """New data for a function that was read as one joint density.
 
     Raises:

@@ -11,6 +11,7 @@ from probml.interface.functions.survey import Survey
 from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.structure.structure import Structure
+from probml.typing import DataLike, SiteValues
 
 
 class ReadModel(NamedTuple):
@@ -18,9 +19,9 @@ class ReadModel(NamedTuple):
     words (None: as it is written), and the initial values of its params."""
 
     model: Bound
-    data: Any
+    data: DataLike
     why: str | None = None
-    begin: Mapping[str, Any] = MappingProxyType({})
+    begin: SiteValues = MappingProxyType({})
 
 
 def input_name(own: str, shown: Survey) -> str:
@@ -28,7 +29,7 @@ def input_name(own: str, shown: Survey) -> str:
     return f"{own} (argument)" if own in shown.sites or own in shown.computed else own
 
 
-def bind(model: Bound, reading: Reading, values: Mapping[str, Any],
+def bind(model: Bound, reading: Reading, values: SiteValues,
            without: Mapping[str, Any]) -> Bound:
     """The model with a reading of its function, some arguments bound."""
     settings = {name: value for name, value in model.settings if name not in without}
@@ -37,7 +38,7 @@ def bind(model: Bound, reading: Reading, values: Mapping[str, Any],
     return type(model)(reading, tuple(settings.items()), model.interventions)
 
 
-def trace_structure(model: Bound, data: Mapping[str, Any]) -> Structure:
+def trace_structure(model: Bound, data: SiteValues) -> Structure:
     raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
     return kinds.structure_for_inputs(model, raws, {},
                                       {name: (raw.values.shape[1:], raw.values.dtype.kind)

@@ -7,7 +7,7 @@ questions treat the model like any other.
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 from numpyro.primitives import CondIndepStackFrame, Messenger
@@ -33,6 +34,7 @@ from probml.interface.functions.steps.smoothed import SmoothedSteps, integrate_s
 from probml.interface.functions.survey import observed_batch
 from probml.language.named_rows import OBSERVED
 from probml.language.settings import thaw
+from probml.typing import PyTree, SiteValues
 
 
 @dataclass(eq=False)
@@ -74,7 +76,7 @@ class Reading:
         return functools.partial(type(self), **{
             own.name: getattr(self, own.name) for own in fields(self)}), ()
 
-    def call(self, arguments: Mapping[str, Any]) -> Any:
+    def call(self, arguments: SiteValues) -> object:
         """Run the function, its params as sites."""
         with ParamsAsSites(self.params):
             return self.generative.run(arguments, {})
@@ -91,7 +93,7 @@ class ObservedSite(NamedTuple):
     """An observed site: its value, the log density of each element, the number of trailing axes of
     the value that are one element's, and the plates of the others, (name, axis from the right)."""
 
-    value: Any
+    value: ArrayLike
     log: jax.Array
     event: int
     plates: tuple[tuple[str, int], ...]
@@ -118,7 +120,7 @@ class JointReading(Reading):
 
     given: Mapping[str, str] = field(default_factory=dict)
     summed: tuple[str, ...] = ()
-    masks: Mapping[str, Any] | None = None
+    masks: Mapping[str, Hashable] | None = None
     loops: Mapping[str, tuple[str, ...]] | None = None
     integrated: bool = False
     derived: tuple[str, ...] = ()
@@ -140,8 +142,8 @@ class JointReading(Reading):
         """The loops whose steps are one site."""
         return LoopSites(self.loops or {})
 
-    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-            rows: int | None = None, weights: StateWeights | None = None) -> Any:
+    def run(self, settings: Mapping[str, object], inputs: SiteValues,
+            rows: int | None = None, weights: StateWeights | None = None) -> object:
         """Run the function, `weights` those of the states of discrete sites that are summed out."""
         call, seen = self._bound(settings, {name: value[0] for name, value in inputs.items()})
         with _WeighObserved(seen, weights=weights):
@@ -151,8 +153,8 @@ class JointReading(Reading):
                 call = functools.partial(integrate_steps, call, self.steps, seen)
             return sum_out_cells(call, self.summed, seen, weights) if self.summed else call()
 
-    def log_joint(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-                  values: Mapping[str, Any], weights: StateWeights) -> jax.Array:
+    def log_joint(self, settings: Mapping[str, object], inputs: SiteValues,
+                  values: SiteValues, weights: StateWeights) -> jax.Array:
         """log p(observations, values), latent discrete sites summed out with log weights of their
         states; terms that do not depend on these are left out.
 
@@ -168,8 +170,8 @@ class JointReading(Reading):
         return sum((jnp.sum(site["fn"].log_factor) for site in trace.values()
                     if isinstance(site.get("fn"), dist.Unit)), jnp.zeros(()))
 
-    def smoothed(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-                 values: Mapping[str, Any]) -> SmoothedSteps:
+    def smoothed(self, settings: Mapping[str, object], inputs: SiteValues,
+                 values: SiteValues) -> SmoothedSteps:
         """Loops that are integrated out, given what is seen.
 
         Args:
@@ -178,8 +180,8 @@ class JointReading(Reading):
         call, seen = self._bound(settings, inputs)
         return smooth_steps(call, self.steps, seen, values)
 
-    def _bound(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-               run: Callable | None = None) -> tuple[Callable, dict[str, Any]]:
+    def _bound(self, settings: Mapping[str, object], inputs: SiteValues,
+               run: Callable | None = None) -> tuple[Callable, dict[str, ArrayLike]]:
         """The function, or another way to `run` it, with its arguments, of which those that are
         traced know which values there were; and site → what is seen of it."""
         found = {name: as_given(value) for name, value in settings.items()}
@@ -189,8 +191,8 @@ class JointReading(Reading):
         return (functools.partial(run or self.call, found),
                 {site: inputs[name] for name, site in self.given.items()})
 
-    def elements(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-                 values: Mapping[str, Any]) -> dict[str, ObservedSite]:
+    def elements(self, settings: Mapping[str, object], inputs: SiteValues,
+                 values: SiteValues) -> dict[str, ObservedSite]:
         """Every site that is observed, element by element, at values of the others; none where
         discrete sites are summed out in plates, or steps are integrated out and not among the
         values, and none of a scan where they are there.
@@ -209,8 +211,8 @@ class JointReading(Reading):
                                          for frame in site["cond_indep_stack"]))
                 for name, site in observed_sites(call, seen, single).items()}
 
-    def observed(self, settings: Mapping[str, Any],
-                 inputs: Mapping[str, Any]) -> dict[str, tuple[np.ndarray, int]]:
+    def observed(self, settings: Mapping[str, object],
+                 inputs: SiteValues) -> dict[str, tuple[np.ndarray, int]]:
         """What each site observes, unseen cells NaN, of a scan behind its steps; and how many
         trailing axes are one element's.
 
@@ -227,7 +229,7 @@ class JointReading(Reading):
             out[name] = np.broadcast_to(value, (*observed_batch(site["fn"], value), *own)), event
         return out
 
-    def call(self, arguments: Mapping[str, Any], params: bool = True) -> Any:
+    def call(self, arguments: SiteValues, params: bool = True) -> object:
         """Run the function, unseen cells of what is observed left out.
 
         Args:
@@ -237,7 +239,7 @@ class JointReading(Reading):
               else MaskMissing(self.observed_cells)):
             return super().call(arguments) if params else self.generative.run(arguments, {})
 
-    def forward(self, settings: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
+    def forward(self, settings: Mapping[str, object], inputs: SiteValues) -> PyTree:
         """Run the function as NumPyro's own inference meets it, params as params, its plates with a
         subsample_size in parts; but where discrete sites are summed out: there plates are whole.
 
@@ -250,8 +252,8 @@ class JointReading(Reading):
             return sum_out_cells(call, self.summed, seen) if self.summed else call()
 
 
-def observed_sites(call: Callable[[], Any], given: Mapping[str, Any],
-                   values: Mapping[str, Any]) -> dict[str, Any]:
+def observed_sites(call: Callable[[], object], given: SiteValues,
+                   values: SiteValues) -> dict[str, ArrayLike]:
     """The messages of what is observed, factors left out."""
     with validation_enabled(False):
         trace = trace_isolated(call, given, values, sums=False)
@@ -259,7 +261,7 @@ def observed_sites(call: Callable[[], Any], given: Mapping[str, Any],
             and site["is_observed"] and not isinstance(site["fn"], dist.Unit)}
 
 
-def site_values(model: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+def site_values(model: Any, values: SiteValues) -> dict[str, ArrayLike]:
     """Values of parameters by the sites of a model: steps of a loop that are one site are stacked;
     steps that are integrated out, and computed values, are left out."""
     reading = model.generative
@@ -281,7 +283,7 @@ class _WeighObserved(Messenger):
         weighs: whether observations are turned into weights; full: whether plates are whole.
     """
 
-    def __init__(self, given: Mapping[str, Any], weights: StateWeights | None = None,
+    def __init__(self, given: SiteValues, weights: StateWeights | None = None,
                  weighs: bool = True, full: bool = True):
         super().__init__()
         self.given, self.weights, self.weighs, self.full = given, weights, weighs, full

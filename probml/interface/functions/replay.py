@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 
@@ -21,6 +21,7 @@ from probml.language.named_rows import Tables
 from probml.language.settings import thaw
 from probml.numerics.process.threads import single_thread
 from probml.queries.fitted import Fitted
+from probml.typing import SiteValues
 
 
 def lacks_rows(model: Bound) -> bool:
@@ -37,7 +38,7 @@ def lacks_rows(model: Bound) -> bool:
 
 
 @single_thread()
-def run_forward(model: Bound, values: Mapping[str, Any], arguments: Mapping[str, Any],
+def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
                 seed: int, params: Mapping[str, ParamSpec] = MappingProxyType({}),
                 inside: Collection[str] = ()) -> dict[str, np.ndarray]:
     """One run of a function: every site that is not among `values`, and what is computed.
@@ -83,14 +84,14 @@ def run_forward(model: Bound, values: Mapping[str, Any], arguments: Mapping[str,
         ) from error
 
 
-def run_tables_forward(model: Bound, sizes: Mapping[str, int], arguments: Mapping[str, Any],
+def run_tables_forward(model: Bound, sizes: Mapping[str, int], arguments: SiteValues,
                        seed: int) -> dict[str, np.ndarray]:
     """One run of a function of several tables, so many rows of each: every site in their rows."""
     with row_scope(Tables(sizes)):
         return run_forward(model, {}, arguments, seed, inside=tuple(sizes))
 
 
-def _encode_labels(fit: Fitted, name: str, value: object) -> Any:
+def _encode_labels(fit: Fitted, name: str, value: object) -> ArrayLike:
     """New values of an input, its labels as the codes that the fit has for them.
 
     Raises:
@@ -108,7 +109,7 @@ def _encode_labels(fit: Fitted, name: str, value: object) -> Any:
     return np.array([code[label] for label in given.ravel()], int).reshape(given.shape)
 
 
-def simulate_joint(fit: Fitted, arguments: Mapping[str, Any], seed: int,
+def simulate_joint(fit: Fitted, arguments: SiteValues, seed: int,
                    plug_in: bool) -> dict[str, np.ndarray]:
     """What a function observes, once more, from what was fitted: at one draw of the parameters, at
     the point where there is none or `plug_in`; and at a draw of steps that are integrated out, or

@@ -9,8 +9,8 @@ the body at the start in the first step, and that of the body at its carry in th
     fn_t = fn(init) if t = 0 else fn(c_{t−1}).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from numpyro.primitives import Messenger
 from probml.errors import ModelError
 from probml.interface.functions.states import zeros_of
 from probml.structure.recorder import peel
+from probml.typing import PyTree, SiteValues
 
 MOST_CHANGES = 4  # steps after which the form of the carry must be the same
 PLACEHOLDER = 0.5  # for a number that is not there yet: its logarithm and its root are finite
@@ -32,8 +33,8 @@ class ScanCall(NamedTuple):
     """The arguments of numpyro's scan."""
 
     body: Callable
-    init: Any
-    xs: Any
+    init: PyTree
+    xs: PyTree
     length: int
     reverse: bool
 
@@ -47,7 +48,7 @@ class ScanCall(NamedTuple):
                    reverse)
 
     @property
-    def first_x(self) -> Any:
+    def first_x(self) -> PyTree:
         """The inputs of the first step."""
         return jax.tree.map(lambda leaf: leaf[0], self.xs)
 
@@ -68,7 +69,7 @@ def settle_start(msg: dict) -> None:
         return
     number = np.arange(call.length)[:: -1 if call.reverse else 1]
 
-    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+    def step(carry: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
         number, own = x
         runs = [_HiddenRun(body, _restrict_to_form(start, carry) if i else init, own)
                 for i, start in enumerate(starts)]
@@ -96,18 +97,18 @@ def _placeholder(like: jax.ShapeDtypeStruct) -> jax.Array:
     return jnp.full(like.shape, value, like.dtype)
 
 
-def _restrict_to_form(form: object, carry: object) -> Any:
+def _restrict_to_form(form: object, carry: object) -> PyTree:
     """A carry as far as a form has it."""
     return jax.tree.map(lambda had, now: had if had is None else now, form, carry, is_leaf=_is_none)
 
 
-def _where_present(which: object, some: object, every: object) -> Any:
+def _where_present(which: object, some: object, every: object) -> PyTree:
     """A tree of `some`, as far as it is there, where `which` holds, else of `every`."""
     return jax.tree.map(lambda had, now: now if had is None else jnp.where(which, had, now),
                         some, every, is_leaf=_is_none)
 
 
-def _forms_of_carry(body: Callable, init: object, first: object) -> list[Any]:
+def _forms_of_carry(body: Callable, init: object, first: object) -> list[PyTree]:
     """The shapes of the carry that each step takes, up to the first step that returns the form it
     took; another dtype is no other form.
 
@@ -137,7 +138,7 @@ class _HiddenRun:
     def __init__(self, body: Callable, carry: object, x: object):
         self.body, self.carry, self.x = body, carry, x
 
-    def _of(self, values: Mapping[str, Any]) -> tuple[Any, dict]:
+    def _of(self, values: SiteValues) -> tuple[PyTree, dict]:
         """The carry and the output, and the sites: those without a value at zeros."""
         def value(site: dict) -> jax.Array | None:
             if site["type"] != "sample" or site["is_observed"]:
@@ -148,11 +149,11 @@ class _HiddenRun:
               handlers.substitute(substitute_fn=value)):
             return self.body(self.carry, self.x), trace
 
-    def returned(self, values: Mapping[str, Any]) -> tuple[Any, Any]:
+    def returned(self, values: SiteValues) -> tuple[PyTree, PyTree]:
         """The carry and the output where the sites have these values."""
         return self._of(values)[0]
 
-    def distribution(self, name: str, values: Mapping[str, Any]) -> dist.Distribution:
+    def distribution(self, name: str, values: SiteValues) -> dist.Distribution:
         """The distribution of a site, given the values of the sites before it.
 
         Raises:
@@ -168,9 +169,9 @@ class _HiddenRun:
 class _ChooseByStep(Messenger):
     """Gives each site its distribution in the step of this number."""
 
-    def __init__(self, runs: list[_HiddenRun], number: Any):
+    def __init__(self, runs: list[_HiddenRun], number: object):
         super().__init__()
-        self.runs, self.number, self.values = runs, number, dict[str, Any]()
+        self.runs, self.number, self.values = (runs, number, dict[str, PyTree]())
 
     def process_message(self, msg: dict) -> None:
         if msg["type"] == "sample" and not isinstance(msg["fn"], dist.Unit):

@@ -3,7 +3,7 @@ densities of a run."""
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 from probml.errors import ModelError
 from probml.families import finite
 from probml.families.domains import of_values
+from probml.typing import Message
 
 
 class States(NamedTuple):
@@ -79,13 +80,13 @@ def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
     return States(name, tuple(fn.batch_shape), *listed)
 
 
-def is_hidden(site: Mapping[str, Any]) -> bool:
+def is_hidden(site: Message) -> bool:
     """Whether a traced site is discrete, unseen and no factor."""
     return (site["type"] == "sample" and not site["is_observed"]
             and not isinstance(site["fn"], dist.Unit) and bool(site["fn"].support.is_discrete))
 
 
-def log_of_events(site: Mapping[str, Any]) -> jax.Array:
+def log_of_events(site: Message) -> jax.Array:
     """The log density of a sample site, event by event."""
     (log,), (_, copies) = logs_of({"": site}).values(), single(site["fn"])
     return log.sum(tuple(range(-copies, 0)))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 from numpyro.distributions.distribution import validation_enabled
 
@@ -34,6 +35,7 @@ from probml.language.language import Bound, unwrapped
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
 from probml.structure.recorder import listless
+from probml.typing import Message, SiteValues
 
 MOST_ERROR_CHARACTERS = 600  # characters of somebody else's error that are shown
 # marks of messages
@@ -62,7 +64,7 @@ class SurveyedSite(NamedTuple):
     batch: tuple[int, ...]
     shape: tuple[int, ...]
     value: Any
-    support: Any
+    support: constraints.Constraint
     states: int | None = None
     masked: bool = False
     kind: str = ""
@@ -100,7 +102,7 @@ class Survey(NamedTuple):
     twice: tuple[str, ...]
     partial: Mapping[str, int]
     params: Mapping[str, ParamSpec]
-    begin: Mapping[str, Any]
+    begin: SiteValues
     recursive: bool = False
     size: int = 0
     beyond: tuple[Beyond, ...] = ()
@@ -117,7 +119,7 @@ class Survey(NamedTuple):
                      and site.name not in self.inside)
 
 
-def observed_batch(fn: dist.Distribution, value: Any) -> tuple[int, ...]:
+def observed_batch(fn: dist.Distribution, value: ArrayLike) -> tuple[int, ...]:
     """The batch shape over which NumPyro's log_prob of a value broadcasts."""
     own = np.shape(value)
     return np.broadcast_shapes(fn.batch_shape, own[: len(own) - fn.event_dim])
@@ -146,7 +148,7 @@ class _FillAndMark(Fill):
             msg[INITIAL_VALUE] = jax.tree.map(lambda leaf: leaf, msg["value"])
 
 
-def _survey_site(msg: Mapping[str, Any]) -> SurveyedSite:
+def _survey_site(msg: Message) -> SurveyedSite:
     """What is known of a sample statement that was met."""
     name, fn, value = msg["name"], msg["fn"], msg.get(OBSERVED, msg["value"])
     factor, support = isinstance(fn, dist.Unit), of_values(fn)
@@ -170,7 +172,7 @@ def _kind(fn: dist.Distribution) -> str:
     return type(fn).__name__
 
 
-def survey_run(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Survey:
+def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey:
     """Run a model's function with these arguments beside its settings.
 
     Args:
@@ -181,7 +183,7 @@ def survey_run(model: Bound, arguments: Mapping[str, Any], given: Mapping[str, A
     sites, specs, inside = dict[str, SurveyedSite](), dict[str, ParamSpec](), set[str]()
     record = Record()
 
-    def run(whole: Any = 0) -> dict:
+    def run(whole: jax.Array = 0) -> dict:
         nonlocal record
         record = Record()
         blank = functools.partial(zeros_of, whole=whole)

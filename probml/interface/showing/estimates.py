@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+from jax.typing import ArrayLike
 
 from probml.assessment import dimensions, reports
 from probml.dataset.frames import shortest
@@ -19,6 +20,7 @@ from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
 from probml.posteriors import diagnostics
 from probml.posteriors.units import in_units
+from probml.typing import FitOrEstimator, SiteValues
 
 Z = 1.959963984540054  # of a 95% interval
 STEP = 1e-3  # of a difference, in standard errors
@@ -76,7 +78,7 @@ class Estimates:
         settings: of its model, by name.
     """
 
-    def __init__(self, fit: Any, errors: bool = True, categories: Mapping | None = None):
+    def __init__(self, fit: FitOrEstimator, errors: bool = True, categories: Mapping | None = None):
         """
         Args:
             errors: compute standard errors (of a point: a Hessian of all rows).
@@ -103,7 +105,7 @@ class Estimates:
         return reports.draws_in_units(self.fit, steps) if self._errors else {}
 
     @functools.cached_property
-    def _given(self) -> Mapping[str, Any]:
+    def _given(self) -> SiteValues:
         return reports.posterior_deviations(self.fit) if self._errors else {}
 
     @property
@@ -121,7 +123,7 @@ class Estimates:
         known = self._entries.get((name, axis))
         return list(known) if known is not None else list(range(self.values[name].shape[axis]))
 
-    def labels(self, site: str, size: int, what: str) -> Any:
+    def labels(self, site: str, size: int, what: str) -> Sequence | None:
         """An index of the states of a discrete site: its labels, or 0, 1, …"""
         known = self.fit.names.get(site)
         return pd.Index(range(size) if known is None or len(known) != size else known, name=what)
@@ -150,7 +152,8 @@ class Estimates:
             found = {**found, "sd": wide["sd"]}
         return replace(self._renamed(found, value.shape), source=name)
 
-    def function(self, function: Callable[..., Any], *names: str, traced: bool = True) -> Quantity:
+    def function(self, function: Callable[..., ArrayLike], *names: str,
+                 traced: bool = True) -> Quantity:
         """A function of some parameters.
 
         Args:
@@ -186,7 +189,7 @@ class Estimates:
                 error = np.sqrt(np.square(widths.root_of(moves)).sum(0))
             return self._renamed({"value": value, "sd": error}, value.shape)
 
-    def _renamed(self, found: Mapping[str, Any], shape: tuple) -> Quantity:
+    def _renamed(self, found: SiteValues, shape: tuple) -> Quantity:
         """Columns by the names of the field: of a point Estimate and Std. Error."""
         point = "value" in found
         words = {"value": "Estimate", "sd": "Std. Error" if point else "sd"}
@@ -210,7 +213,7 @@ class Estimates:
 
     # Tables
 
-    def listed(self, heading: str, labels: Sequence[Any], quantity: Quantity,
+    def listed(self, heading: str, labels: Sequence, quantity: Quantity,
                tests: bool | None = None, index: str | None = None) -> Table:
         """A row per estimate: Estimate, Std. Error, interval, of a maximum of the likelihood z and
         p; of a posterior mean, sd and quantiles.
@@ -255,7 +258,7 @@ class Estimates:
         return [self.listed(heading, rows, Quantity.concatenated(parts), tests=False)
                 ] if parts else []
 
-    def across(self, heading: str, rows: Any, columns: Any, quantity: Quantity) -> Table:
+    def across(self, heading: str, rows: Sequence, columns: Sequence, quantity: Quantity) -> Table:
         """A table of two ways, (rows, columns), errors in parentheses."""
         rows = rows if isinstance(rows, pd.Index) else pd.Index(rows)
         columns = columns if isinstance(columns, pd.Index) else pd.Index(columns)
@@ -269,7 +272,7 @@ class Estimates:
                                                               columns))
 
 
-def _differences(function: Callable[..., Any], at: list[np.ndarray], ways: list[np.ndarray],
+def _differences(function: Callable[..., ArrayLike], at: list[np.ndarray], ways: list[np.ndarray],
                  curvature: np.ndarray) -> np.ndarray:
     """How a function moves along directions, (k, *shape), by central differences a thousandth of
     a standard error wide, and no wider than a thousandth of the parameters."""

@@ -18,6 +18,7 @@ from probml.errors import DataError, ModelError
 from probml.interface.showing.summaries import summarize
 from probml.interface.showing.summary import Summary
 from probml.queries.fitted import Fitted
+from probml.typing import SiteValues
 
 PICTURES = "probml.models.pictures.by_kind"  # stands above this room: imported when a page asks
 OURS = "probml."
@@ -46,7 +47,7 @@ class Subject:
 
     fit: Fitted
     title: str
-    fitted: Any
+    fitted: object
     summary: Callable[[], Summary]
     rows: tuple = ()
     given: Any = None
@@ -123,7 +124,7 @@ def name_of(name: str | None, *tables: object) -> str:
     return ""
 
 
-def columns_of(rows: Mapping[str, Any]) -> list[Column]:
+def columns_of(rows: SiteValues) -> list[Column]:
     """The columns of what an estimator was given, argument → values: those of X by their names,
     then y and what else there is."""
     out = []

@@ -6,7 +6,6 @@ what it leaves out, and all of any other model, is one table of parameters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from probml.engines.engine import Status
 from probml.interface.showing.estimates import Estimates, parameters
@@ -31,7 +30,7 @@ def _method(fit: Fitted) -> str:
     return f"posterior mode ({engine})"
 
 
-def summarize(fit: Fitted, title: str = "", figures: Mapping[str, Any] | None = None,
+def summarize(fit: Fitted, title: str = "", figures: Mapping[str, object] | None = None,
               errors: bool = True, categories: Mapping | None = None,
               tables: Callable[[Estimates], list[Table]] | None = None,
               notes: Sequence[str] = ()) -> Summary:

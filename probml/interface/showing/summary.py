@@ -29,8 +29,8 @@ class Table:
     """
 
     heading: str
-    values: Any
-    errors: Any = None
+    values: pd.DataFrame
+    errors: pd.DataFrame | None = None
 
     @classmethod
     def concatenated(cls, heading: str, tables: Sequence["Table"], axis: int = 0) -> "Table":
@@ -40,7 +40,7 @@ class Table:
             parts.append(pd.concat([table.errors for table in tables], axis=axis))
         return cls(heading, *parts)
 
-    def printed(self) -> Any:
+    def printed(self) -> pd.DataFrame:
         """A DataFrame of text, four significant digits, errors in parentheses."""
         out = pd.DataFrame(index=self.values.index, columns=self.values.columns, dtype=object)
         numbers = self.values.select_dtypes("number").to_numpy(float)
@@ -75,7 +75,7 @@ class Summary:
 
     title: str
     tables: tuple[Table, ...]
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, object] = field(default_factory=dict)
     status: str = ""
     warnings: tuple = ()
     notes: tuple[str, ...] = ()
@@ -119,9 +119,9 @@ class Summary:
                      f'{f"""<ul class="warn">{warned}</ul>""" if warned else ""}'
                      f"{shown}<p>{figures}</p>{notes}")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The same as plain values, for JSON: tables as lists of records."""
-        def records(frame: Any) -> list[dict[str, Any]]:
+        def records(frame: pd.DataFrame) -> list[dict[str, object]]:
             return [{key: _json_value(value) for key, value in record.items()} for record in
                     records_of(frame.rename_axis([name or "name" for name in frame.index.names]))]
 
@@ -134,7 +134,7 @@ class Summary:
                 "notes": list(self.notes)}
 
 
-def _json_value(value: object) -> Any:
+def _json_value(value: object) -> object:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

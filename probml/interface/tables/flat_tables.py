@@ -4,12 +4,12 @@ A function of several tables read as rows of one: those of the others stand besi
 which they belong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.dataset import arrays, frames, grid
@@ -18,6 +18,7 @@ from probml.errors import DataError, present
 from probml.interface.functions.readings import Reading
 from probml.language.language import Bound, row_scope
 from probml.language.named_rows import Nested, RowPlate
+from probml.typing import SiteValues
 
 
 @dataclass(eq=False)
@@ -51,8 +52,8 @@ class RelationalFunction(Reading):
                   for name, (key, width) in self.tables.items()}
         return replace(self, tables=tables)
 
-    def run(self, settings: Mapping[str, Any], inputs: Mapping[str, Any],
-            rows: int | None = None) -> Any:
+    def run(self, settings: Mapping[str, object], inputs: SiteValues,
+            rows: int | None = None) -> object:
         arguments = {own: jnp.moveaxis(jnp.asarray(inputs[name]), 1, 0) if own in self.owners
                      else inputs[name] for name, own in self.inputs.items()}
         with RowPlate("rows", rows, dim=-1) as number:
@@ -62,10 +63,10 @@ class RelationalFunction(Reading):
             return self.call({**settings, **arguments})
 
 
-Columns = Mapping[str, Mapping[str, Any]]  # table → column → values
+Columns = Mapping[str, SiteValues]  # table → column → values
 
 
-def tables_of(data: object) -> dict[str, dict[str, Any]] | None:
+def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
     """A mapping of tables as table → column → values; None for anything else."""
     if not isinstance(data, Mapping) or not data or source_of(data) is not None:
         return None
@@ -80,12 +81,13 @@ def tables_of(data: object) -> dict[str, dict[str, Any]] | None:
             for name, table in data.items()}
 
 
-def count_rows(name: str, table: Mapping[str, Any]) -> int:
+def count_rows(name: str, table: SiteValues) -> int:
     return len(arrays.as_raw(f"'{next(iter(table))}' of table '{name}'",
                              next(iter(table.values())), True).values)
 
 
-def flatten_tables(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[str, grid.Places]]:
+def flatten_tables(model: Bound,
+                   tables: Columns) -> tuple[dict[str, ArrayLike], dict[str, grid.Places]]:
     """The tables as rows of the root: name → (n, ...), of others (n, places, ...); and where the
     rows of others stand."""
     reading: RelationalFunction = model.generative
@@ -113,7 +115,7 @@ def flatten_tables(model: Bound, tables: Columns) -> tuple[dict[str, Any], dict[
     return out, places
 
 
-def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict[Any, int]:
+def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict[Hashable, int]:
     """Key → row of the root: by its column of that name, or of another index; without one its rows
     are numbered, and without the root they are the keys that occur."""
     first, keys = tables.get(reading.root, {}), {own for own, _ in reading.tables.values()}

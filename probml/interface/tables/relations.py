@@ -2,7 +2,9 @@
 of others index them; and what is refused."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import CodeType
+
+from jax.typing import ArrayLike
 
 from probml.errors import DataError, ModelError, present
 from probml.interface.functions.given.values import value_of
@@ -19,9 +21,10 @@ from probml.interface.tables.flat_tables import (
 from probml.interface.tables.row_exchangeability import check_exchangeable
 from probml.language.language import Bound, row_scope, unwrapped
 from probml.language.named_rows import Relation, Tables, UnnamedTable
+from probml.typing import DataLike
 
 
-def _strings_in(code: Any) -> Iterator[str]:
+def _strings_in(code: CodeType) -> Iterator[str]:
     """The strings that a function's code holds."""
     for constant in code.co_consts:
         if isinstance(constant, str):
@@ -30,7 +33,7 @@ def _strings_in(code: Any) -> Iterator[str]:
             yield from _strings_in(constant)
 
 
-def read_tables(model: Bound, data: Any) -> ReadModel | None:
+def read_tables(model: Bound, data: DataLike) -> ReadModel | None:
     """A function that speaks of several tables, read with them; None where it speaks of none, or
     the data are no tables.
 
@@ -67,7 +70,8 @@ def read_tables(model: Bound, data: Any) -> ReadModel | None:
                      shown.begin)
 
 
-def _survey_tables(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[str, Any]] | None:
+def _survey_tables(model: Bound,
+                   tables: Columns) -> tuple[Tables, Survey, dict[str, ArrayLike]] | None:
     """The function run as it is written: what it says of its tables, its sites, its arguments; None
     where it names no table.
 
@@ -91,7 +95,7 @@ def _survey_tables(model: Bound, tables: Columns) -> tuple[Tables, Survey, dict[
     raise present(failure)
 
 
-def _arguments(model: Bound, tables: Columns) -> dict[str, Any]:
+def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
     """The function's arguments as columns of its tables, of several the last."""
     found = {}
     for table in tables.values():

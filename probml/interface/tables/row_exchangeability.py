@@ -2,8 +2,7 @@
 they become cells of the rows of the other."""
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import jax
 
@@ -13,10 +12,12 @@ from probml.interface.tables.flat_tables import RelationalFunction
 from probml.jaxpr import exchangeability
 from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound
+from probml.structure.site import Site
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
+from probml.typing import SiteValues
 
 
-def check_exchangeable(model: Bound, flat: Mapping[str, Any], others: Iterable[str]) -> None:
+def check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -> None:
     """Refuse a row of another table that looks at others than its own, at its number or at how many
     there are: places are not the table's rows."""
     for table in others:
@@ -32,7 +33,7 @@ def check_exchangeable(model: Bound, flat: Mapping[str, Any], others: Iterable[s
                 )
 
 
-def _dependence_on_others(model: Bound, flat: Mapping[str, Any],
+def _dependence_on_others(model: Bound, flat: SiteValues,
                           table: str) -> Iterator[tuple[str, str]]:
     """For every argument of a site, whose it is and how one row of a table comes to depend on
     others (exchangeability.looks), the number of places followed through the function's program."""
@@ -62,7 +63,7 @@ def _dependence_on_others(model: Bound, flat: Mapping[str, Any],
     return zip(owners, mixed, strict=True)
 
 
-def _axis(site: Any, table: str) -> int | None:
+def _axis(site: Site, table: str) -> int | None:
     """The axis of a site that runs along a table's rows."""
     inside = [name for name, _ in site.plates if name != "rows"]
     return site.axes[inside.index(table)] if site.rows and table in inside else None

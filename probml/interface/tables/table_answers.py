@@ -6,9 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+from jax.typing import ArrayLike
 
 from probml.dataset.grid import Places
 from probml.interface.tables.flat_tables import RelationalFunction, flatten_tables, tables_of, widen
+from probml.queries.fitted import Fitted
+from probml.typing import DataLike, SiteValues
 
 
 def answers_in_tables(of_site: bool = False) -> Callable:
@@ -23,7 +26,7 @@ def answers_in_tables(of_site: bool = False) -> Callable:
 
     def asked(verb: Callable) -> Callable:
         @functools.wraps(verb)
-        def ask(self: Any, data: Any, *args: Any, **named: Any) -> Any:
+        def ask(self: Any, data: DataLike, *args: Any, **named: Any) -> Any:
             found = flatten_for(self, data)
             if found is None:
                 return verb(self, data, *args, **named)
@@ -42,7 +45,8 @@ def answers_in_tables(of_site: bool = False) -> Callable:
     return asked
 
 
-def flatten_for(fit: Any, data: Any) -> tuple[Any, dict[str, Any], dict[str, Places]] | None:
+def flatten_for(fit: Any,
+                data: DataLike) -> tuple[DataLike, dict[str, ArrayLike], dict[str, Places]] | None:
     """A fit with as many places as these tables need, the tables as rows of the first, and where
     the rows of others stand; None where the data are no tables, or the fit knows none."""
     tables = tables_of(data) if isinstance(fit.model.generative, RelationalFunction) else None
@@ -60,8 +64,8 @@ def flatten_for(fit: Any, data: Any) -> tuple[Any, dict[str, Any], dict[str, Pla
     return fit, flat, places
 
 
-def gather_by_table(fit: Any, answers: Mapping[str, Any], places: Mapping[str, Places]) -> dict[str,
-                    Any]:
+def gather_by_table(fit: Fitted, answers: SiteValues,
+                    places: Mapping[str, Places]) -> dict[str, ArrayLike]:
     """Answers about sites, name → (n, ...), those of other tables' sites in the order of these."""
     out = {}
     for name, answer in answers.items():

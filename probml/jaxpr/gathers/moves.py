@@ -203,7 +203,8 @@ def move_elements(eqn: JaxprEqn, values: list[Value]) -> list[Value]:
     return out
 
 
-def _moved_numbers(eqn: JaxprEqn, parts: list[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+def _moved_numbers(eqn: JaxprEqn, parts: list[Any],
+                   shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray | None]:
     """The numbers of each result, with the alternatives of each operand. Unknown numbers stay
     unknown, such as the state in the index of `mean[town, z]`."""
     if all(part is None for part in parts) or any(
@@ -280,7 +281,7 @@ def _product(eqn: JaxprEqn, i: int, j: int, shape: Sequence[int]) -> Places:
             else first + free.index(axis) for axis in range(len(shape))]
 
 
-AXES: dict[str, Callable[[Any, int, int, Sequence[int]], Places]] = {
+AXES: dict[str, Callable[[JaxprEqn, int, int, Sequence[int]], Places]] = {
     "broadcast_in_dim": _repeated, "concatenate": _concatenated, "dot_general": _product,
     "expand_dims": _reshaped, "reshape": _reshaped, "slice": _cut, "split": _split,
     "rev": lambda eqn, i, j, shape: [None if axis in eqn.params["dimensions"] else axis

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn
+from jax.typing import ArrayLike
 
 from probml.jaxpr.primitives import computed
 
@@ -67,7 +68,7 @@ def numbers_of(source: object, scale: float, offset: object, low: float = -np.in
     ))[:, None]
 
 
-def constant(value: Any) -> Value:
+def constant(value: ArrayLike) -> Value:
     """The value of a constant of the program. If its elements differ, its axes get the label
     TABLE."""
     shape = tuple(np.shape(value))
@@ -133,7 +134,7 @@ def _folded(eqn: JaxprEqn, parts: list[np.ndarray]) -> np.ndarray:
 
 
 def write(nodes: list[Node], numbers: np.ndarray, parts: list[np.ndarray], name: str, whole: bool,
-          more: object) -> None:
+          more: Any) -> None:
     """Record the formulas of numbers that are no affine function of a cell."""
     flat = numbers.reshape(6, -1)
     at = np.flatnonzero(np.isnan(flat[SCALE]) & (flat[NODE] == 0))
@@ -164,7 +165,7 @@ def sources_of(nodes: Sequence[Node], number: tuple[float, ...]) -> list[int]:
 
 
 def evaluated(nodes: Sequence[Node], number: tuple[float, ...], codes: dict[int, np.ndarray],
-              known: dict[int, Any]) -> Any:
+              known: dict[int, np.ndarray]) -> ArrayLike:
     """The value of a symbolic number for given codes."""
     if not number[NODE]:
         if number[SOURCE] == KNOWN:
@@ -236,7 +237,7 @@ def _sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(gone, _constant_numbers(found[OFFSET]), found)
 
 
-def _scaled(a: np.ndarray, factor: Any) -> np.ndarray:
+def _scaled(a: np.ndarray, factor: ArrayLike) -> np.ndarray:
     factor = np.broadcast_to(factor, a.shape[1:])
     with np.errstate(invalid="ignore"):
         ends = np.sort(a[[LOW, HIGH]] * factor, 0)
@@ -271,7 +272,7 @@ def _truncated(a: np.ndarray) -> np.ndarray:
     return np.where(a[SOURCE] == KNOWN, _constant_numbers(np.trunc(a[OFFSET])), _rounded(a))
 
 
-def _clipped(bound: Any, a: np.ndarray, value: np.ndarray) -> np.ndarray:
+def _clipped(bound: np.ufunc, a: np.ndarray, value: np.ndarray) -> np.ndarray:
     """max(a, value) or min(a, value)."""
     out = np.stack([*a[: OFFSET + 1], bound(a[LOW], value), bound(a[HIGH], value),
                     np.zeros_like(value)])

@@ -21,12 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import JaxprEqn
+from jax.tree_util import PyTreeDef
 
 from probml.jaxpr.compat import OFF
 from probml.jaxpr.program import CALLS, RULES, Line, Program, bind, flatten
+from probml.typing import PyTree
 
 
-def traced(function: Callable, *args: object, calls: frozenset[str] = CALLS) -> tuple[Program, Any]:
+def traced(function: Callable, *args: object,
+           calls: frozenset[str] = CALLS) -> tuple[Program, PyTreeDef]:
     """The flat program of a function of trees of arrays, and the tree of its results."""
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     return flatten(closed, calls), jax.tree.structure(shapes)
@@ -43,7 +46,7 @@ def shortened(function: Callable, last: bool = False) -> Callable:
         return function
 
     @functools.wraps(function)
-    def run_program(*args: object) -> Any:
+    def run_program(*args: object) -> PyTree:
         program, results = traced(function, *args, calls=CALLS | RULES if last else CALLS)
         return jax.tree.unflatten(results, program.run(jax.tree.leaves(args)))
 
@@ -53,7 +56,8 @@ def shortened(function: Callable, last: bool = False) -> Callable:
 # primitives whose gradient is 0
 FLAT = frozenset({"stop_gradient", "sign", "floor", "ceil", "round", "argmax", "argmin"})
 
-Pull = Callable[[Any, Sequence[Any], Any, dict[str, Any]], Sequence[Callable[[], Any] | None]]
+Pull = Callable[[jax.Array, Sequence[jax.Array], jax.Array, dict[str, Any]],
+                Sequence[Callable[[], jax.Array] | None]]
 """(cotangent of the result, operands, the result, parameters) → how those of the operands are made,
 each of which is made only where it is asked for."""
 
@@ -66,7 +70,7 @@ def with_vjp(function: Callable) -> Callable:
         return functools.partial(jax.vjp, function)
 
     @functools.wraps(function)
-    def both(*args: object) -> tuple[Any, Callable]:
+    def both(*args: object) -> tuple[PyTree, Callable]:
         program, tree = traced(function, *args)
         leaves, taken = jax.tree.flatten(args)
         leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf, jnp.result_type(leaf))
@@ -89,7 +93,7 @@ def value_and_gradient(function: Callable) -> Callable:
     """As jax.value_and_grad, with respect to the first argument."""
 
     @functools.wraps(function)
-    def both(first: object, *others: object) -> tuple[Any, Any]:
+    def both(first: object, *others: object) -> tuple[jax.Array, PyTree]:
         value, back = with_vjp(lambda first: function(first, *others))(first)
         return value, back(lax.full((), 1, jnp.result_type(value)))[0]
 
@@ -100,7 +104,7 @@ def gradient(function: Callable) -> Callable:
     """As jax.grad, with respect to the first argument."""
 
     @functools.wraps(function)
-    def slope(*args: object) -> Any:
+    def slope(*args: object) -> PyTree:
         return value_and_gradient(function)(*args)[1]
 
     return slope
@@ -130,7 +134,7 @@ def _complex(eqn: JaxprEqn) -> bool:
 
 
 def _forward(program: Program, args: Sequence[jax.Array],
-             moving: set[int]) -> tuple[list[Any], list[Callable | None]]:
+             moving: set[int]) -> tuple[list[jax.Array], list[Callable | None]]:
     """The values by place; and the pull-back of each line, None if there is nothing to
     differentiate."""
     for leaf in args:
@@ -156,14 +160,14 @@ def _forward(program: Program, args: Sequence[jax.Array],
     return values, pulls
 
 
-def _equation_vjp(line: Line, ins: Sequence[Any], moving: set[int]) -> tuple[Sequence[Any],
-                                                                             Callable]:
+def _equation_vjp(line: Line, ins: Sequence[jax.Array],
+                  moving: set[int]) -> tuple[Sequence[jax.Array], Callable]:
     """The results of one equation and its pull-back, by jax.vjp."""
     eqn, operands, _ = line
     at = [i for i, place in enumerate(operands) if place in moving]
     inexact = [_real(var.aval) for var in eqn.outvars]
 
-    def call_equation(*some: object) -> tuple[list[Any], list[Any]]:
+    def call_equation(*some: object) -> tuple[list[jax.Array], list[PyTree]]:
         every = list(ins)
         for i, value in zip(at, some, strict=True):
             every[i] = value
@@ -190,10 +194,10 @@ def _itself(share: jax.Array) -> jax.Array:
     return share
 
 
-def _back(program: Program, values: Sequence[Any], pulls: Sequence[Callable | None],
-          moving: set[int], cotangents: Sequence[jax.Array]) -> list[Any]:
+def _back(program: Program, values: Sequence[jax.Array], pulls: Sequence[Callable | None],
+          moving: set[int], cotangents: Sequence[jax.Array]) -> list[jax.Array]:
     """The cotangents of arguments, None where there are none."""
-    held: dict[int, Any] = {}
+    held: dict[int, jax.Array] = {}
 
     def add(place: int, share: jax.Array) -> None:
         held[place] = lax.add(held[place], share) if place in held else share
@@ -223,11 +227,11 @@ class _Known:
     """
 
     def __init__(self, pull: Pull, several: bool = False,
-                 fits: Callable[[Any], bool] = lambda eqn: True):
+                 fits: Callable[[JaxprEqn], bool] = lambda eqn: True):
         self._pull, self._several, self.fits = pull, several, fits
 
-    def pull(self, shares: Sequence[jax.Array], ins: Sequence[Any], out: Sequence[jax.Array],
-             params: dict[str, Any]) -> Sequence[Callable[[], Any] | None]:
+    def pull(self, shares: Sequence[jax.Array], ins: Sequence[jax.Array], out: Sequence[jax.Array],
+             params: dict[str, Any]) -> Sequence[Callable[[], jax.Array] | None]:
         if self._several:
             return self._pull(shares, ins, out, params)
         return self._pull(shares[0], ins, out[0], params)
@@ -248,7 +252,7 @@ def _fit(share: jax.Array, x: jax.Array) -> jax.Array:
     return lax.expand_dims(lax.reduce_sum(share, axes), axes)
 
 
-def _entry(slope: Callable[[Any, Any, Any], Any]) -> _Known:
+def _entry(slope: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]) -> _Known:
     """The pull-back by a function of (cotangent, operand, result)."""
     return _Known(lambda g, ins, y, params: [lambda: slope(g, ins[0], y)])
 
@@ -264,7 +268,8 @@ def _power(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -
     return [lambda: lax.mul(g, lax.mul(_like(n, x), x if n == 2 else lax.integer_pow(x, n - 1)))]
 
 
-def _chosen(g: jax.Array, ins: Sequence[Any], y: jax.Array, params: dict) -> list[Callable | None]:
+def _chosen(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array,
+            params: dict) -> list[Callable | None]:
     which, no, yes = ins
     blank = lax.full(g.shape, 0, g.dtype)
     return [None, lambda: _fit(lax.select_n(which, g, blank), no),
@@ -306,7 +311,7 @@ def _parted(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) 
             for x, end in zip(ins, ends, strict=True)]
 
 
-def _joined(shares: Sequence[Any], ins: Sequence[jax.Array], out: Sequence[jax.Array],
+def _joined(shares: Sequence[jax.Array], ins: Sequence[jax.Array], out: Sequence[jax.Array],
             params: dict) -> list[Callable]:
     parts = [lax.full(y.shape, 0, y.dtype) if g is None else g
              for g, y in zip(shares, out, strict=True)]
@@ -321,15 +326,16 @@ def _windowed(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict
     return [lambda: lax.pad(g, _like(0, g), around)]
 
 
-def _products(g: jax.Array, ins: Sequence[Any], y: jax.Array, params: dict) -> list[Callable]:
+def _products(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     (left, right), (batch, other) = params["dimension_numbers"]
     a, b = ins
     return [lambda: _factor(g, a, b, (left, right), (batch, other), params, False),
             lambda: _factor(g, b, a, (right, left), (other, batch), params, True)]
 
 
-def _factor(g: jax.Array, x: jax.Array, y: Any, contracted: Any, batched: Any, params: dict,
-            second: bool) -> jax.Array:
+def _factor(g: jax.Array, x: jax.Array, y: jax.Array,
+            contracted: tuple[Sequence[int], Sequence[int]],
+            batched: tuple[Sequence[int], Sequence[int]], params: dict, second: bool) -> jax.Array:
     """The cotangent of x in x·y, or with `second` in y·x: the product of the result's cotangent
     with y, transposed to the axes of x."""
     (own, its), (batch, other) = contracted, batched
@@ -348,7 +354,7 @@ def _factor(g: jax.Array, x: jax.Array, y: Any, contracted: Any, batched: Any, p
     return lax.transpose(found, tuple(int(i) for i in np.argsort(order)))
 
 
-def _extreme(g: jax.Array, ins: Sequence[Any], y: jax.Array, params: dict) -> list[Callable]:
+def _extreme(g: jax.Array, ins: Sequence[jax.Array], y: jax.Array, params: dict) -> list[Callable]:
     """Of the one that is it; of equal ones half each."""
 
     def share(one: jax.Array, other: object) -> jax.Array:

@@ -20,7 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.typing import ArrayLike
 
 from probml.jaxpr.program import RULES, Line, Program, bind, flat, flatten
 
@@ -39,14 +41,14 @@ class Work(NamedTuple):
     results: tuple[int, ...]
 
 
-def number(value: Any, aval: Any) -> Any:
+def number(value: ArrayLike, aval: ShapedArray) -> np.ndarray:
     """A constant as a NumPy array; a tracer or a random key as it is."""
     if isinstance(value, jax.core.Tracer) or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
         return value
     return np.asarray(value, aval.dtype)
 
 
-def stacked(values: Sequence[Any]) -> jax.Array:
+def stacked(values: Sequence[ArrayLike]) -> jax.Array:
     """Values of the same shape, stacked along a new first axis; constants give one constant."""
     if all(isinstance(value, np.ndarray) for value in values):
         return jnp.asarray(np.stack(values))
@@ -116,11 +118,11 @@ def pattern(program: Program, lines: Sequence[Line], results: Sequence[int], dig
     return (*key, found), Work(tuple(out), leaves, found)
 
 
-def _shape(aval: Any) -> Hashable:
+def _shape(aval: ShapedArray) -> Hashable:
     return aval.shape, aval.dtype
 
 
-def computed(lines: Sequence[Line], values: Mapping[int, Any]) -> dict[int, Any]:
+def computed(lines: Sequence[Line], values: Mapping[int, ArrayLike]) -> dict[int, jax.Array]:
     """The values that the lines of a pattern compute: renumbered place → value.
 
     Args:
@@ -145,7 +147,7 @@ class Digests:
     program is read once."""
 
     def __init__(self) -> None:
-        self.held: dict[int, tuple[Any, Hashable]] = {}  # the program is kept, or ids would return
+        self.held: dict[int, tuple[object, Hashable]] = {}  # the program stays, or its id returns
 
     def of_params(self, name: str, params: Mapping[str, Any]) -> Hashable:
         """The key of the parameters of an equation. The rules of custom derivatives are identified
@@ -201,7 +203,8 @@ class EquivalentResults:
         self.tracked = tuple(tuple(self._inputs[work.leaves[i]] for i in self._places)
                              for work in works)
 
-    def __call__(self, inputs: Sequence[Any], states: Sequence[jax.Array]) -> jax.Array:
+    def __call__(self, inputs: Sequence[jax.Array | None],
+                 states: Sequence[jax.Array]) -> jax.Array:
         """All of them, (results, *shape of one).
 
         Args:
@@ -210,7 +213,8 @@ class EquivalentResults:
         """
         return self._over(inputs, dict(zip(self._places, states, strict=True)), {})
 
-    def at_each(self, inputs: Sequence[Any], columns: Sequence[jax.Array]) -> jax.Array:
+    def at_each(self, inputs: Sequence[jax.Array | None],
+                columns: Sequence[jax.Array]) -> jax.Array:
         """The same with numbers of each result in the place of the tracked inputs.
 
         Args:
@@ -218,7 +222,7 @@ class EquivalentResults:
         """
         return self._over(inputs, {}, dict(zip(self._places, columns, strict=True)))
 
-    def _over(self, inputs: Sequence[Any], fixed: dict[int, Any],
+    def _over(self, inputs: Sequence[jax.Array | None], fixed: dict[int, jax.Array],
               varied: dict[int, jax.Array]) -> jax.Array:
         work, fixed, varied = self._works[0], dict(fixed), dict(varied)
         for own in work.leaves.keys() - self._places:
@@ -229,7 +233,7 @@ class EquivalentResults:
             else:
                 varied[own] = stacked(values)
 
-        def result(own: dict[int, Any]) -> jax.Array:
+        def result(own: dict[int, jax.Array]) -> jax.Array:
             held = fixed | own
             return jnp.asarray((held | computed(work.lines, held))[work.results[0]])
 
@@ -238,7 +242,7 @@ class EquivalentResults:
             return jnp.broadcast_to(one, (len(self.outputs), *jnp.shape(one)))
         return jax.vmap(result)(varied)
 
-    def _value(self, leaf: Leaf, inputs: Sequence[Any]) -> Any:
+    def _value(self, leaf: Leaf, inputs: Sequence[jax.Array | None]) -> ArrayLike:
         if isinstance(leaf, tuple):
             return np.array(leaf, np.int32)
         if leaf in self._inputs:

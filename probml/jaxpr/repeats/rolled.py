@@ -10,13 +10,14 @@ step depends on is again computed for all steps at once.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jax.typing import ArrayLike
 
 from probml.jaxpr.program import Line, Program, flat
 from probml.jaxpr.repeats.patterns import (
@@ -58,7 +59,7 @@ class Recursion:
         self._program, self._before, self._work, self._count = program, before, work, count
         self._same, self._each, self._carried = same, each, carried
 
-    def values(self, give: Callable[[int], Any],
+    def values(self, give: Callable[[int], jax.Array],
                column: Callable[[Sequence[int]], jax.Array]) -> list[jax.Array]:
         """The results of all steps: for each result of a step an array (steps, *shape).
 
@@ -86,12 +87,13 @@ class Recursion:
             out.append(jnp.concatenate([*first, own]) if first else own)
         return out
 
-    def _leaf_values(self, give: Callable[[int], Any], leaves: Sequence[Leaf]) -> dict[Leaf, Any]:
+    def _leaf_values(self, give: Callable[[int], jax.Array],
+                     leaves: Sequence[Leaf]) -> dict[Leaf, ArrayLike]:
         """The values of leaves, computed before the scan."""
         places = [leaf for leaf in dict.fromkeys(leaves) if isinstance(leaf, int)]
         found = _evaluated(self._program, places, give)
         constants = dict(self._program.constants)
-        held: dict[Leaf, Any] = {
+        held: dict[Leaf, ArrayLike] = {
             place: number(value, self._program.avals[place]) if place in constants else value
             for place, value in zip(places, found, strict=True)}
         return held | {leaf: np.array(leaf, np.int32) for leaf in leaves if isinstance(leaf, tuple)}
@@ -101,7 +103,8 @@ class _Run:
     """The state of the computation of all steps: values that are the same in all steps, and values
     for each step (along the first axis), by renumbered place; and the lines that are left."""
 
-    def __init__(self, work: Work, count: int, same: dict[int, Any], each: dict[int, jax.Array]):
+    def __init__(self, work: Work, count: int, same: dict[int, ArrayLike],
+                 each: dict[int, jax.Array]):
         self.left, self.count, self.same, self.each = list(work.lines), count, same, each
 
     def fill(self, carried: dict[int, _Carried], begin: Mapping[int, list[jax.Array]]) -> None:
@@ -232,19 +235,20 @@ def _slots(works: Sequence[Work], start: int, home: Mapping[Leaf, tuple[int, int
     return (same, each, carried) if carried else None
 
 
-def evaluated(closed: ClosedJaxpr, inputs: Sequence[Any]) -> list[Any]:
+def evaluated(closed: ClosedJaxpr, inputs: Sequence[jax.Array]) -> list[jax.Array]:
     """The results of a program; recursions whose steps it stacks are computed by a scan."""
     program = flat(closed)
     return _evaluated(program, program.results, lambda i: inputs[i])
 
 
-def _evaluated(program: Program, wanted: Sequence[int], give: Callable[[int], Any]) -> list[Any]:
+def _evaluated(program: Program, wanted: Sequence[int],
+               give: Callable[[int], jax.Array]) -> list[jax.Array]:
     """The same, given places."""
 
     def column(many: Sequence[int]) -> jax.Array:
         return jnp.stack([jnp.asarray(give(i)) for i in many])
 
-    makers, held = program.makers(), dict[int, Any]()
+    makers, held = (program.makers(), dict[int, ArrayLike]())
     while True:
         lines = program.restricted(wanted, held)
         joint = next(((line, found) for line in reversed(lines)

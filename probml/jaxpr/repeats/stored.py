@@ -7,7 +7,6 @@ the program is that of a loop that appends to a list, which rolled.py turns into
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +24,21 @@ LEAST = 8  # stored elements from which an array is rewritten
 class _Filled:
     """An array whose elements along an axis were set one by one."""
 
-    def __init__(self, base: Any, axis: int, stored: Mapping[int, Any]):
+    def __init__(self, base: jax.Array, axis: int, stored: Mapping[int, jax.Array]):
         self.base, self.axis, self.stored = base, axis, stored
         self.goes_on = False  # a later equation stores into it
-        self._whole: Any = None
+        self._whole: jax.Array | None = None
 
-    def element(self, i: int) -> Any:
+    def element(self, i: int) -> jax.Array:
         return self.stored[i] if i in self.stored else lax.index_in_dim(
             self.base, i, self.axis, keepdims=False)
 
-    def materialized(self) -> Any:
+    def materialized(self) -> jax.Array:
         if self._whole is None:
             self._whole = self._together()
         return self._whole
 
-    def _together(self) -> Any:
+    def _together(self) -> jax.Array:
         if len(self.stored) < LEAST:
             out = jnp.moveaxis(self.base, self.axis, 0)
             for i, value in self.stored.items():
@@ -53,7 +52,7 @@ class _Filled:
         parts = [part for part in (beside[0], run, beside[1]) if part.shape[self.axis]]
         return run if len(parts) == 1 else jnp.concatenate(parts, self.axis)
 
-    def sliced(self, starts: Sequence[int], limits: Sequence[int]) -> Any:
+    def sliced(self, starts: Sequence[int], limits: Sequence[int]) -> jax.Array:
         rows = range(starts[self.axis], limits[self.axis])
         if len(rows) >= LEAST:
             return lax.slice(self.materialized(), starts, limits)
@@ -78,7 +77,7 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
     if stores < LEAST:
         return closed
 
-    def run(*inputs: object) -> list[Any]:
+    def run(*inputs: object) -> list[jax.Array]:
         domain = _Elements(idle)
         found = analyse(closed, domain, [(value, None) for value in inputs])
         for filled in domain.made if idle else ():
@@ -90,11 +89,11 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
                                  for aval in closed.in_avals))
 
 
-def _materialized(value: object) -> Any:
+def _materialized(value: object) -> jax.Array:
     return value.materialized() if isinstance(value, _Filled) else value
 
 
-_Told = tuple[Any, np.ndarray | None]  # a value, and the integers that it holds if known
+_Told = tuple[jax.Array, np.ndarray | None]  # a value, and the integers that it holds if known
 
 
 class _Elements(Domain[_Told]):
@@ -121,8 +120,8 @@ class _Elements(Domain[_Told]):
         return self.equation(eqn, operands)
 
 
-def _stored_elements(eqn: JaxprEqn, values: Sequence[Any],
-                     known: Sequence[np.ndarray | None]) -> Any:
+def _stored_elements(eqn: JaxprEqn, values: Sequence[object],
+                     known: Sequence[np.ndarray | None]) -> jax.Array | _Filled | None:
     """The array after one element was set, or the element that is read; None for any other
     equation."""
     name, filled = eqn.primitive.name, values[0] if values else None

@@ -4,6 +4,7 @@ scatters."""
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml.jaxpr.tapes.operation import CALL, Avals, Operation, Untold
@@ -112,7 +113,7 @@ def _unstacked(ins: Avals, outs: Avals, axis: int) -> Callable:
 def _stacked(ins: Avals, outs: Avals, axis: int) -> Callable:
     shape, dtype = outs[0]
     before = (slice(None),) * axis
-    where: list[Any] = [(*before, i) for i in range(len(ins))]
+    where: list[tuple] = [(*before, i) for i in range(len(ins))]
 
     def stacked(*parts: np.ndarray):
         out = np.empty(shape, dtype)
@@ -178,8 +179,9 @@ def _mode(mode: object) -> str:
     return name
 
 
-def _gathered(ins: Avals, outs: Avals, dimension_numbers: Any, slice_sizes: Sequence[int],
-              mode: Any, fill_value: float | None, at: np.ndarray | None = None) -> Callable:
+def _gathered(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensionNumbers,
+              slice_sizes: Sequence[int], mode: jax.lax.GatherScatterMode, fill_value: float | None,
+              at: np.ndarray | None = None) -> Callable:
     d, kind = dimension_numbers, _mode(mode)
     paired, batch = tuple(d.operand_batching_dims), tuple(d.start_indices_batching_dims)
     inner = [axis for axis in range(len(slice_sizes))
@@ -207,7 +209,7 @@ def _gathered(ins: Avals, outs: Avals, dimension_numbers: Any, slice_sizes: Sequ
     return gathered
 
 
-def _filling(dtype: np.dtype) -> Any:
+def _filling(dtype: np.dtype) -> float:
     """What stands for entries that are not there."""
     if dtype.kind == "f":
         return np.nan
@@ -217,8 +219,8 @@ def _filling(dtype: np.dtype) -> Any:
 
 
 def _scattered(write: Callable) -> Callable:
-    def build(ins: Avals, outs: Avals, dimension_numbers: Any, mode: Any,
-              at: np.ndarray | None = None) -> Callable:
+    def build(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensionNumbers,
+              mode: jax.lax.GatherScatterMode, at: np.ndarray | None = None) -> Callable:
         d, kind = dimension_numbers, _mode(mode)
         paired, batch = tuple(d.operand_batching_dims), tuple(d.scatter_indices_batching_dims)
         shape = ins[0].shape

@@ -8,10 +8,10 @@ Source: Salmon, Moraes, Dror & Shaw (2011), "Parallel random numbers: as easy as
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.jaxpr.tapes.operation import CALL, Avals, Operation
 
@@ -46,7 +46,7 @@ def _split_words(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(keys >> HALF, WORD), np.asarray(keys & KEY.type(0xFFFFFFFF), WORD)
 
 
-def threefry(a: np.ndarray, b: np.ndarray, x: Any,
+def threefry(a: np.ndarray, b: np.ndarray, x: ArrayLike,
              y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The hash of counts (x, y) by a key (a, b), words all."""
     schedule = (a, b, a ^ b ^ WORD(0x1BD11BDA))

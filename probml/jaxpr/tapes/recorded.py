@@ -11,12 +11,15 @@ tape.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jax.typing import ArrayLike
 
 from probml.jaxpr.primitives import OPERATIONS, name_of
 from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten
@@ -37,7 +40,7 @@ def _index(name: str) -> int | None:
     return OPERATIONS[name].fixed if name in OPERATIONS else None
 
 
-def _bound(step: Step) -> Any:
+def _bound(step: Step) -> Callable:
     """Its function of the operands."""
     return _operation(step).build(step.ins, step.outs, **step.params)
 
@@ -79,7 +82,7 @@ class Tape:
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_code"}
 
-    def run(self, args: Sequence[Any]) -> list[np.ndarray]:
+    def run(self, args: Sequence[jax.Array]) -> list[np.ndarray]:
         """The results, in arrays of their own.
 
         Raises:
@@ -96,7 +99,7 @@ class Tape:
         return [value if key else _own(value, aval, id(value) in given) for value, (_, aval), key
                 in zip(found, self.outputs, self.keys, strict=True)]
 
-    def go(self, args: Sequence[Any]) -> list[Any]:
+    def go(self, args: Sequence[Any]) -> list[np.ndarray]:
         """The results, which may be arguments or constants."""
         held: list[Any] = [None] * self.size
         for place, value in self.start:
@@ -134,8 +137,8 @@ def _own(value: object, aval: Aval, given: bool) -> np.ndarray:
 # loops and branches, whose bodies are tapes
 
 
-def _scanned(ins: object, outs: Any, body: Tape, constants: int, carries: int, length: int,
-             reverse: bool) -> Any:
+def _scanned(ins: object, outs: Sequence[Aval], body: Tape, constants: int, carries: int,
+             length: int, reverse: bool) -> Callable:
     def scanned(*operands: np.ndarray):
         fixed, state = list(operands[:constants]), list(operands[constants : constants + carries])
         rows, made = operands[constants + carries :], []
@@ -153,7 +156,7 @@ def _scanned(ins: object, outs: Any, body: Tape, constants: int, carries: int, l
 
 
 def _repeated(ins: object, outs: object, condition: Tape, body: Tape, asked: int,
-              constants: int) -> Any:
+              constants: int) -> Callable:
     most = max(TURNS, int(PATIENCE / (condition.seconds + body.seconds + 4 * CALL)))
 
     def repeated(*operands: np.ndarray):
@@ -173,7 +176,7 @@ def _repeated(ins: object, outs: object, condition: Tape, body: Tape, asked: int
     return repeated
 
 
-def _branched(ins: object, outs: object, branches: tuple[Tape, ...]) -> Any:
+def _branched(ins: object, outs: object, branches: tuple[Tape, ...]) -> Callable:
     return lambda which, *operands: branches[
         min(max(int(which), 0), len(branches) - 1)].go(operands)
 
@@ -247,7 +250,7 @@ class _Recorder:
             raise Untold("an array of another kind")
         return aval
 
-    def _constant(self, value: Any, aval: Any) -> int:
+    def _constant(self, value: ArrayLike, aval: ShapedArray) -> int:
         place = self._place(aval)
         if place in self.keys:
             self.constants[place] = randoms.keys_to_integers(value)

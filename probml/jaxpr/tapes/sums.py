@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from probml.jaxpr.tapes.operation import CALL, Avals, Operation, Untold, seconds
@@ -51,7 +52,8 @@ def _running(function: np.ufunc) -> Build:
     return build
 
 
-def _contracted(ins: Avals, outs: Avals, dimension_numbers: Any) -> Callable:
+def _contracted(ins: Avals, outs: Avals,
+                dimension_numbers: jax.lax.DotDimensionNumbers) -> Callable:
     (left, right), (batch, other) = dimension_numbers
     a, b = (aval.shape for aval in ins)
     free = [i for i in range(len(a)) if i not in left and i not in batch]
@@ -87,7 +89,7 @@ def _arranged(shape: Sequence[int], order: Sequence[int], new: tuple[int, ...]) 
     return lambda x: x.transpose(order).reshape(new)
 
 
-def _contraction(ins: Avals, outs: Avals, dimension_numbers: Any) -> float:
+def _contraction(ins: Avals, outs: Avals, dimension_numbers: jax.lax.DotDimensionNumbers) -> float:
     (left, _), _ = dimension_numbers
     inner = math.prod(ins[0].shape[i] for i in left)
     return 3 * CALL + seconds(ins, outs) + MULTIPLIED * outs[0].size * inner

@@ -24,6 +24,7 @@ from typing import Any
 import jax
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
+from jax.tree_util import PyTreeDef
 
 from probml.jaxpr.compat import OFF, start_lapack, trace_settings
 from probml.jaxpr.tapes.operation import TooLong
@@ -31,6 +32,7 @@ from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
 from probml.numerics.kept import disk, holding
 from probml.numerics.process.making import making
+from probml.typing import PyTree
 
 FORMAT = 3  # of the files
 _LAPACK = b"lapack_"
@@ -42,11 +44,11 @@ class Taped:
     """A program that NumPy runs; its results lie where compiled ones do, or on the host."""
 
     tape: Tape
-    results: Any  # the tree of the results
+    results: PyTreeDef  # the tree of the results
     otherwise: Callable  # the same by XLA, for a loop that turns out to be long
     on_host: bool
 
-    def __call__(self, *args: object) -> Any:
+    def __call__(self, *args: object) -> PyTree:
         try:
             found = self.tape.run(jax.tree.leaves(args))
         except TooLong:
@@ -80,7 +82,7 @@ class Shelf:
         named = (named,) if isinstance(named, str) else tuple(named)
         self.static = frozenset((*numbers, *map(names.index, named)))
 
-    def find(self, args: Sequence[Any], options: dict | None) -> Callable | None:
+    def find(self, args: Sequence[PyTree], options: dict | None) -> Callable | None:
         """The program for these arguments, to be called with those that are not static: from
         memory, from disk, or made now and kept. None: nothing is kept on disk, and jax.jit is
         asked.
@@ -130,11 +132,12 @@ class Shelf:
         for _ in range(len(self._held) // 2):
             self._held.popitem(last=False)
 
-    def _traced(self, args: Sequence[Any], options: dict | None) -> Any:
+    def _traced(self, args: Sequence[PyTree], options: dict | None) -> jax.stages.Traced:
         with making():
             return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
 
-    def _record_tape(self, traced: Any, fixed: list, options: dict | None) -> Taped | None:
+    def _record_tape(self, traced: jax.stages.Traced, fixed: list,
+                     options: dict | None) -> Taped | None:
         """The traced program as NumPy calls; None where that would take too long, or is not
         possible."""
         jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
@@ -149,7 +152,7 @@ class Shelf:
         """The program by jax.jit, a function of what is not static."""
         jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
 
-        def call(*dynamic: object) -> Any:
+        def call(*dynamic: object) -> PyTree:
             told, rest = iter(fixed), iter(dynamic)
             with making():
                 return jitted(*(next(told if i in self.static else rest)
@@ -158,7 +161,7 @@ class Shelf:
         return call
 
     def _made(self, key: tuple, fixed: list, folder: disk.Folder, name: str | None,
-              args: Sequence[Any], options: dict | None) -> Callable:
+              args: Sequence[PyTree], options: dict | None) -> Callable:
         """The program, traced now, and kept.
 
         Args:
@@ -186,7 +189,7 @@ class Shelf:
         """A program from disk, compiled after all if its first call fails: XLA finds out only then
         that a part of it is missing."""
 
-        def first(*dynamic: Any) -> Any:
+        def first(*dynamic: PyTree) -> PyTree:
             try:
                 out = jax.block_until_ready(program(*dynamic))
                 self._held[key] = program
@@ -219,7 +222,7 @@ def _describe_setting(setting: object) -> str:
     return "no axes" if list(getattr(setting, "axis_sizes", [1])) == [] else repr(setting)
 
 
-def _shuffled(tree: Any) -> bool:
+def _shuffled(tree: PyTree) -> bool:
     """Whether some of the leaves stand in an order of this process alone (see `_read`)."""
     node = tree.node_data()
     return (node is not None and hasattr(node[0], "gather_pytree_data_fields")
@@ -236,7 +239,7 @@ def _write(folder: disk.Folder, name: str, program: object) -> None:
         _keep(folder, name, held, tree)
 
 
-def _keep(folder: disk.Folder, name: str, held: Any, tree: Any) -> None:
+def _keep(folder: disk.Folder, name: str, held: Any, tree: PyTreeDef) -> None:
     """Writes a program and the tree of its results, as an example of itself, whose leaves are their
     places: classes of its nodes by name. Whatever cannot be written is made again."""
     with contextlib.suppress(Exception):

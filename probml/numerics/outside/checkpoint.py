@@ -27,6 +27,7 @@ import jax
 import numpy as np
 
 from probml.errors import DataError, ModelError
+from probml.typing import Json
 
 
 @contextlib.contextmanager
@@ -282,7 +283,7 @@ class Journal:
         return pasts
 
 
-def _digest(meta: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> str:
+def _digest(meta: Json, arrays: Sequence[np.ndarray]) -> str:
     """Of words and arrays: what a file lost or was given is told."""
     into = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for array in arrays:

@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from probml.numerics.precision import in_same_precision
+from probml.typing import PyTree
 
 _OPEN: dict[int, "Supply"] = {}
 _NUMBERS = itertools.count()
@@ -38,7 +39,7 @@ class Supply:
         self.failure: BaseException | None = None
         self.number = next(_NUMBERS)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         _OPEN[self.number] = self
         return self
 
@@ -54,11 +55,11 @@ class Feed(Supply):
         specs: pytree of jax.ShapeDtypeStruct. count: chunks of a pass.
     """
 
-    def __init__(self, read: Callable[[], Iterator[Any]], specs: object, count: int):
+    def __init__(self, read: Callable[[], Iterator[PyTree]], specs: object, count: int):
         super().__init__()
         self.read, self.specs, self.count = read, specs, count
         self._lock, self._at, self._chunk = threading.Lock(), -1, None
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Iterator[PyTree] | None = None
         self._ahead: Future | None = None
         self._given, self._began = 0, 0.0
 
@@ -76,11 +77,11 @@ class Feed(Supply):
         self._pool.shutdown(cancel_futures=True)
         self._iterator = self._ahead = self._chunk = None
 
-    def iterate_from(self, i: int) -> Iterator[Any]:
+    def iterate_from(self, i: int) -> Iterator[PyTree]:
         """A new iterator from the i-th chunk on."""
         return itertools.islice(self.read(), i, None)
 
-    def chunk(self, i: int) -> Any:
+    def chunk(self, i: int) -> PyTree:
         """The i-th chunk; the next of the one before is there already, or being read."""
         with self._lock:
             if i != self._at:
@@ -101,7 +102,7 @@ class Feed(Supply):
         self._ahead = self._pool.submit(self._next, self._iterator) if i + 1 < self.count else None
 
 
-def ahead(items: Iterator[Any]) -> Iterator[Any]:
+def ahead(items: Iterator[PyTree]) -> Iterator[PyTree]:
     """The same, the next of which is made by a thread while one is used."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(in_same_precision(next), items, _END)
@@ -119,16 +120,16 @@ def count_fed_numbers(arguments: object) -> int:
     return sum(int(getattr(value, "fed", 0)) for value in found)
 
 
-def chunk(number: jax.Array, i: object, specs: object) -> Any:
+def chunk(number: jax.Array, i: object, specs: object) -> PyTree:
     """The i-th chunk of the feed `number` in a program."""
     return called_back(_chunk, specs, number, i)
 
 
-def _chunk(feed: Feed, i: jax.Array) -> Any:
+def _chunk(feed: Feed, i: jax.Array) -> PyTree:
     return feed.chunk(int(i))
 
 
-def called_back(function: Callable, specs: object, number: jax.Array, *operands: object) -> Any:
+def called_back(function: Callable, specs: object, number: jax.Array, *operands: object) -> PyTree:
     """function(the supply of that number, *operands) in a program; blank once it has raised.
 
     Numbers of 64 bits travel as pairs of 32: the thread that is called back is not the one whose
@@ -139,7 +140,7 @@ def called_back(function: Callable, specs: object, number: jax.Array, *operands:
     """
     kinds = jax.tree.map(lambda leaf: jnp.result_type(leaf), operands)
 
-    def ask(number: jax.Array, *operands: object) -> Any:
+    def ask(number: jax.Array, *operands: object) -> PyTree:
         supply = _OPEN[int(number)]
         try:
             if supply.failure is None:
@@ -158,7 +159,7 @@ def called_back(function: Callable, specs: object, number: jax.Array, *operands:
                         if _is_64_bit(spec.dtype) else leaf, found, specs)
 
 
-def _is_64_bit(kind: Any) -> bool:
+def _is_64_bit(kind: np.dtype) -> bool:
     return jnp.issubdtype(kind, np.number) and np.dtype(kind).kind in "fiu" and (
         np.dtype(kind).itemsize == 8)
 
@@ -169,11 +170,11 @@ def _halved(array: np.ndarray) -> np.ndarray:
     return array[..., None].view(np.uint32) if _is_64_bit(array.dtype) else array
 
 
-def _join_halves(array: jax.Array, kind: Any) -> jax.Array:
+def _join_halves(array: jax.Array, kind: np.dtype) -> jax.Array:
     return np.asarray(array).view(kind)[..., 0] if _is_64_bit(kind) else array
 
 
-def raise_supply_failure(found: object) -> Any:
+def raise_supply_failure(found: object) -> PyTree:
     """The results of a program; raises what a supply of data raised meanwhile."""
     if _OPEN:
         found = jax.block_until_ready(found)

@@ -10,16 +10,17 @@ import functools
 import hashlib
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
 from jax import export
 from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
 
 from probml.jaxpr.program import evaluate
 from probml.numerics import compile_effort
 from probml.numerics.outside.feeding import Supply, called_back
+from probml.typing import PyTree
 
 
 class Pool(Supply):
@@ -38,7 +39,8 @@ class Program:
         double: the precision of JAX in which it was made.
     """
 
-    def __init__(self, function: Callable, constants: Sequence[Any], leaves: Sequence[Any]):
+    def __init__(self, function: Callable, constants: Sequence[ArrayLike],
+                 leaves: Sequence[ArrayLike]):
         specs = [jax.ShapeDtypeStruct(np.shape(c), c.dtype) for c in constants]
         lowered = export.export(jax.jit(function), platforms=_platforms())(specs, list(leaves))
         self.out = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in lowered.out_avals]
@@ -66,12 +68,12 @@ def received_for_many(digest: str, content: bytes) -> Callable:
     program = pickle.loads(content).call
     options = compile_effort.FULL if jax.default_backend() == "cpu" else None
 
-    def run(constants: Sequence[Any], leaves: Sequence[Any]) -> Any:
+    def run(constants: Sequence[ArrayLike], leaves: Sequence[ArrayLike]) -> PyTree:
         return jax.lax.map(lambda own: program(constants, own), list(leaves))
 
     fast, plain = jax.jit(run, compiler_options=options), jax.jit(run)
 
-    def call(constants: Sequence[Any], leaves: Sequence[Any]) -> Any:
+    def call(constants: Sequence[ArrayLike], leaves: Sequence[ArrayLike]) -> PyTree:
         try:
             return fast(constants, leaves)
         except jax.errors.JaxRuntimeError as error:
@@ -82,30 +84,30 @@ def received_for_many(digest: str, content: bytes) -> Callable:
     return call
 
 
-def summed(function: Callable, number: object, chunk: object) -> Any:
+def summed(function: Callable, number: object, chunk: object) -> PyTree:
     """Σ over the chunks of the pool `number` of function(chunk), inside a program.
 
     Args:
         chunk: the shapes and types of one.
     """
-    forms: list[Any] = []
+    forms: list[jax.ShapeDtypeStruct] = []
     leaves, form = jax.tree.flatten(chunk)
 
-    def flat(*leaves: object) -> list[Any]:
+    def flat(*leaves: object) -> list[jax.Array]:
         out, tree = jax.tree.flatten(function(jax.tree.unflatten(form, leaves)))
         forms.append(tree)
         return out
 
     closed = jax.make_jaxpr(flat)(*leaves)
 
-    def free(constants: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+    def free(constants: Sequence[ArrayLike], leaves: Sequence[ArrayLike]) -> list[jax.Array]:
         return list(evaluate(closed.replace(consts=list(constants)), *leaves))
 
     found = _run(free, leaves, number, [jax.numpy.asarray(c) for c in closed.consts])
     return jax.tree.unflatten(forms[-1], found)
 
 
-def _run(function: Callable, leaves: Sequence[Any], number: object, constants: list) -> list:
+def _run(function: Callable, leaves: Sequence[ArrayLike], number: object, constants: list) -> list:
     """The call; mapped over constants it is one call still, of the mapped function."""
     program = Program(function, constants, leaves)
 
@@ -114,10 +116,10 @@ def _run(function: Callable, leaves: Sequence[Any], number: object, constants: l
         return called_back(functools.partial(_summed, program), program.out, number, *constants)
 
     @run.def_vmap
-    def rule(size: int, mapped: Any, number: int, *constants: Any):
+    def rule(size: int, mapped: PyTree, number: int, *constants: PyTree):
         axes = [0 if own else None for own in mapped[1:]]
 
-        def run_instance(constants: Any, leaves: Any):
+        def run_instance(constants: PyTree, leaves: PyTree):
             return jax.vmap(lambda *own: function(own, leaves), in_axes=axes)(*constants)
 
         if not any(mapped[1:]):

@@ -12,11 +12,11 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import jax
 
 from probml.jaxpr.compat import OFF, call_switch
+from probml.typing import PyTree
 
 _LOCK = threading.Lock()
 _INSIDE = [0]
@@ -58,14 +58,14 @@ def traced_once(function: Callable) -> Callable:
     program calls it."""
 
     @functools.wraps(function)
-    def inlined(*args: object) -> Any:
+    def inlined(*args: object) -> PyTree:
         with inline_calls():
             return function(*args)
 
     compiled = jax.jit(inlined)
 
     @functools.wraps(function)
-    def call(*args: object) -> Any:
+    def call(*args: object) -> PyTree:
         with inline_calls(False):
             return compiled(*args)
 

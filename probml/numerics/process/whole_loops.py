@@ -47,7 +47,7 @@ def _enable() -> Callable[[], object]:
     own = compiler.get_compile_options
 
     @functools.wraps(own)
-    def options(*args: Any, **keywords: Any) -> Any:
+    def options(*args: object, **keywords: Any) -> object:
         told = keywords.get("env_options_overrides") or {}
         if WHOLE not in told:
             return own(*args, **keywords)

@@ -15,7 +15,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from probml.queries import asking
 from probml.queries.fitted import Fitted
 from probml.queries.weighting.weighted_values import candidates, evaluate, observing
 from probml.structure.site import Site
+from probml.typing import PyTree, SiteValues
 
 VALUES = 32  # values of a site's parents at which exp(−factor) must be a probability
 POINTS = 4  # parameter values at which exp(−factor) is compared with probabilities of intervals
@@ -340,7 +341,7 @@ def _drawn(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table:
     return Table(found[name].astype(float), share / share.sum(1, keepdims=True), False)
 
 
-def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: Mapping[str, Any],
+def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
             worth: int = ENOUGH) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draws of every row with an effective sample size of at least `worth`, name → (n, draws, ...),
     and their log weights, (n, draws).
@@ -382,7 +383,7 @@ def resampled(fit: Fitted, held: Data, seed: int, plug_in: bool) -> dict[str, np
     """
     if not held.structure.losses:
         return None
-    cuts: dict[str, Any] = {}
+    cuts: dict[str, PyTree] = {}
     if not looking(held):
         few, back = _distinct(held)
         for site in held.structure.sites.values():

@@ -4,10 +4,9 @@ are out of bounds are, where the function is one density (of rows, dataset/codin
 so): JAX would take the last entry for them.
 """
 
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.coding.indices import within
 from probml.errors import DataError, ModelError
@@ -15,10 +14,11 @@ from probml.interface.functions.given.values import codes_of
 from probml.interface.functions.survey import Survey, describe_first, survey_run
 from probml.language.language import Bound, RowsUnknown
 from probml.structure.indices import Index
+from probml.typing import SiteValues
 
 
-def recode_out_of_bounds(model: Bound, shown: Survey, items: Mapping[str, Any],
-                         values: Mapping[str, Any]) -> tuple[Survey, dict[str, Any]]:
+def recode_out_of_bounds(model: Bound, shown: Survey, items: SiteValues,
+                         values: SiteValues) -> tuple[Survey, dict[str, ArrayLike]]:
     """What a run shows, and the values: where it indexes out of bounds, with categories that are
     numbers as codes.
 
@@ -35,9 +35,9 @@ def recode_out_of_bounds(model: Bound, shown: Survey, items: Mapping[str, Any],
     return shown, dict(values)
 
 
-def rerun_with_codes(model: Bound, items: Mapping[str, Any], arguments: Mapping[str, Any],
-                     given: Mapping[str, Any]) -> tuple[Survey, dict[str, Any],
-                     dict[str, Any]] | None:
+def rerun_with_codes(
+    model: Bound, items: SiteValues, arguments: SiteValues, given: SiteValues
+) -> tuple[Survey, dict[str, ArrayLike], dict[str, ArrayLike]] | None:
     """A function that has failed, run again with codes in the place of what it indexes by: what it
     shows, the arguments and the sites; None: it does not fail for its indices.
 
@@ -63,7 +63,7 @@ def rerun_with_codes(model: Bound, items: Mapping[str, Any], arguments: Mapping[
     return (shown, {name: own[name] for name in arguments}, {name: own[name] for name in given})
 
 
-def refuse_out_of_bounds(model: Bound, shown: Survey, values: Mapping[str, Any]) -> None:
+def refuse_out_of_bounds(model: Bound, shown: Survey, values: SiteValues) -> None:
     """
     Raises:
         DataError: the function holds an index out of bounds.
@@ -83,7 +83,7 @@ def refuse_out_of_bounds(model: Bound, shown: Survey, values: Mapping[str, Any])
         )
 
 
-def _run(model: Bound, values: Mapping[str, Any], given: Mapping[str, Any]) -> Survey | None:
+def _run(model: Bound, values: SiteValues, given: SiteValues) -> Survey | None:
     """What a run of the function shows; None: it fails."""
     try:
         return survey_run(model, {name: value for name, value in values.items()
@@ -96,7 +96,7 @@ def _run(model: Bound, values: Mapping[str, Any], given: Mapping[str, Any]) -> S
         return None
 
 
-def _size(value: Any) -> int:
+def _size(value: ArrayLike) -> int:
     """How many entries there are along its first axis."""
     return len(value) if isinstance(value, list | tuple) or np.ndim(value) else 0
 

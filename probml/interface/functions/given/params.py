@@ -10,11 +10,13 @@ handlers.scale around what is unseen: a density to a power, as tempered priors h
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jax.tree_util import PyTreeDef
+from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
 
@@ -29,7 +31,7 @@ class Scaled(dist.Distribution):
         super().__init__(base_dist.batch_shape, base_dist.event_shape)
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return self.base_dist.support
 
     def log_prob(self, value: jax.Array) -> jax.Array:
@@ -46,8 +48,8 @@ class ParamSpec(NamedTuple):
     """What a param holds: its constraint, the shapes of its arrays, and of which nothing is to be
     found, since the function samples others in their place."""
 
-    constraint: Any
-    tree: Any
+    constraint: constraints.Constraint
+    tree: PyTreeDef
     shapes: tuple[tuple[int, ...], ...]
     idle: tuple[bool, ...]
 

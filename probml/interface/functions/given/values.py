@@ -16,11 +16,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset import arrays
 from probml.dataset.arrays import Categories
 from probml.dataset.coding import labels as naming
 from probml.errors import DataError
+from probml.typing import SiteValues
 
 
 class GivenArray(np.ndarray):
@@ -43,7 +45,7 @@ class GivenArray(np.ndarray):
             return jnp.asarray(self)[key]
         return super().__getitem__(key)
 
-    def dot(self, other: Any, out: Any = None) -> Any:
+    def dot(self, other: ArrayLike, out: Any = None) -> ArrayLike:
         return (jnp.dot(jnp.asarray(self), other) if isinstance(other, jax.Array)
                 else super().dot(other, out))
 
@@ -59,7 +61,7 @@ class Ragged(list):
     ndim, shape = 0, ()
 
 
-def as_given(value: object) -> Any:
+def as_given(value: object) -> ArrayLike:
     """An array as a function is given it: a view that shares its numbers, and such views of a list
     of arrays; anything else unchanged."""
     if isinstance(value, list | tuple) and all(isinstance(part, np.ndarray) for part in value):
@@ -85,14 +87,14 @@ def as_ragged(value: object) -> Ragged | None:
 MOST_DISTINCT = 4096  # different values of a column that are kept beside it
 
 
-def distinct_values(columns: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def distinct_values(columns: SiteValues) -> dict[str, tuple[int, ...]]:
     """Name → the values of a column of whole numbers, in order, where they are not too many."""
     found = {name: tuple(np.unique(value).tolist()) for name, value in columns.items()
              if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size}
     return {name: values for name, values in found.items() if len(values) <= MOST_DISTINCT}
 
 
-def with_known_values(value: object, every: tuple[Any, ...]) -> Any:
+def with_known_values(value: object, every: tuple[object, ...]) -> ArrayLike:
     """The values of some rows, that know which values all of them have, in order: asked by NumPy
     for these, or for the least or greatest, they answer with what is settled; all else is as it is
     of what `value` is, a tracer or an array."""
@@ -103,14 +105,15 @@ def with_known_values(value: object, every: tuple[Any, ...]) -> Any:
 
 
 @functools.cache
-def _kind(own: Any, every: tuple[Any, ...]) -> type:
+def _kind(own: Any, every: tuple[object, ...]) -> type:
     """A class of arrays beside `own`, with the answers for some values."""
     values = np.array(every)
 
     class Told(own):
         __slots__ = ()
 
-        def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
+        def __array_function__(self, function: Any, types: object, args: Any,
+                               kwargs: Any) -> Any:
             first, *rest = args or (None,)
             if first is self and not rest:
                 if function is np.unique and not kwargs:
@@ -121,16 +124,16 @@ def _kind(own: Any, every: tuple[Any, ...]) -> type:
                 return super().__array_function__(function, types, args, kwargs)
             return function.__wrapped__(*args, **kwargs)
 
-        def min(self, axis: object = None, out: object = None, **more: object) -> Any:
+        def min(self, axis: object = None, out: object = None, **more: object) -> ArrayLike:
             return values[0] if axis is None else super().min(axis, out, **more)
 
-        def max(self, axis: object = None, out: object = None, **more: object) -> Any:
+        def max(self, axis: object = None, out: object = None, **more: object) -> ArrayLike:
             return values[-1] if axis is None else super().max(axis, out, **more)
 
     return Told
 
 
-def value_of(value: object, name: str = "") -> Any:
+def value_of(value: object, name: str = "") -> ArrayLike:
     """Numbers as an array, or as a list of arrays of different lengths, text and categories as
     codes in the order in which rows have them (dataset/coding/labels.py), unseen ones NaN, all else
     as it is.
@@ -159,7 +162,7 @@ def value_of(value: object, name: str = "") -> Any:
     return as_given(array) if array.ndim else array.item()
 
 
-def codes_of(value: object) -> Any:
+def codes_of(value: object) -> ArrayLike:
     """The same where the function turns out to want codes: categories that are numbers and truths
     as codes that keep their labels, floats that are whole as whole numbers; None: it has none, or
     none but those of `value_of`.
@@ -184,7 +187,7 @@ def codes_of(value: object) -> Any:
     return as_given(values.astype(int)) if whole else None
 
 
-def _codes(raw: arrays.Raw, name: str = "") -> Any:
+def _codes(raw: arrays.Raw, name: str = "") -> ArrayLike:
     """Codes that keep their labels, floats where some are unseen."""
     naming.unmixed(f"'{name}'" if name else "an argument", raw)
     gone = raw.values < 0

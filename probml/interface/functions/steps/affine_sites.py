@@ -14,7 +14,8 @@ from probml.errors import ModelError
 from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.programs import Owner
 from probml.jaxpr import levels
-from probml.jaxpr.program import Literal, bodies, equations
+from probml.jaxpr.program import ClosedJaxpr, Literal, bodies, equations
+from probml.typing import Message
 
 POWERS = frozenset({"sqrt", "rsqrt", "cbrt", "square", "pow", "integer_pow"})
 INDEPENDENT_OF_STEPS = ("root", "scale", "value", "mask", "beside")  # what may not depend on steps
@@ -58,7 +59,7 @@ class Uses(NamedTuple):
                 and not any(self.found.get((name, kind)) for kind in INDEPENDENT_OF_STEPS))
 
 
-def _results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
+def _results_with_powers(closed: ClosedJaxpr, inputs: Collection[int]) -> set[int]:
     """The results that some inputs reach through a power, which levels.py judges on the positive
     half line alone."""
     near, raised = {closed.jaxpr.invars[i] for i in inputs}, set()
@@ -75,7 +76,7 @@ def _results_with_powers(closed: Any, inputs: Collection[int]) -> set[int]:
             if not isinstance(atom, Literal) and atom in raised}
 
 
-def gaussian_records(name: str, site: Mapping[str, Any]) -> list[tuple[str, jax.Array]]:
+def gaussian_records(name: str, site: Message) -> list[tuple[str, jax.Array]]:
     """The records of a sample site as a linear Gaussian one: (kind, value)."""
     out = [("log", logs_of({name: site})[name].sum())]
     fn, mask = site["fn"], None

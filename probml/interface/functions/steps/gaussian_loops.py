@@ -12,7 +12,7 @@ some earlier ones (jaxpr/levels.py proves it), every scale is independent of the
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +40,7 @@ from probml.interface.functions.steps.state_space import (
 )
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells
+from probml.typing import PyTree, SiteValues
 
 
 class Linear(NamedTuple):
@@ -65,8 +66,8 @@ class Linear(NamedTuple):
         return self.program.owners.index((site, kind))
 
 
-def find_linear_loops(call: Callable[[], Any], steps: LoopSites,
-                      given: Mapping[str, Any]) -> Linear:
+def find_linear_loops(call: Callable[[], object], steps: LoopSites,
+                      given: SiteValues) -> Linear:
     """A function's loops as one linear chain.
 
     Raises:
@@ -127,8 +128,8 @@ def _step_windows(program: StepProgram, names: Sequence[str]
         yield name, first, last
 
 
-def integrate_loops(call: Callable[[], Any], steps: LoopSites,
-                    given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
+def integrate_loops(call: Callable[[], object], steps: LoopSites,
+                    given: SiteValues) -> tuple[PyTree, list[Chain]]:
     """Run a function, its loops integrated out: those outside hear of the parameters beside them
     and of one factor, what is observed. What the function returns, and the loops as one chain.
 
@@ -173,7 +174,7 @@ class _Sites(NamedTuple):
     """
 
     linear: Linear
-    values: Mapping[str, Any]
+    values: SiteValues
     seats: Mapping[str, tuple[np.ndarray, np.ndarray]]
     width: int
 
@@ -209,7 +210,7 @@ class _Sites(NamedTuple):
         return base, slope[:, :, 1:].reshape(count, self.width, (every - 1) * d), slope[:, :, 0]
 
 
-def _steps(linear: Linear, values: Mapping[str, Any]) -> Step:
+def _steps(linear: Linear, values: SiteValues) -> Step:
     """The numbers of all steps."""
     program, columns = linear.program, _columns(linear)
     count = len(next(iter(program.steps.groups.values())))

@@ -10,8 +10,8 @@ in what is handed on and looks at them, and every step's numbers (formulas: stat
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,8 @@ from probml.interface.functions.steps.programs import (
 from probml.interface.functions.steps.scan_outputs import Outside, Returned, Rows, trace_outside
 from probml.interface.functions.steps.state_space import Affine, Carried, Chain, Step, chain_of
 from probml.jaxpr import levels
+from probml.jaxpr.program import ClosedJaxpr
+from probml.typing import PyTree, SiteValues
 
 
 class Body(NamedTuple):
@@ -52,7 +54,7 @@ class Body(NamedTuple):
         mixing: whether sites of a step look at each other.
     """
 
-    closed: Any
+    closed: ClosedJaxpr
     owners: tuple[tuple[str, str], ...]
     order: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...]]
@@ -76,13 +78,13 @@ class Body(NamedTuple):
         Args:
             init: leaves of what the first step takes.
         """
-        def firsts(names: Sequence[Any], sizes: Sequence[int]) -> dict[Any, int]:
+        def firsts(names: Sequence[Hashable], sizes: Sequence[int]) -> dict[Hashable, int]:
             return dict(zip(names, itertools.accumulate((0, *sizes)), strict=False))
 
         sites = firsts(self.order, [self.sizes[name][0] for name in self.order])
         leaves = firsts(self.moved, [init[i].size for i in self.moved])
 
-        def numbers(found: Mapping[int, Any], first: Mapping[Any, int]) -> np.ndarray:
+        def numbers(found: Mapping[int, object], first: Mapping[Hashable, int]) -> np.ndarray:
             return np.concatenate([np.zeros(0, int), *(
                 first[found[i]] + np.arange(init[i].size) if i in found
                 else np.full(init[i].size, -1) for i in self.moved)])
@@ -206,8 +208,8 @@ def compute_steps(body: Body, init: Sequence[jax.Array], xs: object, at: np.ndar
     return jax.vmap(step_at)(plain, xs, jnp.asarray(at))
 
 
-def integrate_scans(call: Callable[[], Any], names: Collection[str],
-                    given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
+def integrate_scans(call: Callable[[], object], names: Collection[str],
+                    given: SiteValues) -> tuple[PyTree, list[Chain]]:
     """Run a function, the sites of its scans integrated out: those outside hear of the other
     parameters, of what looks at no scan, and of one factor a scan. What the function returns, and
     the scans that were met.
@@ -235,21 +237,21 @@ def integrate_scans(call: Callable[[], Any], names: Collection[str],
     return out, found
 
 
-def _trace_outside(call: Callable[[], Any], names: Collection[str],
-                   given: Mapping[str, Any]) -> Outside:
+def _trace_outside(call: Callable[[], object], names: Collection[str],
+                   given: SiteValues) -> Outside:
     """What looks at scans from outside."""
     first = _KeepScans(names, given)
     trace = trace_isolated(_within(first, call), given, {})
     others = latent_values(trace)
 
-    def run(paths: Sequence[jax.Array], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def run(paths: Sequence[jax.Array], values: SiteValues) -> SiteValues:
         return trace_isolated(_within(_KeepScans(names, given, paths), call), given, values)
 
     return trace_outside(run, first.returned, first.paths, others)
 
 
-def _within(scans: "_KeepScans", call: Callable[[], Any]) -> Callable[[], Any]:
-    def run() -> Any:
+def _within(scans: "_KeepScans", call: Callable[[], object]) -> Callable[[], object]:
+    def run() -> object:
         with scans:
             return call()
 
@@ -263,7 +265,7 @@ class _KeepScans(Messenger):
         paths: what they return, leaf by leaf, one after the other; where these run out, zeros.
     """
 
-    def __init__(self, names: Collection[str], given: Mapping[str, Any],
+    def __init__(self, names: Collection[str], given: SiteValues,
                  paths: Sequence[jax.Array] = ()):
         super().__init__()
         self.names, self.given = set(names), given
@@ -279,7 +281,7 @@ class _KeepScans(Messenger):
         self.met.append((loop, call))
         msg["value"] = call.result(*self._scan_results(loop, call))
 
-    def _scan_results(self, loop: Loop, call: ScanCall) -> tuple[Any, Any]:
+    def _scan_results(self, loop: Loop, call: ScanCall) -> tuple[PyTree, PyTree]:
         """The last carry of a scan, and its stacked outputs."""
         left = SummedOut(next(iter(loop.shapes), ""),
                          "continuous, latent, in a scan, and integrated out there")

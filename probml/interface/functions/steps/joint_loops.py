@@ -8,8 +8,7 @@ does not grow with the steps. Then it is run as it stands, its steps left out, f
 beside them; the steps are handed on as one site, as numpyro's scan hands on its own.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +16,17 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.distributions import constraints
 from numpyro.distributions.batch_util import promote_batch_shape
 
 from probml.errors import ModelError
 from probml.interface.functions.messages import Record, run_in_part
 from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.programs import Program, program_of
+from probml.typing import PyTree, SiteValues
 
 
-def run_with_loop_sites(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, Any]) -> Any:
+def run_with_loop_sites(call: Callable[[], object], steps: LoopSites, given: SiteValues) -> PyTree:
     """Run a function, the steps of each loop as one site: those outside hear of the parameters
     beside them, of a site a loop, of what is computed, and of one factor, what is observed.
 
@@ -41,7 +42,7 @@ def run_with_loop_sites(call: Callable[[], Any], steps: LoopSites, given: Mappin
                               program.mixed)
     late, drawn = Record(), dict[str, jax.Array]()  # one draw of all loops
 
-    def at(title: str, own: Mapping[str, Any]) -> dist.Distribution:
+    def at(title: str, own: SiteValues) -> dist.Distribution:
         met = {title: msg["value"] for title, msg in late.met.items()}
         return _joint_distribution(program, title, {**others, **met, **own})
 
@@ -93,7 +94,7 @@ class _JointSteps(dist.Distribution):
         super().__init__((count, *like.batch_shape), tuple(like.event_shape))
 
     @property
-    def support(self) -> Any:
+    def support(self) -> constraints.Constraint:
         return self.like.support
 
     def log_prob(self, value: jax.Array) -> jax.Array:
@@ -106,7 +107,7 @@ class _JointSteps(dist.Distribution):
 
 
 def _joint_distribution(program: Program, title: str,
-                        values: Mapping[str, Any]) -> dist.Distribution:
+                        values: SiteValues) -> dist.Distribution:
     """The distributions of all steps as one, steps first."""
     names = program.own.steps.groups[title]
     tree = program.trees[names[0]]

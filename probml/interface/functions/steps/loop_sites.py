@@ -4,12 +4,14 @@ by the names of single steps or of all."""
 import itertools
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.families import domains
 from probml.interface.functions.survey import Survey
+from probml.typing import SiteValues
 
 SHORTEST_LOOP = 8  # steps from which a loop is worked on as one
 
@@ -80,7 +82,7 @@ class LoopSites(NamedTuple):
         return {name: (title, i) for title, names in self.groups.items()
                 for i, name in enumerate(names)}
 
-    def together(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def together(self, values: SiteValues) -> dict[str, np.ndarray]:
         """Values by the names of single steps → by those of all, as far as all are there."""
         found = {title: values[title] if title in values else
                  np.stack([np.asarray(values[name]) for name in names])
@@ -89,7 +91,7 @@ class LoopSites(NamedTuple):
         own = {name for title in found for name in self.groups[title]}
         return {name: value for name, value in values.items() if name not in own} | found
 
-    def split_steps(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def split_steps(self, values: SiteValues) -> dict[str, ArrayLike]:
         """Values by the names of the sites → by the names of their single steps."""
         out = {name: value for name, value in values.items() if name not in self.groups}
         for title, names in self.groups.items():

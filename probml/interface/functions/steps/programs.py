@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.tree_util import PyTreeDef
 
 from probml.errors import ModelError
 from probml.families import domains
@@ -22,18 +23,19 @@ from probml.interface.functions.states import logs_of
 from probml.interface.functions.steps.loop_sites import SHORTEST_LOOP, LoopSites, remove_numbers
 from probml.jaxpr import levels
 from probml.jaxpr.opened.backward import shortened
-from probml.jaxpr.program import evaluate, jaxpr_of
+from probml.jaxpr.program import ClosedJaxpr, evaluate, jaxpr_of
 from probml.jaxpr.repeats.patterns import equivalent_results
 from probml.jaxpr.repeats.rolled import evaluated, recursion
 from probml.jaxpr.repeats.stored import by_elements
 from probml.structure.leaves import leaves_of_distribution
+from probml.typing import Message, PyTree, SiteValues
 
 Owner = tuple[str, Any]  # a site, and the kind of a record of it
-Records = Callable[[str, Mapping[str, Any]], Sequence[tuple[str, Any]]]
+Records = Callable[[str, Message], Sequence[tuple[str, PyTree]]]
 
 
-def record_program(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], records: Records,
-                   *inputs: object) -> tuple[Any, tuple[Owner, ...]]:
+def record_program(run: Callable[..., tuple[Mapping[str, Message], Sequence[PyTree]]],
+                   records: Records, *inputs: object) -> tuple[ClosedJaxpr, tuple[Owner, ...]]:
     """The program of a run, inputs → one result for each record, then further results; and the
     owner of each record. What the function computes (numpyro.deterministic) is a record "computed".
 
@@ -43,7 +45,7 @@ def record_program(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], 
     """
     owners: list[Owner] = []
 
-    def records_of(name: str, site: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
+    def records_of(name: str, site: Message) -> Sequence[tuple[str, PyTree]]:
         if site["type"] == "deterministic":
             return [("computed", jnp.asarray(site["value"]))]
         return records(name, site) if site["type"] == "sample" else ()
@@ -59,14 +61,14 @@ def record_program(run: Callable[..., tuple[Mapping[str, Any], Sequence[Any]]], 
 
 
 def evaluate_results(closed: object, outputs: Sequence[int],
-                     give: Callable[[int], Any]) -> list[jax.Array]:
+                     give: Callable[[int], jax.Array]) -> list[jax.Array]:
     """Some results of a program, where `give` has the value of an input by its place."""
     part, takes = levels.restrict(closed, outputs)
     return evaluate(part, *(jnp.asarray(give(i), aval.dtype)
                             for i, aval in zip(takes, part.in_avals, strict=True)))
 
 
-def latent_values(trace: Mapping[str, Any]) -> dict[str, jax.Array]:
+def latent_values(trace: Mapping[str, Message]) -> dict[str, jax.Array]:
     """The latent sites of a trace, and their values."""
     return {name: jnp.asarray(site["value"]) for name, site in trace.items()
             if site["type"] == "sample" and not site["is_observed"]
@@ -86,16 +88,16 @@ class StepProgram(NamedTuple):
         trace: the messages of the run.
     """
 
-    closed: Any
+    closed: ClosedJaxpr
     takes: tuple[str, ...]
     owners: tuple[Owner, ...]
     steps: LoopSites
     still: Mapping[str, jax.Array]
     others: Mapping[str, jax.Array]
-    trace: Mapping[str, Any]
+    trace: Mapping[str, Message]
 
     @classmethod
-    def of(cls, call: Callable[[], Any], steps: LoopSites, given: Mapping[str, Any],
+    def of(cls, call: Callable[[], object], steps: LoopSites, given: SiteValues,
            records: Records) -> "StepProgram":
         """
         Args:
@@ -122,7 +124,7 @@ class StepProgram(NamedTuple):
         return [i for i, (_, own) in enumerate(self.owners) if own in kinds]
 
     def parts(self, outputs: Sequence[int],
-              values: Mapping[str, Any]) -> list[tuple[tuple[int, ...], jax.Array]]:
+              values: SiteValues) -> list[tuple[tuple[int, ...], jax.Array]]:
         """The values of results, in parts of one shape: (which, (results, *shape)).
 
         Args:
@@ -152,7 +154,7 @@ class StepProgram(NamedTuple):
                       for i, one in zip(left, results, strict=True)]
         return found
 
-    def _recursions(self, outputs: Sequence[int], values: Mapping[str, Any]
+    def _recursions(self, outputs: Sequence[int], values: SiteValues
                     ) -> tuple[list[tuple[tuple[int, ...], jax.Array]], list[int]]:
         """The results that are the steps of a recursion, as `parts` has them; and the others."""
         part, takes = levels.restrict(self.closed, outputs)
@@ -188,14 +190,14 @@ class StepProgram(NamedTuple):
         return found, [output for i, output in enumerate(outputs) if i not in gone]
 
 
-def _value_of(name: str, places: Mapping[str, tuple[str, int]], values: Mapping[str, Any]) -> Any:
+def _value_of(name: str, places: Mapping[str, tuple[str, int]], values: SiteValues) -> PyTree:
     """The value of a site, or of a single step."""
     title, i = places.get(name, (name, None))
     return values[title] if i is None else values[title][i]
 
 
 def _values_along_steps(looked: Sequence[str], places: Mapping[str, tuple[str, int]],
-                        values: Mapping[str, Any]) -> jax.Array:
+                        values: SiteValues) -> jax.Array:
     """The steps at which alike results look, along a first axis."""
     found = [places[name] for name in looked]
     if len({title for title, _ in found}) > 1:
@@ -218,19 +220,19 @@ class Program(NamedTuple):
     """
 
     own: StepProgram
-    trees: Mapping[str, Any]
+    trees: Mapping[str, PyTreeDef]
     likes: Mapping[str, dist.Distribution]
     mixed: tuple[str, ...]
     gone: frozenset[str]
 
-    def computed(self, values: Mapping[str, Any]) -> dict[str, jax.Array]:
+    def computed(self, values: SiteValues) -> dict[str, jax.Array]:
         """What the function computes from steps, by name."""
         return {self.own.owners[i][0]: one
                 for which, part in self.own.parts(self.own.of_kind("computed"), values)
                 for i, one in zip(which, part, strict=True)}
 
 
-def program_of(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, Any]) -> Program:
+def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) -> Program:
     """The program of a function.
 
     Args:
@@ -239,7 +241,7 @@ def program_of(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, An
     Raises:
         ModelError: a step stands under handlers.scale; the support of another site looks at steps.
     """
-    places, trees = steps.places, dict[str, Any]()
+    places, trees = (steps.places, dict[str, PyTreeDef]())
     own = StepProgram.of(call, steps, given,
                          lambda name, site: _site_records(name, site, places, trees))
     owners, others = own.owners, own.others
@@ -259,8 +261,8 @@ def program_of(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, An
                    tuple(sorted(mixed)), frozenset(owners[i][0] for i in kept) - mixed)
 
 
-def _site_records(name: str, site: Mapping[str, Any], places: Mapping,
-                  trees: dict[str, Any]) -> list[tuple[str, jax.Array]]:
+def _site_records(name: str, site: Message, places: Mapping,
+                  trees: dict[str, PyTreeDef]) -> list[tuple[str, jax.Array]]:
     """The records of a sample site: (kind, value)."""
     if name not in places:
         log = logs_of({name: site})[name].sum()

@@ -10,7 +10,7 @@ and one push of every number of a step, at all steps at once, gives all slopes S
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,9 @@ from probml.interface.functions.steps.affine_sites import (
 from probml.interface.functions.steps.programs import Owner, evaluate_results, record_program
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells, merge_cells
+from probml.jaxpr.program import ClosedJaxpr
 from probml.jaxpr.repeats.stored import by_elements
+from probml.typing import SiteValues
 
 
 class Returned(NamedTuple):
@@ -76,7 +78,7 @@ class Outside(NamedTuple):
         gone: what nobody outside hears of.
     """
 
-    closed: Any
+    closed: ClosedJaxpr
     owners: tuple[tuple[str, str], ...]
     scans: tuple[Returned, ...]
     paths: tuple[jax.Array, ...]
@@ -86,19 +88,19 @@ class Outside(NamedTuple):
     where: tuple[tuple[np.ndarray, np.ndarray], ...]
     gone: frozenset[str]
 
-    def _program(self, kinds: Sequence[Owner], values: Mapping[str, Any]) -> Callable:
+    def _program(self, kinds: Sequence[Owner], values: SiteValues) -> Callable:
         """The paths → results."""
         outputs, count = [self.owners.index(own) for own in kinds], len(self.paths)
         return lambda paths: evaluate_results(self.closed, outputs, lambda i: (
             paths[i] if i < count else values[self.others[i - count]]))
 
-    def unaffected_log_density(self, values: Mapping[str, Any]) -> jax.Array:
+    def unaffected_log_density(self, values: SiteValues) -> jax.Array:
         """The log density of what depends on paths but not on the steps."""
         kinds = [(name, "beside") for name in self.near if (name, "beside") in self.owners]
         return sum((part.sum() for part in self._program(kinds, values)(self.paths)),
                    jnp.zeros(())) if kinds else jnp.zeros(())
 
-    def rows(self, values: Mapping[str, Any]) -> list[Rows | None]:
+    def rows(self, values: SiteValues) -> list[Rows | None]:
         """For each scan the numbers that look at it.
 
         Args:
@@ -138,7 +140,7 @@ class Outside(NamedTuple):
         return jax.vmap(push_unit)(jnp.eye(size).reshape(size, *shape[1:])).T
 
 
-def trace_outside(run: Callable[..., Mapping[str, Any]],
+def trace_outside(run: Callable[..., SiteValues],
                   scans: Sequence[Returned], paths: Sequence[jax.Array],
                   others: Mapping[str, jax.Array]) -> Outside:
     """The sites outside scans that depend on what these return.

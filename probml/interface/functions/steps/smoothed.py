@@ -1,8 +1,8 @@
 """The posterior of steps that are integrated out: their moments, draws of them, and what a function
 computes from them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 from numpyro.distributions.distribution import validation_enabled
@@ -13,10 +13,11 @@ from probml.interface.functions.steps.gaussian_scans import integrate_scans
 from probml.interface.functions.steps.loop_sites import LoopSites
 from probml.interface.functions.steps.programs import program_of
 from probml.interface.functions.steps.state_space import Chain
+from probml.typing import PyTree, SiteValues
 
 
-def integrate_steps(call: Callable[[], Any], steps: LoopSites,
-                    given: Mapping[str, Any]) -> tuple[Any, list[Chain]]:
+def integrate_steps(call: Callable[[], object], steps: LoopSites,
+                    given: SiteValues) -> tuple[PyTree, list[Chain]]:
     """Run a function, its loops, or its scans, integrated out: see these."""
     if steps.scans:
         return integrate_scans(call, steps.scans, given)
@@ -32,7 +33,7 @@ class SmoothedSteps(NamedTuple):
     """
 
     chains: Sequence[Chain]
-    compute: Callable[[Mapping[str, Any]], dict[str, jax.Array]]
+    compute: Callable[[SiteValues], dict[str, jax.Array]]
 
     def moments(self) -> dict[str, tuple[jax.Array, jax.Array]]:
         """Name of all steps → (means, standard deviations)."""
@@ -61,8 +62,8 @@ class SmoothedSteps(NamedTuple):
         return {name: own.mean(0) for name, own in jax.lax.map(pair, keys).items()}
 
 
-def smooth_steps(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, Any],
-                 values: Mapping[str, Any]) -> SmoothedSteps:
+def smooth_steps(call: Callable[[], object], steps: LoopSites, given: SiteValues,
+                 values: SiteValues) -> SmoothedSteps:
     """Steps of loops, or of scans, that are integrated out.
 
     Args:
@@ -72,7 +73,7 @@ def smooth_steps(call: Callable[[], Any], steps: LoopSites, given: Mapping[str, 
     with validation_enabled(False):
         trace_isolated(lambda: chains.extend(integrate_steps(call, steps, given)[1]), given, values)
 
-    def compute(found: Mapping[str, Any]) -> dict[str, jax.Array]:
+    def compute(found: SiteValues) -> dict[str, jax.Array]:
         with validation_enabled(False):
             if not steps.scans:
                 return program_of(call, steps, given).computed({**values, **found})

@@ -3,12 +3,12 @@ or averaged over the posterior of all else."""
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax.typing import ArrayLike
 
 from probml.interface.functions.marginal_weights import inputs_of, point_or_draws
 from probml.interface.functions.readings import JointReading
@@ -16,11 +16,12 @@ from probml.language.language import Bound
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.queries.fitted import Fitted
+from probml.typing import SiteValues
 
 DRAW_PAIRS = 32  # draws of steps at one point, over which what is computed from them is averaged
 
 
-def draw_steps(fit: Fitted, draws: Mapping[str, Any], n: int, seed: int) -> dict[str, np.ndarray]:
+def draw_steps(fit: Fitted, draws: SiteValues, n: int, seed: int) -> dict[str, np.ndarray]:
     """Steps of loops, and what the function computes from them, each drawn given one of the draws
     of the parameters: name of a step, and of all → (n, ...)."""
     inputs = _inputs(fit)
@@ -33,7 +34,7 @@ def draw_steps(fit: Fitted, draws: Mapping[str, Any], n: int, seed: int) -> dict
     return found | _single(fit, found, 1)
 
 
-def draw_steps_by_chain(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def draw_steps_by_chain(fit: Fitted, draws: SiteValues) -> dict[str, np.ndarray]:
     """The same of single steps and draws chain by chain, (chains, draws, ...) each."""
     lead = np.shape(next(iter(draws.values())))[:2]
     flat = {name: np.reshape(value, (-1, *np.shape(value)[2:])) for name, value in draws.items()}
@@ -42,7 +43,7 @@ def draw_steps_by_chain(fit: Fitted, draws: Mapping[str, Any]) -> dict[str, np.n
             if name not in names_of_loops(fit)}
 
 
-def steps_at(fit: Fitted, values: Mapping[str, Any], seed: int,
+def steps_at(fit: Fitted, values: SiteValues, seed: int,
              plug_in: bool) -> dict[str, np.ndarray]:
     """Single steps that are integrated out at one value of the parameters: a draw, or their
     means."""
@@ -98,7 +99,7 @@ def posterior_of_step(fit: Fitted, name: str) -> dist.Distribution | None:
     return dist.MixtureSameFamily(dist.Categorical(jnp.full(len(mean), 1 / len(mean))), mixed)
 
 
-def _inputs(fit: Fitted) -> dict[str, Any] | None:
+def _inputs(fit: Fitted) -> dict[str, ArrayLike] | None:
     """The data by the names of the reading's inputs; None where no loop is integrated out."""
     reading = fit.model.generative
     if fit.data is None or not (isinstance(reading, JointReading) and reading.integrated):
@@ -112,7 +113,7 @@ def _single(fit: Fitted, found: Mapping[str, np.ndarray], axis: int) -> dict[str
             for name, (title, i) in fit.model.generative.steps.places.items()}
 
 
-def _at(fit: Fitted, inputs: Mapping[str, Any]) -> dict[str, tuple[jax.Array, jax.Array]]:
+def _at(fit: Fitted, inputs: SiteValues) -> dict[str, tuple[jax.Array, jax.Array]]:
     """Means and standard deviations of all steps, (draws, steps, ...)."""
     return _moments(fit.model, placed_all(dict(inputs)), placed_all(point_or_draws(fit)))
 
