@@ -16,7 +16,7 @@ from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.engines.engine import short_name
 from probml.errors import ModelError, Refusal, present
-from probml.fits.standard_errors import WORDS, Widths
+from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
 from probml.posteriors.units import density, deviations, in_units, ways_in_units
@@ -30,7 +30,7 @@ MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
 
 
 def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
-            left: Collection[str] = (), widths: Widths | None = None):
+            left: Collection[str] = (), errors: StandardErrors | None = None):
     """See Fit.summary.
 
     Args:
@@ -46,8 +46,8 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
             continue
         value = np.asarray(value)
         columns = estimate_columns(fit, name, value, draws, deviation)
-        if widths is not None and not fit.belief.exact:
-            columns |= standard_error(fit, widths, name, columns.get("sd"))
+        if errors is not None and not fit.belief.exact:
+            columns |= standard_error(fit, errors, name, columns.get("sd"))
         elif fit.belief.partly:  # a part of it alone
             columns.pop("sd", None)
         columns = {c: np.broadcast_to(v if c == "note" else shortest(v), value.shape)
@@ -61,9 +61,9 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
     out = table.set_index("parameter")
     if "note" in out:
         out["note"] = out["note"].fillna("")
-    if widths is not None and (widths.root or fit.errors):
-        out.attrs["sd"] = WORDS
-    found = (*fit.warnings, *([widths.posterior] if widths and widths.posterior else []))
+    if errors is not None and (errors.root or fit.errors):
+        out.attrs["sd"] = NOTE
+    found = (*fit.warnings, *([errors.posterior] if errors and errors.posterior else []))
     if found:
         out.attrs["warnings"] = tuple(map(str, found))
     return out
@@ -83,11 +83,11 @@ class Estimates(pd.DataFrame):
 
 
 def covariance(fit: Fitted, names: Sequence[str],
-               widths: Callable[[], Widths | None]) -> np.ndarray:
+               errors: Callable[[], StandardErrors | None]) -> np.ndarray:
     """See Fit._covariance; `widths` of a point."""
     ways = _ways(fit, names)
     if not ways.keys() >= set(names):
-        found = widths()
+        found = errors()
         ways = {**ways, **({} if found is None else found.root)}
     size = [int(np.prod(np.shape(fit.params[name]), dtype=int)) for name in names]
     if not ways.keys() >= set(names):
@@ -98,14 +98,14 @@ def covariance(fit: Fitted, names: Sequence[str],
 
 
 def standard_errors(fit: Fitted, names: Sequence[str],
-                    widths: Callable[[], Widths | None]) -> dict[str, np.ndarray]:
+                    errors: Callable[[], StandardErrors | None]) -> dict[str, np.ndarray]:
     """See Fit._with_errors; `widths` of a point."""
     known = {**deviations(_ways(fit, names)), **posterior_deviations(fit)}
     restricted = fit.by is not None and fit.by.capabilities.restricts
     if known.keys() >= set(names) and (restricted or not fit.belief.partly):
         return {name: known[name] for name in names}
-    found = widths()
-    return {name: standard_error(fit, Widths({}, {}) if found is None else found, name,
+    found = errors()
+    return {name: standard_error(fit, StandardErrors({}, {}) if found is None else found, name,
                         known.get(name))["sd"] for name in names}
 
 
@@ -144,7 +144,7 @@ def draws_in_units(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str
     return {**draws, **in_units(fit.units, draws)}
 
 
-def standard_error(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, Any]:
+def standard_error(fit: Fitted, errors: StandardErrors, name: str, given: Any) -> dict[str, Any]:
     """The standard error of a number of a point, and why there is none.
 
     Args:
@@ -153,9 +153,9 @@ def standard_error(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[s
     """
     if name in fit.errors:
         return {"sd": fit.errors[name]}
-    why = widths.why.get(name, widths.why.get("", ""))
-    sd = deviations({name: widths.root.get(name, np.full(1, np.nan))})[name]
-    if given is not None and name not in widths.root:
+    why = errors.reasons.get(name, errors.reasons.get("", ""))
+    sd = deviations({name: errors.root.get(name, np.full(1, np.nan))})[name]
+    if given is not None and name not in errors.root:
         return {"sd": given, "note": f"given the estimates of the other parameters: {why}"}
     sd = sd if given is None else np.hypot(sd, given)
     return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})

@@ -41,7 +41,7 @@ from probml.fits.double import precise, worst
 from probml.fits.journals import journal_of
 from probml.fits.merging import Kept
 from probml.fits.places import Place
-from probml.fits.standard_errors import Again
+from probml.fits.standard_errors import FittedRows
 from probml.fits.unidentified_effects import find_few_groups, find_single_row_groups, singular
 from probml.fits.where import place_of
 from probml.language.language import Bound
@@ -81,7 +81,7 @@ class Found(NamedTuple):
     kept: Kept | None
     double: bool  # whether float32 had too few digits
     pattern: Mapping[str, str]  # of the data as the engine took them
-    again: Again | None = None
+    fitted_rows: FittedRows | None = None
 
 
 def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
@@ -98,7 +98,7 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
                                     place_of(where, data), seconds)
     seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
     return Found(seen, run.engine, run.outcome.noting(note), jax.device_get(run.known.given),
-                 run.posterior, run.kept, note is not None, run.pattern, run.again)
+                 run.posterior, run.kept, note is not None, run.pattern, run.fitted_rows)
 
 
 def _inferred(
@@ -196,7 +196,7 @@ class _Run(NamedTuple):
     posterior: Posterior
     kept: Kept | None
     pattern: Mapping[str, str]
-    again: Again | None
+    fitted_rows: FittedRows | None
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
@@ -247,7 +247,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                     raise
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
                     _sufficient_statistics(engine, problem, told, outcome), data.pattern,
-                    standard_errors.keep_for_refits(engine, first, held, weight))
+                    standard_errors.retain_rows(engine, first, held, weight))
 
 
 def _further(held: dataset.Data, ladder: tuple, weight: Any, seed: int, place: Place,
@@ -419,7 +419,7 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = Found(held, engine, outcome.noting(note), jax.device_get(known.given),
                           outcome.posterior, None, note is not None, held.pattern,
-                          standard_errors.keep_for_refits(engine, engine, own, weight))
+                          standard_errors.retain_rows(engine, engine, own, weight))
     return out
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits.encoding import packed, unpacked
-from probml.fits.standard_errors import Widths
+from probml.fits.standard_errors import StandardErrors
 from probml.language.given import as_path
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
@@ -55,7 +55,7 @@ def by_new_names(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
 
 
 ZOO = "probml.models."  # whose functions a file may name
-ERRORS = 2**20  # numbers of standard errors that a file holds at the most: 8 MiB
+MAX_ERROR_NUMBERS = 2**20  # in the standard errors that a file stores: 8 MiB
 ACTED = ("save: this fit stands after do(); save the one before, and call do() on what is loaded: "
          "it costs nothing")
 
@@ -98,17 +98,17 @@ def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
 def _computed_errors(fit: Fitted) -> dict[str, Any] | None:
     """The standard errors of a point, where a summary has asked for them: a loaded fit has no rows
     to compute them from."""
-    widths = vars(fit).get("_widths")
-    if widths is None or sum(own.size for own in widths.moves.values()) > ERRORS:
+    errors = vars(fit).get("_standard_errors")
+    if errors is None or sum(own.size for own in errors.derivatives.values()) > MAX_ERROR_NUMBERS:
         return None
-    found = widths.posterior
-    return {"moves": dict(widths.moves), "curvature": widths.curvature,
-            "identified": widths.identified, "why": dict(widths.why),
+    found = errors.posterior
+    return {"moves": dict(errors.derivatives), "curvature": errors.curvature,
+            "identified": errors.identified, "why": dict(errors.reasons),
             "posterior": None if found is None else found.record()}
 
 
 def errors_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
-              point: Mapping[str, np.ndarray]) -> Widths | None:
+              point: Mapping[str, np.ndarray]) -> StandardErrors | None:
     """The standard errors that a file holds.
 
     Raises:
@@ -126,8 +126,8 @@ def errors_of(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray],
             raise ValueError(f"the standard errors of '{name}' have the shape "
                              f"{moves[name].shape[1:]}")
     posterior = found["posterior"]
-    return Widths.of(moves, found["curvature"], found["identified"].astype(bool), found["why"],
-                     None if posterior is None else Finding.read(posterior))
+    return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
+                             found["why"], None if posterior is None else Finding.read(posterior))
 
 
 def encoded(meta: Mapping[str, Any]) -> np.ndarray:

@@ -91,7 +91,7 @@ def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
     that were fitted."""
     if not why.instead or not hasattr(owner, "engine"):
         return why
-    data = owner.data if owner.again is None else owner.again.data
+    data = owner.data if owner.fitted_rows is None else owner.fitted_rows.data
     if data is None:
         return Refusal(f"{why.args[0]}. model.explain(data) lists the engines that support the "
                        f"data")

@@ -19,13 +19,12 @@ from probml.dataset.tables import read_weights
 from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
-from probml.engines.ladder import written
 from probml.errors import ModelError, Refusal
 from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import further, saving, standard_errors
-from probml.fits.standard_errors import Again, Widths
+from probml.fits.standard_errors import FittedRows, StandardErrors
 from probml.interface.answer_table import answer_questions
 from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
 from probml.interface.functions.read_function import read_function
@@ -133,83 +132,88 @@ class Fit(Questions):
 
         Cost: of a point, once, a Hessian of all rows (regressions), or four gradients a parameter.
         """
-        widths = self._widths if data is None else self._widths_of(data, weights)
-        return self._table(widths)
+        return self._table(self._standard_errors if data is None
+                           else self._standard_errors_from(data, weights))
 
-    def _table(self, widths: Widths | None):
-        """The summary with such standard errors; None: with none, which costs nothing."""
+    def _table(self, errors: StandardErrors | None):
+        """The summary with these standard errors; None: without, which costs nothing."""
         table = reports.summary(self, functools.partial(step_posteriors.draw_steps_by_chain, self),
-                                step_posteriors.names_of_loops(self), widths)
+                                step_posteriors.names_of_loops(self), errors)
         return rows_by_old_names(table, self.model.renamed)
 
     def _covariance(self, names: Sequence[str], data: object = None, weights: object = None):
-        """The joint covariance of parameters, told in units, their entries behind one another; NaN
-        where it is not known. `data`, `weights`: the rows, where the fit holds none."""
-        return reports.covariance(self, names, functools.partial(self._measured, data, weights))
+        """The joint covariance of the flattened, concatenated parameters, in the units of the
+        user's columns; NaN where it is not known. `data`, `weights`: the rows, where the fit holds
+        none."""
+        return reports.covariance(self, names, functools.partial(
+            self._standard_errors_of_rows, data, weights))
 
     def _with_errors(self, names: Sequence[str], data: object = None,
                      weights: object = None) -> "Fit":
-        """The fit, holding the standard errors of parameters that its summary shows; arguments as
-        of _covariance."""
-        errors = reports.standard_errors(self, names, functools.partial(self._measured, data,
-                                                                        weights))
+        """The fit with the standard errors of some parameters stored; arguments as of
+        _covariance."""
+        errors = reports.standard_errors(self, names, functools.partial(
+            self._standard_errors_of_rows, data, weights))
         found = replace(self, errors={**self.errors, **errors})
-        if "_widths" in vars(self):  # they are asked for but once
-            vars(found)["_widths"] = self._widths
+        if "_standard_errors" in vars(self):  # computed once
+            vars(found)["_standard_errors"] = self._standard_errors
         return found
 
-    def _measured(self, data: object, weights: object) -> Widths | None:
-        held = data is None or self.again is not None
-        return self._widths if held else self._widths_of(data, weights)
+    def _standard_errors_of_rows(self, data: object, weights: object) -> StandardErrors | None:
+        held = data is None or self.fitted_rows is not None
+        return self._standard_errors if held else self._standard_errors_from(data, weights)
 
     @functools.cached_property
-    def _widths(self) -> Widths | None:
-        """The standard errors of a point, by the rows that it holds."""
-        return self._errors(self.again)
+    def _standard_errors(self) -> StandardErrors | None:
+        """The standard errors of a point, from the rows that it retains."""
+        return self._compute_standard_errors(self.fitted_rows)
 
     @answers_in_tables()
-    def _widths_of(self, data: object, weights: object) -> Widths | None:
+    def _standard_errors_from(self, data: object, weights: object) -> StandardErrors | None:
         with jax.enable_x64(True):
             held = self._read(data)
         held = held._replace(table=replace(held.table,
                                            values={**self.given, **held.table.values}))
-        first: Any = self.again.first if self.again is not None else None
-        return self._errors(Again(held, read_weights(weights, held.table.rows), first), True)
+        first: Any = self.fitted_rows.first if self.fitted_rows is not None else None
+        return self._compute_standard_errors(
+            FittedRows(held, read_weights(weights, held.table.rows), first), True)
 
     @functools.cached_property
-    def _moves(self) -> Widths | None:
-        """The same, with how parameters move together, of a fit that holds standard errors too."""
-        found = self._widths
-        return found if found is None or found.moves else self._errors(self.again, every=True)
+    def _standard_errors_by_direction(self) -> StandardErrors | None:
+        """The standard errors with derivatives along directions, also of a fit that has stored
+        standard errors."""
+        found = self._standard_errors
+        if found is None or found.derivatives:
+            return found
+        return self._compute_standard_errors(self.fitted_rows, recompute=True)
 
-    def _errors(self, again: Again | None, patient: bool = False,
-                every: bool = False) -> Widths | None:
-        """None: there is nothing to compute, as of a posterior, or of parameters that were given.
+    def _compute_standard_errors(self, rows: FittedRows | None, unlimited: bool = False,
+                                 recompute: bool = False) -> StandardErrors | None:
+        """None where there is nothing to compute: of a posterior, of parameters that were given.
 
         Args:
-            every: also where the fit holds standard errors.
+            unlimited: however long it takes. recompute: also where the fit stores standard errors.
         """
         if (self.belief.exact or self.belief.varies and not self.belief.partly
             or self.outcome is Status.KNOWN or self.learnt is not None):
             return None
-        if not every and self.errors.keys() >= self.params.keys():
-            return Widths({}, {})
-        try:
-            engine = self.by or written(self.engine)
-        except ModelError:
-            return Widths({}, {"": f"'{self.engine}' is an engine that no file holds"})
+        if not recompute and self.errors.keys() >= self.params.keys():
+            return StandardErrors({}, {})
+        engine = self.made_by
+        if engine is None:
+            return StandardErrors.missing(f"'{self.engine}' is an engine that no file holds")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.RUNAWAY:
-            return Widths({}, {"": "there is no maximum"})
-        if again is None:
-            return Widths({}, {"": "the fit holds no rows: summary(data)"})
+            return StandardErrors.missing("there is no maximum")
+        if rows is None:
+            return StandardErrors.missing("the fit holds no rows: summary(data)")
         try:
-            return standard_errors.standard_errors(again._replace(first=again.first or engine),
-                                                   engine, self.point, self.units,
-                                                   self.belief.table is None, patient)
-        except Refusal as why:  # what all these rows would need, in double
-            return Widths({}, {"": str(why)})
+            return standard_errors.standard_errors(
+                rows._replace(first=rows.first or engine), engine, self.point, self.units,
+                self.belief.table is None, unlimited)
+        except Refusal as why:  # more memory in float64 than there is
+            return StandardErrors.missing(str(why))
 
     def to_arviz(self, data: object = None, prior: int | None = None):
         """What ArviZ reads, of 0.2x an InferenceData, of 1.x a DataTree: posterior, sample_stats,
@@ -279,7 +283,7 @@ class Fit(Questions):
             codes[name] = value if labels is None else labels.index(value) + self._low(name)
         acted: Any = self.model
         return replace(self, model=acted._acted(codes, self.shapes),
-                       learnt=self.learnt or self.model, kept=None, again=None)
+                       learnt=self.learnt or self.model, kept=None, fitted_rows=None)
 
     def table(self, site: str):
         """The conditional probability table of a discrete site as a pandas table: parents in rows,

@@ -145,7 +145,7 @@ def restore(path: Any, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     found = _check_draws(replace(fit, belief=belief), path)
     errors = saving.errors_of(meta, arrays, found.point)
     if errors is not None:
-        vars(found)["_widths"] = errors  # in the place of what its rows would tell
+        vars(found)["_standard_errors"] = errors  # in the place of what its rows would tell
     return found
 
 

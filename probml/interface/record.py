@@ -92,7 +92,7 @@ class Record(Fitted):
             {name: own for name, own in columns.items() if name in model.inputs
              or name in found.pattern},
             seed,
-            again=found.again,
+            fitted_rows=found.fitted_rows,
             evidence_error=outcome.evidence_error,
         )
 
@@ -101,7 +101,7 @@ class Record(Fitted):
         optimiser made of closures: its name stays."""
         state = {name: value for name, value in self.__dict__.items()
                  if name not in ("_shell", "_estimator")}
-        state["again"] = None
+        state["fitted_rows"] = None
         try:
             pickle.dumps(self.by)
         except (AttributeError, TypeError, pickle.PicklingError):
@@ -267,7 +267,7 @@ class Shell:
 
     def __init__(self, fit: Record):
         self.fit = replace(fit, point={}, belief=Point(), kept=None, data=None, by=None, units={},
-                           errors={}, again=None)
+                           errors={}, fitted_rows=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 

@@ -14,7 +14,7 @@ import pandas as pd
 from probml.assessment import dimensions, reports
 from probml.dataset.frames import shortest
 from probml.engines.findings import Finding
-from probml.fits.standard_errors import Widths
+from probml.fits.standard_errors import StandardErrors
 from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
 from probml.posteriors import diagnostics
@@ -84,7 +84,7 @@ class Estimates:
         """
         self.fit, self.settings = fit, fit.model.bound
         self.categories = dict(categories or {})
-        self._errors = errors
+        self._with_errors = errors
         self.values = {**fit.params, **in_units(fit.units, fit.params)}
         self._entries = dimensions.named_entries(fit, fit.names)
         self.shown: set[str] = set()  # parameters that a table has, or leaves out on purpose
@@ -94,17 +94,17 @@ class Estimates:
         return name in self.values
 
     @functools.cached_property
-    def _widths(self) -> Widths | None:
-        return self.fit._widths if self._errors else None
+    def _standard_errors(self) -> StandardErrors | None:
+        return self.fit._standard_errors if self._with_errors else None
 
     @functools.cached_property
     def _draws(self) -> Mapping[str, np.ndarray]:
         steps = functools.partial(step_posteriors.draw_steps_by_chain, self.fit)
-        return reports.draws_in_units(self.fit, steps) if self._errors else {}
+        return reports.draws_in_units(self.fit, steps) if self._with_errors else {}
 
     @functools.cached_property
     def _given(self) -> Mapping[str, Any]:
-        return reports.posterior_deviations(self.fit) if self._errors else {}
+        return reports.posterior_deviations(self.fit) if self._with_errors else {}
 
     @property
     def posterior(self) -> bool:
@@ -143,11 +143,11 @@ class Estimates:
         self.shown.add(name)
         value = np.asarray(self.values[name])
         found = reports.estimate_columns(self.fit, name, value, self._draws, self._given) if (
-            self._errors and self.fit.belief.varies) else {"value": value}
-        widths = self._widths
-        if widths is not None and not self.fit.belief.exact:
-            wide = reports.standard_error(self.fit, widths, name, found.get("sd"))
-            found = {**found, "sd": wide["sd"]}
+            self._with_errors and self.fit.belief.varies) else {"value": value}
+        errors = self._standard_errors
+        if errors is not None and not self.fit.belief.exact:
+            error = reports.standard_error(self.fit, errors, name, found.get("sd"))
+            found = {**found, "sd": error["sd"]}
         return replace(self._renamed(found, value.shape), source=name)
 
     def function(self, function: Callable[..., Any], *names: str, traced: bool = True) -> Quantity:
@@ -161,7 +161,7 @@ class Estimates:
         at = [np.asarray(self.values[name], float) for name in names]
         with jax.enable_x64(True):
             value = np.asarray(function(*at))
-            if not self._errors:
+            if not self._with_errors:
                 return Quantity({"Estimate": value})
             if self.fit.belief.varies and all(name in self._draws for name in names):
                 draws = [np.asarray(self._draws[name], float) for name in names]
@@ -176,14 +176,14 @@ class Estimates:
                     found |= {"ess_bulk": diagnostics.effective(each),
                               "r_hat": diagnostics.r_hat(each)}
                 return self._renamed(found, value.shape)
-            widths, error = self.fit._moves, np.full(value.shape, np.nan)
-            if widths is not None and all(name in widths.moves for name in names):
-                ways = [widths.moves[name] for name in names]
+            errors, error = self.fit._standard_errors_by_direction, np.full(value.shape, np.nan)
+            if errors is not None and all(name in errors.derivatives for name in names):
+                directions = [errors.derivatives[name] for name in names]
                 if traced:
-                    moves = np.asarray(jax.vmap(jax.linearize(function, *at)[1])(*ways))
+                    derivatives = np.asarray(jax.vmap(jax.linearize(function, *at)[1])(*directions))
                 else:
-                    moves = _differences(function, at, ways, widths.curvature)
-                error = np.sqrt(np.square(widths.root_of(moves)).sum(0))
+                    derivatives = _differences(function, at, directions, errors.curvature)
+                error = np.sqrt(np.square(errors.root_of(derivatives)).sum(0))
             return self._renamed({"value": value, "sd": error}, value.shape)
 
     def _renamed(self, found: Mapping[str, Any], shape: tuple) -> Quantity:
@@ -269,17 +269,17 @@ class Estimates:
                                                               columns))
 
 
-def _differences(function: Callable[..., Any], at: list[np.ndarray], ways: list[np.ndarray],
+def _differences(function: Callable[..., Any], at: list[np.ndarray], directions: list[np.ndarray],
                  curvature: np.ndarray) -> np.ndarray:
     """How a function moves along directions, (k, *shape), by central differences a thousandth of
     a standard error wide, and no wider than a thousandth of the parameters."""
     size = np.sqrt(sum(float((each**2).sum()) for each in at))
     out = []
     for i, bend in enumerate(curvature):
-        length = np.sqrt(sum(float((way[i]**2).sum()) for way in ways))
+        length = np.sqrt(sum(float((way[i]**2).sum()) for way in directions))
         step = STEP * min(bend**-0.5 if bend > 0 else np.inf, size / max(length, 1e-300))
         up, down = (np.asarray(function(*(each + side * step * way[i] for each, way in zip(
-            at, ways, strict=True)))) for side in (1, -1))
+            at, directions, strict=True)))) for side in (1, -1))
         out.append((up - down) / (2 * step))
     return np.stack(out)
 

@@ -65,15 +65,15 @@ def _lacks_errors(table: Table) -> bool:
 
 def _notes(estimates: Estimates, tables: Sequence[Table]) -> list[str]:
     """What the columns mean, and why there are no standard errors."""
-    if not estimates._errors:
+    if not estimates._with_errors:
         return []
     out = []
     if any(table.errors is not None for table in tables):
         out.append("In parentheses: " + ("posterior standard deviations."
                                          if estimates.posterior else "standard errors."))
-    widths = estimates._widths
+    errors = estimates._standard_errors
     lacking = any(_lacks_errors(table) for table in tables)
-    if lacking and widths is not None and widths.why and not estimates.posterior:
-        reasons = dict.fromkeys(str(why) for why in widths.why.values() if why)
+    if lacking and errors is not None and errors.reasons and not estimates.posterior:
+        reasons = dict.fromkeys(str(why) for why in errors.reasons.values() if why)
         out += [f"Without a standard error: {why}." for why in list(reasons)[:3]]
     return out
