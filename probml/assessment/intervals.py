@@ -51,7 +51,7 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
                          f"observed cells of the row: use given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == deterministics.KIND:
-        return Interval(fit._computed(held, [site], plug_in)[site],
+        return Interval(fit._deterministic_means(held, [site], plug_in)[site],
                         *_quantiles(fit, held, site, tails, plug_in))
     if not fit.structure.has_mean(site):
         _without_mean(fit, site)

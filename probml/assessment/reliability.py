@@ -162,7 +162,7 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: {len(sites)} discrete sites are observed, "
                          f"{[s.name for s in sites]}: choose one with site=")
-    name = fit._inside(site or sites[0].name)
+    name = fit._checked_row_site(site or sites[0].name)
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
         raise DataError(f"calibration: the data have no '{name}', the true values to compare with; "

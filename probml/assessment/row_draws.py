@@ -54,7 +54,7 @@ def row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
     names, lacking = [], []
     for site in held.structure.deterministics.values():
         if site.rows and site.name not in known:
-            (names if all(fit._settled(held, parent) for parent in site.parents)
+            (names if all(fit._is_observed_or_summed(held, parent) for parent in site.parents)
              else lacking).append(site.name)
     if lacking:
         warnings.warn(

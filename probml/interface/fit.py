@@ -1,5 +1,4 @@
-"""What a user holds after fitting: one type for every engine; questions about rows, posteriors,
-simulation, saving."""
+"""A fitted model, of any engine: summaries, queries about rows, posteriors, simulation, saving."""
 
 import functools
 import math
@@ -30,7 +29,7 @@ from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_att
 from probml.interface.functions.read_function import read_function
 from probml.interface.functions.steps import step_posteriors
 from probml.interface.questions import Questions
-from probml.interface.record import Shell
+from probml.interface.record import StaticPart
 from probml.interface.showing import page
 from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.showing.text_and_html import fit_html, fit_text
@@ -63,16 +62,16 @@ class Fit(Questions):
         history: the objective (log posterior, or log likelihood with prior=False), its start
             included; for NUTS the optimisation before it, then the log density of each iteration,
             the mean of all chains; for SVI the evidence lower bound.
-        held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every
-            entry of history; else None.
-        converged: whether the engine ended as it should.
-        iterations: that it took.
-        status: how it ended, and what was found, in a line.
-        warnings: what to act on, a tuple of findings, each with `code`, `parameter`, `entry`,
+        held_out: of MAP(held_out=...), the mean log evidence of a held-out row, at every entry of
+            history; else None.
+        converged: whether the engine converged.
+        iterations: the number of iterations.
+        status: how the engine ended, and its findings, in a line.
+        warnings: findings that need action, a tuple, each with `code`, `parameter`, `entry`,
             `numbers`, `problem`, `consequence` and `remedies`; docs/how_to/warnings.md has a
             section for each code. findings: these, and those for information.
         log_evidence: log p(data): exact for Exact; an estimate by importance weights for Laplace,
-            where these pass and no prior is flat; else None.
+            where these pass their test and no prior is flat; else None.
         evidence_error: the standard error of such an estimate; None: log_evidence is exact, or
             there is none.
         bound: a lower bound of it, where the engine maximises one, as VB does; else None.
@@ -114,18 +113,18 @@ class Fit(Questions):
         Of a point (EM, MAP) `sd` is a standard error: the square root of the diagonal of the
         inverse of the observed information, with all latent variables summed or integrated out, by
         the delta method. It is not the standard deviation of a posterior: for that take Laplace()
-        or NUTS(). `summary().attrs["warnings"]` has those of the fit, and one where the posterior
-        is far from this point. For fixed effects next to random effects, and for these, it is
-        computed given the standard deviations of the effects, as in lme4. Where there is none it is
-        NaN, and a column `note` says why: an estimate at a boundary, a direction that is not
-        identified, a fit that ended before its maximum, more than 1,024 parameters, a fit without
-        its rows.
+        or NUTS(). `summary().attrs["warnings"]` has the warnings of the fit, and one where the
+        posterior is far from this point. In a mixed model, errors of fixed effects and of random
+        effects are computed given the standard deviations of the random effects, as in lme4. Where
+        there is no standard error it is NaN, and a column `note` says why: an estimate at a
+        boundary, a direction that is not identified, a fit that ended before its maximum, more than
+        1,024 parameters, a fit without its rows.
 
         Args:
-            data: the rows that were fitted, by default those that a fit of a point holds; a fit
+            data: the rows that were fitted; by default those that a fit of a point retains. A fit
                 from a file or a pickle, one by merge() or update(), of a source, or of more than 4
-                million numbers holds none. With them it takes as long as it takes, else about ten
-                seconds at the most. weights: theirs.
+                million numbers retains none. With `data` there is no limit of time, else about ten
+                seconds. weights: theirs.
 
         Raises:
             DataError: bad rows, by name.
@@ -216,12 +215,13 @@ class Fit(Questions):
             return StandardErrors.missing(str(why))
 
     def to_arviz(self, data: object = None, prior: int | None = None):
-        """What ArviZ reads, of 0.2x an InferenceData, of 1.x a DataTree: posterior, sample_stats,
-        log_likelihood of each row, posterior_predictive, observed_data, with the names of plates
-        and the labels of states as dimensions and coordinates. Of a function that is one density of
-        everything log_likelihood is that of each element of what it observes, and nothing is
-        replicated. Of the `fit_` of an estimator of probml.models all of it is in the units of
-        the user's columns, as `summary` is; only `lp` is the log density that was sampled.
+        """The posterior for ArviZ, of 0.2x an InferenceData, of 1.x a DataTree: posterior,
+        sample_stats, log_likelihood of each row, posterior_predictive, observed_data, with the
+        names of plates and the labels of states as dimensions and coordinates. Of a function
+        without rows, one joint density, log_likelihood is that of each observed element, and there
+        is no posterior_predictive. Of the `fit_` of an estimator of probml.models all of it is in
+        the units of the user's columns, as `summary` is; only `lp` is the log density that was
+        sampled.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -262,9 +262,9 @@ class Fit(Questions):
         return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
 
     def do(self, values: Mapping[str, Any]) -> "Fit":
-        """What was learnt, after an intervention: the named sites are set in every row and no
-        longer depend on their parents (Pearl 2009, graph surgery), so that nothing is learnt from
-        them about what causes them.
+        """The fit after an intervention: the named sites are set in every row and no longer depend
+        on their parents (Pearl 2009, graph surgery), so that they carry no information about their
+        causes.
 
         Args:
             values: site inside rows() → its state as a label, or its value, the same in every row.
@@ -280,7 +280,8 @@ class Fit(Questions):
                                               for x in labels):
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
                                  f"{list(labels)}")
-            codes[name] = value if labels is None else labels.index(value) + self._low(name)
+            codes[name] = (value if labels is None
+                           else labels.index(value) + self._lowest_value(name))
         acted: Any = self.model
         return replace(self, model=acted._acted(codes, self.shapes),
                        learnt=self.learnt or self.model, kept=None, fitted_rows=None)
@@ -337,9 +338,9 @@ class Fit(Questions):
             DataError: bad rows, named by part and row.
         """
         return answer_questions(self, data, ask, site,
-                                lambda rows: self._unseen(self._read(rows)), to)
+                                lambda rows: self._site_to_predict(self._read(rows)), to)
 
-    # Keeping
+    # Merging, updating, saving
 
     def merge(self, other: "Fit") -> "Fit":
         """The Fit of both parts of the data together, by adding their sufficient statistics; no row
@@ -400,19 +401,19 @@ class Fit(Questions):
         """
         saving.save(self, path)
 
-    # Showing
+    # Reports and representations
 
     def report(self, path: str | os.PathLike, data: object = None, y: object = None,
                name: str | None = None) -> Any:
         """Write one HTML file about the model and the table: its columns, pictures of this kind of
-        model, estimates, posterior predictive checks, warnings and what to do, the model and its
+        model, estimates, posterior predictive checks, warnings with remedies, the model and its
         graph; folded, how it was computed, versions, seed, references. It needs no network, can be
         read by keyboard and by a screen reader, and prints.
 
         Args:
-            data: the rows that were fitted, to be described; a fit with draws has them itself. Of
-                the `fit_` of an estimator of probml.models rows as its `fit` takes them, and the
-                page is that of the estimator.
+            data: the rows that were fitted, to be described; a fit with draws retains them. Of the
+                `fit_` of an estimator of probml.models rows as its `fit` takes them, and the page
+                is that of the estimator.
             y: the target, of the `fit_` of an estimator.
             name: of the table, for the title; by default `data.attrs["name"]`, if there is one.
 
@@ -425,7 +426,7 @@ class Fit(Questions):
         return page.write(self._subject(data, y, name), path)
 
     def _subject(self, data: object, y: object, name: str | None) -> Subject:
-        """What its report is about: of the fit of an estimator what that one says."""
+        """The subject of its report: of the fit of an estimator that of the estimator."""
         estimator = vars(self).get("_estimator", lambda: None)()
         if estimator is not None and not isinstance(data, Mapping):
             return estimator._subject(data, y, name)
@@ -447,19 +448,19 @@ def _log_joint(plan: Plan, params: Mapping[str, jax.Array], known_: Known, rows:
 
 
 def _flatten(fit: Fit):
-    return (fit.point, fit.belief), fit._shell
+    return (fit.point, fit.belief), fit._static_part
 
 
-def _unflatten(shell: Shell, arrays: tuple) -> Fit:
+def _unflatten(shell: StaticPart, arrays: tuple) -> Fit:
     point, belief = arrays
     fit: Any = shell.fit
     return replace(fit, point=point, belief=belief)
 
 
-def as_tree(kind: type) -> type:
-    """Let JAX's transformations see the arrays of a fit."""
+def as_pytree(kind: type) -> type:
+    """Register a class of fits as a pytree, so that JAX's transformations see its arrays."""
     jax.tree_util.register_pytree_node(kind, _flatten, _unflatten)
     return kind
 
 
-as_tree(Fit)
+as_pytree(Fit)

@@ -34,7 +34,8 @@ def answers_in_tables(of_site: bool = False) -> Callable:
             if not of_site:
                 return answer
             site = named.get("site", args[0] if args else None)
-            site = site or fit._unseen(fit._read(flat), continuous=verb.__name__ == "predict")
+            site = site or fit._site_to_predict(fit._read(flat),
+                                                continuous=verb.__name__ == "predict")
             return gather_by_table(fit, {site: answer}, places)[site]
 
         return ask
