@@ -1,5 +1,5 @@
-"""The plan in words: how each site is treated, what is summed out at what cost, which update each
-parameter gets, who refuses."""
+"""Model.explain: how each site is treated, what is summed out at what cost, the update of each
+parameter, and the engines that can or cannot fit the model."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -88,8 +88,8 @@ def explain(model: Bound, data: Any = None, engines: Sequence[Engine] = ()) -> E
     try:
         plan = planned(held, lenient=True)
     except Refusal as why:
-        penalty = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
-        return Explanation(shown, _sites(held, None), (), (), (), penalty, _indices(held), reading)
+        refusals = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
+        return Explanation(shown, _sites(held, None), (), (), (), refusals, _indices(held), reading)
     penalties = _penalties(plan, held.table.values)
     return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
                        penalties, _engines(held, plan, others), _indices(held), reading)

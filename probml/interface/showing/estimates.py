@@ -1,6 +1,6 @@
 """The estimates of a fit, and functions of them, in the units of the user's columns and with their
-uncertainty: a standard error of a point (delta method), or mean, standard deviation and quantiles
-of a posterior. The tables of summaries are made of these."""
+uncertainty: standard errors of a point (delta method), or mean, standard deviation and quantiles of
+a posterior. From these the tables of summaries are built."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from probml.posteriors import diagnostics
 from probml.posteriors.units import in_units
 
 Z = 1.959963984540054  # of a 95% interval
-STEP = 1e-3  # of a difference, in standard errors
+DIFFERENCE_STEP = 1e-3  # of a central difference, in standard errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Quantity:
 
     @classmethod
     def concatenated(cls, parts: Sequence["Quantity"], axis: int | None = None) -> "Quantity":
-        """Several behind one another along an axis; None: flat. A column that only some have is NaN
+        """Several concatenated along an axis; None: flattened. A column that only some have is NaN
         in the others."""
         names = dict.fromkeys(name for part in parts for name in part.columns)
         return cls({name: np.concatenate([part.columns.get(name, np.full(
@@ -88,7 +88,7 @@ class Estimates:
         self.values = {**fit.params, **in_units(fit.units, fit.params)}
         self._entries = dimensions.named_entries(fit, fit.names)
         self.shown: set[str] = set()  # parameters that a table has, or leaves out on purpose
-        self.words: dict[str, str] = {}  # parameter, or its entry "w[0]" → what tables call it
+        self.words: dict[str, str] = {}  # parameter, or its entry "w[0]" → its name in tables
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
@@ -113,7 +113,7 @@ class Estimates:
 
     @property
     def likelihood(self) -> bool:
-        """Whether the fit maximised the likelihood alone, so that z and p have their meaning."""
+        """Whether the fit maximised the likelihood alone, so that z and p are valid."""
         return not self.posterior and getattr(self.fit.made_by, "prior", True) is False
 
     def names(self, name: str, axis: int = 0) -> list:
@@ -130,7 +130,7 @@ class Estimates:
         """The names of the columns of a site or input of rows: the table's, or site[0], …
 
         Args:
-            entries: (parameter, axis), where the same names may be known.
+            entries: (parameter, axis) pairs whose entries have the same names, if known.
         """
         known = [self.fit.columns.get(site), *(self._entries.get(entry) for entry in entries)]
         for names in known:
@@ -154,8 +154,8 @@ class Estimates:
         """A function of some parameters.
 
         Args:
-            traced: JAX can differentiate it; False: an algorithm in NumPy, differentiated by
-                differences.
+            traced: JAX can differentiate it; False: it is in NumPy, and differentiated
+                numerically.
         """
         self.shown.update(names)
         at = [np.asarray(self.values[name], float) for name in names]
@@ -187,18 +187,18 @@ class Estimates:
             return self._renamed({"value": value, "sd": error}, value.shape)
 
     def _renamed(self, found: Mapping[str, Any], shape: tuple) -> Quantity:
-        """Columns by the names of the field: of a point Estimate and Std. Error."""
+        """The columns under their usual names: of a point Estimate and Std. Error."""
         point = "value" in found
         words = {"value": "Estimate", "sd": "Std. Error" if point else "sd"}
         out = {words.get(name, name): np.broadcast_to(np.asarray(value, float), shape)
                for name, value in found.items() if name != "note"}
         error = out.get("Std. Error")
         if error is not None and np.isnan(error).all():
-            del out["Std. Error"]  # one sentence says why
+            del out["Std. Error"]  # a note of the summary says why
         return Quantity(out)
 
     def called(self, finding: Finding) -> Finding:
-        """A finding about a parameter by what the tables call it."""
+        """A finding with the name of its parameter in the tables."""
         name = finding.parameter
         inner = dimensions.entry(name, finding.entry, {})
         if inner in self.words:
@@ -212,8 +212,8 @@ class Estimates:
 
     def listed(self, heading: str, labels: Sequence[Any], quantity: Quantity,
                tests: bool | None = None, index: str | None = None) -> Table:
-        """A row per estimate: Estimate, Std. Error, interval, of a maximum of the likelihood z and
-        p; of a posterior mean, sd and quantiles.
+        """A table with a row per estimate: Estimate, Std. Error, interval, and z and p of a maximum
+        of the likelihood; of a posterior mean, sd and quantiles.
 
         Args:
             tests: z, p and the interval; None: where the likelihood alone was maximised.
@@ -236,11 +236,12 @@ class Estimates:
 
     def named(self, heading: str, words: Mapping[str, tuple[str, Callable | None]],
               labels: Callable[[str, str, Quantity], list[str]]) -> list[Table]:
-        """A row for each of some parameters that the fit has; no table where it has none.
+        """A table with a row per entry of some parameters, those that the fit has; [] where it has
+        none.
 
         Args:
-            words: parameter → (its name in the field, a function to it or None).
-            labels: (parameter, its name in the field, its estimates) → a label for each entry.
+            words: parameter → (its usual name, a transformation to the usual quantity or None).
+            labels: (parameter, its usual name, its estimates) → a label for each entry.
         """
         rows: list[str] = []
         parts = []
@@ -256,7 +257,7 @@ class Estimates:
                 ] if parts else []
 
     def across(self, heading: str, rows: Any, columns: Any, quantity: Quantity) -> Table:
-        """A table of two ways, (rows, columns), errors in parentheses."""
+        """A two-way table, (rows, columns), errors in parentheses."""
         rows = rows if isinstance(rows, pd.Index) else pd.Index(rows)
         columns = columns if isinstance(columns, pd.Index) else pd.Index(columns)
         if quantity.source and heading:
@@ -271,13 +272,13 @@ class Estimates:
 
 def _differences(function: Callable[..., Any], at: list[np.ndarray], directions: list[np.ndarray],
                  curvature: np.ndarray) -> np.ndarray:
-    """How a function moves along directions, (k, *shape), by central differences a thousandth of
-    a standard error wide, and no wider than a thousandth of the parameters."""
+    """Directional derivatives of a function, (k, *shape), by central differences with a step of a
+    thousandth of a standard error, at most a thousandth of the parameters' norm."""
     size = np.sqrt(sum(float((each**2).sum()) for each in at))
     out = []
     for i, bend in enumerate(curvature):
         length = np.sqrt(sum(float((way[i]**2).sum()) for way in directions))
-        step = STEP * min(bend**-0.5 if bend > 0 else np.inf, size / max(length, 1e-300))
+        step = DIFFERENCE_STEP * min(bend**-0.5 if bend > 0 else np.inf, size / max(length, 1e-300))
         up, down = (np.asarray(function(*(each + side * step * way[i] for each, way in zip(
             at, directions, strict=True)))) for side in (1, -1))
         out.append((up - down) / (2 * step))
@@ -285,7 +286,7 @@ def _differences(function: Callable[..., Any], at: list[np.ndarray], directions:
 
 
 def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]:
-    """A row per entry of each parameter that no table has yet."""
+    """A table with a row per entry of each parameter that no table has yet."""
     labels, parts = [], []
     for name in [name for name in estimates.values if name not in estimates.shown]:
         quantity = estimates.of(name)
@@ -299,6 +300,6 @@ def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]
 
 
 def no_tables(estimates: Estimates) -> list[Table]:
-    """Of models whose parameters are a number or more a row, such as kernel densities."""
+    """No tables: of models with as many parameters as rows, such as kernel densities."""
     estimates.shown.update(estimates.values)
     return []

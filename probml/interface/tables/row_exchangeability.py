@@ -1,5 +1,5 @@
-"""Whether the rows of a table that belong to those of another are exchangeable: it must hold before
-they become cells of the rows of the other."""
+"""A check that the rows of a table are exchangeable given the row of the root to which they belong,
+so that they can become its cells."""
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +17,8 @@ from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 
 
 def check_exchangeable(model: Bound, flat: Mapping[str, Any], others: Iterable[str]) -> None:
-    """Refuse a row of another table that looks at others than its own, at its number or at how many
-    there are: places are not the table's rows."""
+    """Refuse a model in which a row of another table depends on rows that do not belong with it, on
+    its row number or on the number of rows: these differ in the padded arrays."""
     for table in others:
         for owner, mixed in _dependence_on_others(model, flat, table):
             if mixed:
@@ -34,8 +34,8 @@ def check_exchangeable(model: Bound, flat: Mapping[str, Any], others: Iterable[s
 
 def _dependence_on_others(model: Bound, flat: Mapping[str, Any],
                           table: str) -> Iterator[tuple[str, str]]:
-    """For every argument of a site, whose it is and how one row of a table comes to depend on
-    others (exchangeability.looks), the number of places followed through the function's program."""
+    """(site's argument, how a row of a table comes to depend on others in it): see
+    exchangeability.looks, the axis of places followed through the function's program."""
     raws = {name: arrays.as_raw(f"the input '{name}'", flat[name], True) for name in model.inputs
             if name in flat}
     reading: RelationalFunction = model.generative
@@ -63,6 +63,6 @@ def _dependence_on_others(model: Bound, flat: Mapping[str, Any],
 
 
 def _axis(site: Any, table: str) -> int | None:
-    """The axis of a site that runs along a table's rows."""
+    """The axis of a site that is the rows of a table."""
     inside = [name for name, _ in site.plates if name != "rows"]
     return site.axes[inside.index(table)] if site.rows and table in inside else None
