@@ -85,7 +85,7 @@ def all_of(
 def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Drawn:
     """Draws of one posterior."""
     plan, known = problem.plan, problem.known
-    outcome = engine.run(fitting.reduced(engine, problem))
+    outcome = engine.run(fitting.reduce_rows(engine, problem))
     if outcome.status is Status.COLLAPSED:
         raise Refusal(f"{type(engine).__name__}: {outcome.status.headline}")
     found = fitting.posterior(plan, outcome, known, problem.rows)

@@ -105,7 +105,7 @@ class _Deferred(Fit):
     def save(self, path: str | os.PathLike) -> None:
         """See Fit.save."""
         if self.acted:
-            raise ModelError(saving.ACTED)
+            raise ModelError(saving.AFTER_INTERVENTION)
         super().save(path)
 
 

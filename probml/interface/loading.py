@@ -182,7 +182,7 @@ def _library_model(path: object, meta: Mapping[str, Any],
     if not zoo:
         raise ModelError(f"'{path}' was saved from {meta['model']}, a model of your own, which "
                          f"cannot be stored in a file: use load(path, model)")
-    if not str(zoo["module"]).startswith(saving.ZOO):
+    if not str(zoo["module"]).startswith(saving.LIBRARY_PREFIX):
         raise ModelError(f"'{path}' names {zoo['module']}, which is not in the model library")
     function = named(zoo["module"], zoo["name"])
     if not isinstance(function, Generative):

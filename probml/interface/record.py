@@ -41,7 +41,7 @@ class Record(Fitted):
     """The model and the outcome of an engine; immutable. See Fit for the attributes."""
 
     @classmethod
-    def of(cls, model: Bound, found: fitting.Found,
+    def of(cls, model: Bound, found: fitting.InferenceResult,
            columns: Mapping[str, tuple] = MappingProxyType({}),
            seed: int | None = None) -> Self:
         """The record of an engine's outcome; warns where it did not converge, raises where a scale

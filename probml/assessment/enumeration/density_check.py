@@ -24,7 +24,7 @@ from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
-from probml.fits.fitting import reduced
+from probml.fits.fitting import reduce_rows
 from probml.language.language import chain_length_scope
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
@@ -114,7 +114,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
     data = engine.taken(held)
     plan = planned(data, engine if asked else None)
     rows, known = load.load(data, plan)
-    problem = reduced(engine, Problem(data, plan, rows, known, asked=asked))
+    problem = reduce_rows(engine, Problem(data, plan, rows, known, asked=asked))
     random, found, expected, points = np.random.default_rng([seed, 5]), [], [], []
     try:
         own: Any = None if plain else _own(held, plan)
