@@ -92,7 +92,7 @@ def test_what_is_slow_to_come_is_waited_for_and_a_tasks_own_time_out_is_told(mon
     with pytest.raises(TimeoutError, match="its own"):
         Cluster(client).result(failed)
     client.scheduler_info.return_value = {"workers": {}}
-    monkeypatch.setattr(cluster, "PATIENCE", 10.0)
+    monkeypatch.setattr(cluster, "MAX_SECONDS_WITHOUT_WORKERS", 10.0)
     slow.result.side_effect = TimeoutError
     with pytest.raises(DataError, match="had no workers for 10 seconds: what was found since the last checkpoint is lost"):
         Cluster(client).result(slow)
