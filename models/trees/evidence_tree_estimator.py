@@ -99,7 +99,7 @@ class EvidenceTree(Classifier):
     def predict_proba(self, X):
         """p(class | row), (n, classes), the prunings averaged, or by the most probable."""
         check_is_fitted(self, "tree_")
-        X = (self._take(X, reset=False) - self._middle) / self._unit
+        X = (self._validated(X, reset=False) - self._middle) / self._unit
         return self._shares[self.tree_.apply(X)]
 
 
