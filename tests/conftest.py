@@ -64,8 +64,8 @@ def forget_programs():
 
     from probml.numerics.kept import holding
 
-    holding.HEAVY = 2**63  # programs that tests count stay amid a module
-    if holding.mappings() > holding.MOST // 2:
+    holding.MAX_GROWTH = 2**63  # programs that tests count stay amid a module
+    if holding.mappings() > holding.MAX_MAPPINGS // 2:
         jax.clear_caches()
         holding.trim()
 

@@ -194,8 +194,8 @@ class HiddenMarkov(ByName, OfEmissions):
         engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
             raise ModelError(f"start needs one number of states, got n_states={self.n_states!r}")
-        fits = {k: self._model(k).fit(padded | self._hyper(steps, sample_weight, k), engine,
-                                      weights=sample_weight, seed=seed, start=start)
+        fits = {k: self._model(k).fit(padded | self._hyperparameters(steps, sample_weight, k),
+                                      engine, weights=sample_weight, seed=seed, start=start)
                 for k in numbers}
         self.fit_ = fits[numbers[0]]
         if not isinstance(self.n_states, Integral):
@@ -297,7 +297,7 @@ class HiddenMarkov(ByName, OfEmissions):
             for k, fit in fits.items()], self.criterion)
         self.fits_, self.fit_ = dict(fits), fits[self.n_states_]
 
-    def _hyper(self, steps, weights, k):
+    def _hyperparameters(self, steps, weights, k):
         """The prior's centre and scale in units of the columns, as data."""
         if self.emission in ("categorical", "bernoulli"):
             return {}

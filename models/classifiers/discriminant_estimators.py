@@ -206,7 +206,7 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     def _check_likelihood_is_bounded(self, X, codes):
         _refuse_flat(self, X, codes)
 
-    def _doubt(self, X):
+    def _row_notes(self, X):
         if self.n_components > 1:
             warn_of_tied(X, self._column,
                          "Drop such a column, or use NaiveBayes, which treats it as categories")

@@ -119,7 +119,7 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         """Rows in the discriminant directions, (n, n_components), about the mean; a row with an
         missing cell is NaN."""
         check_is_fitted(self, "scalings_")
-        return (self._take(X, reset=False) - self.mean_) @ self.scalings_
+        return (self._validated(X, reset=False) - self.mean_) @ self.scalings_
 
     @property
     def coef_(self):

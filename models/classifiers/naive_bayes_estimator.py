@@ -119,7 +119,7 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         tags.input_tags.categorical = isinstance(self.categorical, str)  # "all"
         return tags
 
-    def _take(self, X, reset):
+    def _validated(self, X, reset):
         X = take(self, X, reset, frames=(self.categorical, self.kinds))
         if reset:
             self.columns_ = learn_for(self, X, self.categorical, self.kinds)
@@ -139,7 +139,7 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
                                                         "shape")} | self._prior()
         return naive_bayes(classes=k, features=self.columns_.features, **given)
 
-    def _doubt(self, X):
+    def _row_notes(self, X):
         return [self.columns_.status] if self.columns_.status else []
 
     def _check_likelihood_is_bounded(self, X, codes):

@@ -106,7 +106,7 @@ class MixtureOfExperts(RegressorMixin, ExpertsEstimator):
         if y is None:
             raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
                             f"the target y is None.")
-        X, y = self._take(X, reset=True), _answers(y)
+        X, y = self._validated(X, reset=True), _answers(y)
         check_consistent_length(X, y)
         weights, kept = self._weigh(X, sample_weight)
         X, y = (X, y) if kept is None else (X[kept], y[kept])

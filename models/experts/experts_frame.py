@@ -28,7 +28,7 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
 
     # Reading
 
-    def _take(self, X, reset):
+    def _validated(self, X, reset):
         return self._require_complete(X, reset)
 
     def _standardise(self, X, weights) -> None:

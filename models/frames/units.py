@@ -159,7 +159,7 @@ class InUnits:
             groups[mine] += clusters(X[mine], k, None if weights is None else weights[mine])
         return groups, classes * k
 
-    def _hyper(self, data, weights, further: bool = False) -> dict[str, np.ndarray]:
+    def _hyperparameters(self, data, weights, further: bool = False) -> dict[str, np.ndarray]:
         """Site → value of what is measured; `further`: these rows come beside those before."""
         found = self._measure(data, weights, data.get(self._target))
         old = getattr(self, "_moments", {}) if further else {}
@@ -181,8 +181,8 @@ class InUnits:
                 out[f"{prefix}_scale"] = value.within
         return out
 
-    def _together(self, others) -> dict[str, np.ndarray]:
-        """As `_hyper`, of the rows of this estimator and of others."""
+    def _merged_hyperparameters(self, others) -> dict[str, np.ndarray]:
+        """As `_hyperparameters`, of the rows of this estimator and of others."""
         total = dict(self._moments)
         for other in others:
             total = {site: value + other._moments[site] for site, value in total.items()}

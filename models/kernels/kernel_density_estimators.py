@@ -164,7 +164,7 @@ class KernelDensity(DensityMixin, _Kernels):
                 by name.
         """
         check(self)
-        X = self._centres(self._take(X, reset=True))
+        X = self._centres(self._validated(X, reset=True))
         weights, kept = self._weigh(X, sample_weight)
         X = X if kept is None else X[kept]
         weights = np.ones(len(X)) if weights is None else weights
@@ -183,7 +183,7 @@ class KernelDensity(DensityMixin, _Kernels):
     def impute(self, X):
         """X with its missing cells at their mean given the row's observed cells (the
         Nadaraya–Watson regression on these)."""
-        X = self._take(X, reset=False).astype(float)
+        X = self._validated(X, reset=False).astype(float)
         return np.where(np.isnan(X),
                         self.fit_.impute(self._asked(X))["x"] * self._unit + self._centre, X)
 

@@ -92,8 +92,8 @@ class NearestNeighbours(Classifier):
                              else int(tried[0]))
         return self
 
-    def _take(self, X, reset: bool):
-        X = super()._take(X, reset)
+    def _validated(self, X, reset: bool):
+        X = super()._validated(X, reset)
         if np.isnan(X).any():
             row, j = np.argwhere(np.isnan(X))[0]
             raise DataError(f"Input X contains NaN: {self._column(int(j))} is missing in row "
@@ -115,6 +115,6 @@ class NearestNeighbours(Classifier):
         """p(class | row), (n, classes)."""
         check_is_fitted(self, "n_neighbors_")
         k = min(self.n_neighbors_, len(self._codes_))
-        around = self._rows.kneighbors(self._z(self._take(X, reset=False)), k,
+        around = self._rows.kneighbors(self._z(self._validated(X, reset=False)), k,
                                        return_distance=False)
         return self._share(self._counted(around)[:, -1], k)

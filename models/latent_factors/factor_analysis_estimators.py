@@ -76,7 +76,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
         vars(self).pop("table_", None)
         if not isinstance(self.n_components, Integral):
             return self._choose(X, sample_weight)
-        X = self._take(X, reset=True).astype(float)
+        X = self._validated(X, reset=True).astype(float)
         weights, kept = self._weigh(X, sample_weight)
         if kept is not None:
             X = X[kept]
@@ -273,7 +273,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
     def impute(self, X):
         """X with its missing cells at their mean given the row's observed cells."""
         check_is_fitted(self, "fit_")
-        X = self._take(X, reset=False).astype(float)
+        X = self._validated(X, reset=False).astype(float)
         filled = self.fit_.impute(self._data(X))["x"] * self._unit + self._centre
         return np.where(np.isnan(X), filled, X)
 

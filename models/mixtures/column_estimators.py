@@ -41,7 +41,7 @@ class _Columns(InUnits, Mixture):
         """(categorical, kinds) of the columns."""
         return self.categorical, self.kinds
 
-    def _take(self, X, reset):
+    def _validated(self, X, reset):
         X = take(self, X, reset, frames=self._settings())
         if reset:
             self.columns_ = learn_for(self, X, *self._settings())
@@ -69,7 +69,7 @@ class _Columns(InUnits, Mixture):
     def _check_likelihood_is_bounded(self, X, codes):
         refuse_constant(self.columns_, self._data(X))
 
-    def _doubt(self, X):
+    def _row_notes(self, X):
         warn_of_ties(self.columns_, self._data(X))
         return [self.columns_.status] if self.columns_.status else []
 

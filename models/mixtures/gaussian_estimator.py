@@ -193,7 +193,7 @@ class GaussianMixture(InUnits, Mixture):
                 f"prior=True"
             )
 
-    def _doubt(self, X):
+    def _row_notes(self, X):
         warn_of_tied(X, self._column,
                      "Drop such a column, or use MixedMixture, which treats it as categories")
         return []

@@ -130,7 +130,7 @@ class Boosted(Estimator):
 
         check(self)
         programs = self._programs()
-        X, y = self._take(X, reset=True), self._target_of(X, y, programs)
+        X, y = self._validated(X, reset=True), self._target_of(X, y, programs)
         # the trees keep six digits of a number
         self._middle, self._unit = middle_and_unit(X)
         X = (X - self._middle) / self._unit
@@ -239,7 +239,7 @@ class Boosted(Estimator):
     def decision_function(self, X):
         """The score f(x), (n,)."""
         check_is_fitted(self, "trees_")
-        X = (self._take(X, reset=False) - self._middle) / self._unit
+        X = (self._validated(X, reset=False) - self._middle) / self._unit
         return self.base_score_ + self.learning_rate * sum(
             (tree.predict(X) for tree in self.trees_), np.zeros(len(X)))
 
@@ -258,7 +258,7 @@ class Boosted(Estimator):
         """log p(y | x), (n,)."""
         programs = (self._programs() if isinstance(self.likelihood, str)
                     else _asked(self.likelihood, jit=lambda function: function))
-        y = self._target_of(self._take(X, False), y, programs)
+        y = self._target_of(self._validated(X, False), y, programs)
         return _logs(self.decision_function(X), y, programs)
 
     def score(self, X, y):

@@ -9,7 +9,7 @@ from probml.estimators.classifier import Classifier
 from probml.estimators.rules import FLAG, SEED, Seed, check, integer, number, optional, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.scaling import middle_and_unit
-from probml.models.trees.prunings import Grown, shares, weighed
+from probml.models.trees.prunings import GrowingList, shares, weighed
 
 UNIT: Any = ("a number between 0 and 1",
              lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool)
@@ -88,7 +88,7 @@ class EvidenceTree(Classifier):
         depth = np.zeros(len(left), int)
         for t in np.flatnonzero(left >= 0):
             depth[left[t]] = depth[right[t]] = depth[t] + 1
-        self._grown = Grown(left, right, counts, depth, _rules(grown, X))
+        self._grown = GrowingList(left, right, counts, depth, _rules(grown, X))
         found = weighed(self._grown, self.concentration, self.base, self.power)
         self._shares = shares(self._grown, found, self.average, self.concentration)
         self.tree_, self.log_evidence_ = grown, found.log_evidence
@@ -99,7 +99,7 @@ class EvidenceTree(Classifier):
     def predict_proba(self, X):
         """p(class | row), (n, classes), the prunings averaged, or by the most probable."""
         check_is_fitted(self, "tree_")
-        X = (self._take(X, reset=False) - self._middle) / self._unit
+        X = (self._validated(X, reset=False) - self._middle) / self._unit
         return self._shares[self.tree_.apply(X)]
 
 
@@ -114,7 +114,7 @@ def _rules(grown: object, X: np.ndarray) -> np.ndarray:
     return out
 
 
-def _leaves(tree: Grown, go: np.ndarray) -> float:
+def _leaves(tree: GrowingList, go: np.ndarray) -> float:
     """Leaves, expected where a node that is reached is split with such probabilities."""
     count = np.ones(len(go))
     for t in reversed(range(len(go))):

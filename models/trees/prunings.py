@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import gammaln
 
 
-class Grown(NamedTuple):
+class GrowingList(NamedTuple):
     """A tree as arrays over its m nodes, parents before their children."""
 
     left: np.ndarray  # (m,) number of the child; −1: none
@@ -58,7 +58,7 @@ def log_leaf(counts: np.ndarray, concentration: float) -> np.ndarray:
             - k * gammaln(concentration) + gammaln(k * concentration))
 
 
-def weighed(tree: Grown, concentration: float, base: float, power: float) -> Weighed:
+def weighed(tree: GrowingList, concentration: float, base: float, power: float) -> Weighed:
     """All prunings of a tree.
 
     Args:
@@ -83,7 +83,7 @@ def weighed(tree: Grown, concentration: float, base: float, power: float) -> Wei
     return Weighed(float(mean[0]), float(best[0]), split, kept)
 
 
-def shares(tree: Grown, found: Weighed, average: bool, concentration: float) -> np.ndarray:
+def shares(tree: GrowingList, found: Weighed, average: bool, concentration: float) -> np.ndarray:
     """(m, classes): the predictive of a row whose way ends at a node (and, of an inner node, of one
     that would go no further), all prunings averaged or by the best."""
     p = tree.counts + concentration

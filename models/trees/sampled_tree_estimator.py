@@ -122,7 +122,7 @@ class SampledTree(Classifier):
     def predict_proba(self, X):
         """p(class | row), (n, classes), the mean over all trees."""
         check_is_fitted(self, "trees_")
-        X = self._take(X, reset=False)
+        X = self._validated(X, reset=False)
         X = np.where(np.isnan(X), self._below, X)
         trees = [tree for trees in self.trees_ for tree in trees]
         return sum(tree.predict(X) for tree in trees) / len(trees)

@@ -1,1 +1,2 @@
-"""Is it right, and what to do: calibration, decisions, reports, certificates."""
+"""Assessment of fits: calibration, decisions, posterior predictive checks, simulation-based
+calibration, exports to ArviZ."""

@@ -1,8 +1,7 @@
-"""A certificate for a user's own model and engine: does what is inferred from simulated rows tell
-the parameters that made them?
+"""Model.check: simulation-based calibration of a user's model and engine.
 
-Simulation-based calibration: parameters θ* from the prior, rows from the model given θ*, a
-posterior of these rows by the engine. If the engine is right, the rank of θ* among draws of that
+Parameters θ* are drawn from the prior, rows from the model given θ*, and the engine finds the
+posterior given these rows. If model and engine are right, the rank of θ* among draws of that
 posterior is uniform over simulations, for every function of θ and rows.
 """
 
@@ -18,7 +17,7 @@ import pandas as pd
 from probml import errors
 from probml.assessment import simulated as refits
 from probml.assessment.pages.html import noted, records_of, table
-from probml.assessment.simulated import filled, simulated, template
+from probml.assessment.simulated import fill_template, simulated, template
 from probml.dataset import dataset
 from probml.dataset.dataset import Data
 from probml.device import load
@@ -32,31 +31,30 @@ from probml.posteriors import diagnostics
 from probml.posteriors.relabelling import Exchange, exchanges
 from probml.structure.structure import Structure
 
-RANKS = 99  # draws among which the truth is ranked, so that ranks fall into 100 classes
+RANKED_DRAWS = 99  # among which the true value is ranked, so that there are 100 ranks
 # probability that a right model and engine are rejected, over all quantities together
 LEVEL = 0.001
-EXPECTED = 10  # ranks a bin, at the least
-LEAST = 20  # effective draws of a simulation, below which its ranks are coarse
-FAILED = 0.05  # share of the simulations that may fail
+MIN_EXPECTED_COUNT = 10  # of a bin of the chi-square test
+MIN_EFFECTIVE_DRAWS = 20  # of a simulation, below which its ranks are coarse
+MAX_FAILED_SHARE = 0.05  # of the simulations
 LIKELIHOOD = "log likelihood"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
-    """What simulation-based calibration found.
+    """The result of simulation-based calibration.
 
     Attributes:
-        model, engine: as they were checked.
+        model, engine: their names.
         rows: of each simulated data set.
-        levels: a pandas table, simulations × quantities: the rank of the truth among the draws as a
-            number in (0, 1).
+        levels: a pandas table, simulations × quantities: the rank of the true value among the
+            draws, as a number in (0, 1).
         table: a pandas table, a row a quantity: `p_value` of the chi-square test that its levels
-            are uniform, and the share of simulations whose central 50%, 80% and 90% intervals held
-            the truth.
-        prior_predictive: a pandas table: what the prior says of the seen sites, beside the data
-            where they were given.
+            are uniform, and the coverage of central 50%, 80% and 90% intervals.
+        prior_predictive: a pandas table: prior predictive distributions of the observed sites, with
+            the data where they were given.
         effective: effective draws of each simulation's posterior, the fewest of all quantities.
-        failures: what went wrong, by the number of the simulation.
+        failures: number of a simulation → its error.
         bins: of the test.
     """
 
@@ -77,19 +75,19 @@ class Certificate:
 
     @property
     def threshold(self) -> float:
-        """The p-value below which a quantity is rejected: Bonferroni's share of 0.001."""
+        """The p-value below which a quantity is rejected: 0.001, Bonferroni-corrected."""
         return LEVEL / len(self.table)
 
     @property
     def rejected(self) -> dict[str, str]:
-        """Quantity whose ranks are not uniform → how the posterior is wrong."""
+        """Quantity whose ranks are not uniform → the fault of its posterior, in words."""
         wrong = self.table.index[self.table["p_value"] < self.threshold]
-        return {name: _fault(self.levels[name].to_numpy()) for name in wrong}
+        return {name: _describe_fault(self.levels[name].to_numpy()) for name in wrong}
 
     @property
     def passed(self) -> bool:
-        """No quantity is rejected, and hardly any simulation failed."""
-        return not self.rejected and len(self.failures) <= FAILED * self.simulations
+        """Whether no quantity is rejected, and at most 5% of the simulations failed."""
+        return not self.rejected and len(self.failures) <= MAX_FAILED_SHARE * self.simulations
 
     def __str__(self) -> str:
         rejected = self.rejected
@@ -128,8 +126,8 @@ class Certificate:
                      f"{''.join(tables)}")
 
 
-def _fault(levels: np.ndarray) -> str:
-    """How levels that are not uniform are wrong: Talts et al., figures 3 to 6."""
+def _describe_fault(levels: np.ndarray) -> str:
+    """The fault of a posterior whose levels are not uniform: Talts et al., figures 3 to 6."""
     n = len(levels)
     shift = (levels.mean() - 0.5) * np.sqrt(12 * n)
     spread = ((levels - 0.5) ** 2).mean() - 1 / 12
@@ -156,9 +154,9 @@ def check(
     """See Model.check."""
     engine = None if engine is None else _with_posterior(checked(engine, "check"))
     if (isinstance(simulations, bool) or not isinstance(simulations, int | np.integer)
-        or simulations < 2 * EXPECTED):
+        or simulations < 2 * MIN_EXPECTED_COUNT):
         raise ModelError(f"check(simulations={simulations!r}): expected an integer of at least "
-                         f"{2 * EXPECTED}")
+                         f"{2 * MIN_EXPECTED_COUNT}")
     if not isinstance(simulator, Bound | None):
         raise ModelError(f"check(simulator={simulator!r:.80}): expected another Model, got a "
                          f"{type(simulator).__name__}")
@@ -166,22 +164,22 @@ def check(
     plan = held.plan()
     if engine is None:
         engine = Exact() if refusal(Exact(), held) is None else NUTS()
-    with contextlib.suppress(errors.DataError):  # what is wrong with placeholders
+    with contextlib.suppress(errors.DataError):  # of placeholders
         engine.refuse(Problem(held, plan))
     truth, columns = simulated(simulator or model, held, plan, int(simulations), seed, simulator)
-    sets = [filled(held, {name: values[i] for name, values in columns.items()})
+    sets = [fill_template(held, {name: values[i] for name, values in columns.items()})
             for i in range(simulations)]
     ranked, how = engine.repeated()
     plan = planned(sets[0], ranked)  # as a fit has it
     engine.refuse(Problem(sets[0], plan))
-    found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKS, progress)
+    found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKED_DRAWS, progress)
     kept = [i for i in range(simulations) if i not in failures]
     loaded, known = load.load(sets[kept[0]], plan)
     exchange = [] if plan.complete else exchanges(
         plan, {name: found[kept[0]].values[name][-1] for name in plan.free}, known, loaded)
     levels, effective = _levels(held.structure, plan, exchange, truth, found, kept, seed)
     return _certificate(model, engine, how, held, levels, effective, failures,
-                        _predictive(held, columns, shown), exchange, simulator)
+                        _prior_predictive(held, columns, shown), exchange, simulator)
 
 
 def _with_posterior(engine: Engine) -> Engine:
@@ -196,11 +194,11 @@ def _with_posterior(engine: Engine) -> Engine:
 
 def quantities(structure: Structure, exchange: list[Exchange],
                values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Label → (n,) of every scalar whose rank is taken, from name → (n, ...).
+    """Label → (n,) of every scalar quantity that is ranked, from name → (n, ...).
 
-    States without names of their own (exchangeable ones) have no first or last: their parameters
-    are sorted along the states' axis, so that any numbering gives the same; those with two such
-    axes (transitions) by what stays and by what moves.
+    Parameters of exchangeable states are sorted along the axis of the states, so that the result
+    does not depend on their order; of those with two such axes (transitions) the diagonal and the
+    off-diagonal entries are sorted.
     """
     out = {}
     for name, value in values.items():
@@ -235,10 +233,10 @@ def _levels(
     structure: Structure, plan: Plan, exchange: list, truth: Mapping,
     found: Mapping[int, refits.Drawn], kept: list[int], seed: int
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """The rank of the truth among the draws, plus a uniform number, divided by the number of ranks:
-    uniform in (0, 1).
+    """The rank of the true value among the draws, plus a uniform number, divided by the number of
+    ranks: uniform in (0, 1); and effective draws.
 
-    Draws of a chain are thinned to as many, evenly spaced, as they are worth.
+    Draws of a chain are thinned evenly to their effective number.
     """
     random = np.random.default_rng([seed, 5])
     true = quantities(structure, exchange, truth)
@@ -261,7 +259,7 @@ def _levels(
                             size).astype(int)
     levels = np.empty((len(kept), len(names)))
     for row, (i, draws) in enumerate(zip(kept, every, strict=True)):
-        count = min(effective[row], RANKS)
+        count = min(effective[row], RANKED_DRAWS)
         thin = draws[np.linspace(0, size - 1, count).round().astype(int)]
         at = np.array([true[name][i] for name in names])
         rank = (thin < at).sum(0) + random.integers(0, (thin == at).sum(0) + 1)
@@ -275,7 +273,7 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
     from scipy.stats import chisquare
 
     n = len(levels)
-    bins = next(b for b in (20, 10, 5, 4, 2) if n >= EXPECTED * b or b == 2)
+    bins = next(b for b in (20, 10, 5, 4, 2) if n >= MIN_EXPECTED_COUNT * b or b == 2)
     records = {}
     for name in levels.columns:
         level = levels[name].to_numpy()
@@ -287,25 +285,25 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
              f"regard to the order of the states" for e in exchange]
     if simulator is not None:
         notes.append(f"rows and true values were simulated by {simulator!r}")
-    if (coarse := float((effective < LEAST).mean())) > 0.05:
+    if (coarse := float((effective < MIN_EFFECTIVE_DRAWS).mean())) > 0.05:
         notes.append(
-            f"{coarse:.0%} of the posteriors have fewer than {LEAST} effective draws: their ranks "
-            f"are coarse. The sampler mixes slowly here"
+            f"{coarse:.0%} of the posteriors have fewer than {MIN_EFFECTIVE_DRAWS} effective "
+            f"draws: their ranks are coarse. The sampler mixes slowly here"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:
-        notes.append(f"each simulation: {how}, thinned to at most {RANKS} draws")
+        notes.append(f"each simulation: {how}, thinned to at most {RANKED_DRAWS} draws")
     return Certificate(repr(model), repr(engine), held.table.rows, levels, table,
                        predictive,
                        effective, failures, tuple(notes), bins)
 
 
-def _predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
+def _prior_predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
                 shown: bool) -> pd.DataFrame:
-    """What the prior says of each seen site: the distribution of single values, and where the
-    data's mean lies among the simulated ones.
+    """Prior predictive checks of each observed site: the distribution of single values, and the
+    rank of the data's mean among the simulated ones.
 
-    Of a site with states, a row for each: its share.
+    Of a site with states, a row for the share of each state.
     """
     records = {}
     for name, values in columns.items():

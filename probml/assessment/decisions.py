@@ -1,5 +1,5 @@
-"""What to do, given probabilities and what mistakes cost: the action of least expected loss, or
-none where even that is too dear.
+"""Decisions from probabilities and a loss: the action of least expected loss, or none where that
+exceeds the cost of rejection.
 
     risk(a) = Σ_k p_k loss[k, a],    decide = argmin_a risk(a), and −1 where min_a risk(a) > reject
 
@@ -17,7 +17,7 @@ from probml.errors import DataError, ModelError
 from probml.language.given import labels as listed
 
 REJECTED = -1
-SLACK = 1e-3  # by which probabilities may miss a sum of one: float32, or three printed digits
+SUM_TOLERANCE = 1e-3  # of probabilities: they may be in float32, or have three printed digits
 
 
 class Thresholds(NamedTuple):
@@ -40,7 +40,7 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
             By default 1 for a mistake, 0 else. A DataFrame, or truth → action → loss, names its
             states, in any order, and its actions.
         reject: the cost of not deciding, in the same unit.
-        labels: of the k states, where the answer is to bear names instead of numbers.
+        labels: of the k states, for an answer in names instead of numbers.
 
     Returns:
         (...,) actions, 0 … actions − 1, and −1 for none. With labels, or a loss that names its
@@ -67,7 +67,7 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
 
 
 def thresholds(loss: object = None, reject: float | None = None) -> Thresholds:
-    """Where a binary problem changes its action, as a function of p = p(state 1).
+    """The thresholds of p = p(state 1) at which the action of a binary problem changes.
 
         act = (l₀₁ − l₀₀) / ((l₀₁ − l₀₀) + (l₁₀ − l₁₁)),   l = loss[truth, action]
 
@@ -123,7 +123,7 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
         raise DataError(f"{verb}(probabilities): expected rows and states, (n, k), got shape "
                         f"{p.shape}{hint}")
     total = p.sum(-1)
-    bad = ~((p >= 0).all(-1) & (np.abs(total - 1) <= SLACK))
+    bad = ~((p >= 0).all(-1) & (np.abs(total - 1) <= SUM_TOLERANCE))
     if bad.any():
         where = tuple(map(int, np.argwhere(bad)[0]))
         row = where[0] if len(where) == 1 else where

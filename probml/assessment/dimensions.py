@@ -1,8 +1,8 @@
-"""Names for the axes of arrays: plates, steps, and the labels of the states along them.
+"""Names for the axes of arrays: plates, steps, and the labels of states.
 
-Which axis of which parameter runs along the columns of a table, or along the states of a site:
-`w` of `x @ w`, the means of a component. Found by looking at what depends on what, so however the
-function is written.
+An axis of a parameter may correspond to the columns of a table, or to the states of a site: of `w`
+in `x @ w`, of the means of components. This is found from the dependences in the program, however
+the function is written.
 """
 
 import functools
@@ -28,13 +28,13 @@ from probml.structure.structure import Structure
 if TYPE_CHECKING:
     from probml.dataset.dataset import Data
 
-LARGEST = 2**21  # entries of a table of dependences, above which entries keep their numbers
+MAX_DEPENDENCES = 2**21  # entries of a dependence matrix, above which entries are numbered
 
 
 def along(structure: Structure, columns: Mapping[str, tuple],
           labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
-    """(parameter, axis) → the names of the columns, or the labels of the states, that its entries
-    stand for: of the i-th of these the i-th entry matters, and no other along the axis.
+    """(parameter, axis) → the names of the columns, or the labels of the states, to which its
+    entries correspond one to one: only the i-th entry along the axis affects the i-th of these.
 
     Args:
         columns: input or site of rows → the names of its columns. labels: site → of its states.
@@ -43,8 +43,9 @@ def along(structure: Structure, columns: Mapping[str, tuple],
     for name, names in columns.items():
         asked += [(p, site.name, name) for site in structure.sites.values()
                   if site.rows and (name in site.inputs or name == site.name
-                                    and _cells(site, len(names)))
-                  for p in structure.parameters if _fits(structure, p, site.name, len(names))]
+                                    and _has_cells(site, len(names)))
+                  for p in structure.parameters
+                  if _has_axes_that_fit(structure, p, site.name, len(names))]
     for name, names in reversed(list(labels.items())):
         site = structure.sites.get(name)
         if site is not None and site.states == len(names):
@@ -52,7 +53,7 @@ def along(structure: Structure, columns: Mapping[str, tuple],
                       for p in structure.parameters if len(names) in structure.sites[p].shape]
     asked = [ask for ask in asked if ask[0] in structure.programs[ask[1]][1]]
     out: dict[tuple[str, int], tuple] = {}
-    found = _touched(structure, tuple(asked)) if asked else ()
+    found = _dependences(structure, tuple(asked)) if asked else ()
     for (parameter, child, name), table in zip(asked, jax.device_get(found), strict=True):
         names = columns[name] if name == child or name not in structure.sites else labels[name]
         for axis in range(len(structure.sites[parameter].shape)):
@@ -61,14 +62,14 @@ def along(structure: Structure, columns: Mapping[str, tuple],
     return out
 
 
-def _cells(site: Site, count: int) -> bool:
+def _has_cells(site: Site, count: int) -> bool:
     return site.family is not None and site.time is None and site.cells == (count,)
 
 
-def _fits(structure: Structure, parameter: str, child: str, count: int) -> bool:
+def _has_axes_that_fit(structure: Structure, parameter: str, child: str, count: int) -> bool:
     shape = structure.sites[parameter].shape
     outputs = sum(math.prod(aval.shape) for aval in structure.programs[child][0].out_avals)
-    return count in shape and count * math.prod(shape) * max(outputs, 1) <= LARGEST
+    return count in shape and count * math.prod(shape) * max(outputs, 1) <= MAX_DEPENDENCES
 
 
 def _one_to_one(table: np.ndarray, axis: int, count: int) -> bool:
@@ -81,16 +82,17 @@ def _one_to_one(table: np.ndarray, axis: int, count: int) -> bool:
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
-def _touched(structure: Structure, asked: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
-    """For (parameter, site, name of columns or states): (columns, *shape), whether an entry matters
-    for a column."""
-    return [_touching(structure, *ask) for ask in asked]
+def _dependences(structure: Structure, asked: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
+    """For (parameter, site, name of columns or states): (columns, *shape), whether an entry affects
+    a column."""
+    return [_dependence_on_columns(structure, *ask) for ask in asked]
 
 
-def _touching(structure: Structure, parameter: str, child: str, name: str) -> jax.Array:
-    """On which entries of a parameter the arguments of a site depend where all columns of an input
-    but the i-th are 0, where another site is in its i-th state, or in the i-th cell of the site
-    itself; at a point that is nowhere special."""
+def _dependence_on_columns(structure: Structure, parameter: str, child: str,
+                           name: str) -> jax.Array:
+    """The entries of a parameter on which the arguments of a site depend where all columns of an
+    input but the i-th are 0, where another site is in its i-th state, or in the i-th cell of the
+    site itself; at a generic point."""
     (program, takes), site = structure.programs[child], structure.sites[child]
     env = {}
     for other, spec in zip(takes, program.in_avals, strict=True):
@@ -133,7 +135,7 @@ def _by_column(cells: jax.Array, vector: bool, count: int) -> jax.Array:
 
 
 class Dimensions:
-    """The dimensions of a Fit's sites, and what is known of their coordinates.
+    """The dimensions of a Fit's sites, and their coordinates.
 
     Attributes:
         rows: the name of the axis of rows.
@@ -144,7 +146,7 @@ class Dimensions:
     def __init__(self, fit: Fitted, held: "Data"):
         self.structure, self.held = held.structure, held
         self.labels = {**fit.names, **held.labels}
-        self.taken: dict[str, tuple] = {}  # dimension → (what it stands for, its size)
+        self.taken: dict[str, tuple] = {}  # dimension → (its meaning, its size)
         self.coords: dict[str, ArrayLike] = {}
         self.rows = self._name("rows", ("plate", "rows"), held.table.rows)
         index = held.table.index
@@ -225,7 +227,7 @@ class Dimensions:
             self.coords[dims[0]] = np.array(self.columns[name])
 
     def states(self, name: str) -> dict[str, list]:
-        """What the numbers of a labelled site stand for, as an attribute."""
+        """The labels of a labelled site's codes, as an attribute."""
         return {"states": self._coordinates(name).tolist()} if name in self.labels else {}
 
     def _coordinates(self, site: str) -> np.ndarray:
@@ -239,8 +241,8 @@ def _array(labels: tuple) -> np.ndarray:
 
 def named_entries(fit: Fitted, labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
     """(parameter, axis) → the names of the entries along it: columns of a table, members of a
-    group, states of a labelled site; others are numbers, all of them where nothing has told the
-    shapes of the inputs, as of `model.at(params)`."""
+    group, states of a labelled site; others are numbered, all of them while the shapes of the
+    inputs are unknown, as of `model.at(params)`."""
     try:
         structure = fit.structure
     except ModelError:
@@ -249,15 +251,15 @@ def named_entries(fit: Fitted, labels: Mapping[str, tuple]) -> dict[tuple[str, i
              or name in structure.model.inputs}
     said = {(name, axis): tuple(names) for name, unit in fit.units.items()
             for axis, names in unit.names.items()}
-    found = (_classes(structure, labels) | along(structure, known, labels)
+    found = (_entries_of_classes(structure, labels) | along(structure, known, labels)
              | entries(structure, labels) | said)
-    return _derived(structure, found) | found
+    return _entries_of_deterministics(structure, found) | found
 
 
-def _derived(structure: Structure,
+def _entries_of_deterministics(structure: Structure,
              found: Mapping[tuple[str, int], tuple]) -> dict[tuple[str, int], tuple]:
-    """The same of what the model computes outside rows, along whose axes entries of parameters
-    stand: `a = mu + tau * z` has the names of z."""
+    """Names of the entries of deterministics outside rows, from those of the parameters that they
+    are computed from: `a = mu + tau * z` has the names of z."""
     out: dict[tuple[str, int], tuple] = {}
     for name in structure.derived if found else ():
         for axis, standing in enumerate(indices.parameter_axes(structure.programs, structure.sites,
@@ -275,9 +277,10 @@ def _shifted(names: tuple, shift: int, size: int) -> list:
     return [names[i - shift] if 0 <= i - shift < len(names) else i for i in range(size)]
 
 
-def _classes(structure: Structure, labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
-    """(parameter, axis) → labels of a site whose logits or probabilities it stands along: the
-    columns of a softmax are classes."""
+def _entries_of_classes(structure: Structure,
+                        labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
+    """(parameter, axis) → labels of a site whose logits or probabilities run along it: the columns
+    of a softmax are classes."""
     out: dict[tuple[str, int], tuple] = {}
     for z, own in labels.items():
         site = structure.sites.get(z)
@@ -292,7 +295,7 @@ def _classes(structure: Structure, labels: Mapping[str, tuple]) -> dict[tuple[st
 
 
 def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tuple]) -> str:
-    """What an entry of a parameter is called, w[smoke], by the names along its axes."""
+    """The name of an entry of a parameter, w[smoke], by the names along its axes."""
     if not index:
         return name
     words = (entries[name, axis][i] if (name, axis) in entries else i
@@ -301,8 +304,8 @@ def entry(name: str, index: tuple[int, ...], entries: dict[tuple[str, int], tupl
 
 
 def entries(structure: Structure, labels: Mapping[str, tuple]) -> dict[tuple[str, int], tuple]:
-    """(parameter, axis) → the names of the entries along it, where labels of index inputs tell
-    them; others are numbers."""
+    """(parameter, axis) → the names of the entries along it, from labels of index inputs; others
+    are numbered."""
     out: dict[tuple[str, int], tuple] = {}
     if not any(name in structure.model.inputs for name in labels):
         return out

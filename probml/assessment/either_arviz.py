@@ -1,9 +1,8 @@
-"""ArviZ of either generation: 0.2x holds groups in its InferenceData and scores by itself; 1.x
-holds them in xarray's DataTree, and its parts, arviz_base and arviz_stats, are packages of their
-own.
+"""ArviZ of either generation: 0.2x has its own InferenceData and statistics; 1.x uses xarray's
+DataTree, and the packages arviz_base and arviz_stats.
 
-What the prior says, as ArviZ's groups `prior` and `prior_predictive`: draws of what lies outside
-rows, and rows made with each.
+Also its groups `prior` and `prior_predictive`: draws of the sites outside rows, and rows simulated
+with each.
 """
 
 import importlib

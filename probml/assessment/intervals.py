@@ -1,7 +1,5 @@
-"""Predictions by simulated values of each row: intervals, medians, means of what is computed.
-
-Bands about forecasts: the quantiles of each step of the sites along time, given the row.
-"""
+"""Predictions by simulated values of each row: predictive intervals, medians, means of
+deterministics, and bands about forecasts."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,8 +18,8 @@ from probml.queries.fitted import Fitted
 from probml.queries.weighting import weighted
 from probml.structure import deterministics
 
-REPLICATES = 2000  # simulated values a row behind an interval
-TOGETHER = 200_000  # rows simulated in one call
+REPLICATES = 2000  # simulated values of each row for an interval
+MAX_SIMULATED_ROWS = 200_000  # in one call
 
 
 class Interval(NamedTuple):
@@ -34,8 +32,8 @@ class Interval(NamedTuple):
 
 def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plug_in: bool,
              given: str) -> Interval:
-    """See Fit.predict(interval=): simulated values of the unseen cells of a site, each with its own
-    draw of the parameters."""
+    """See Fit.predict(interval=): quantiles of simulated values of the missing cells of a site,
+    each with its own draw of the parameters."""
     if not (isinstance(probability, float) and 0 < probability < 1):
         raise ModelError(f"predict(interval={probability!r}): expected a probability between 0 and "
                          f"1, such as 0.9")
@@ -51,18 +49,18 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
                          f"observed cells of the row: use given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == deterministics.KIND:
-        return Interval(fit._computed(held, [site], plug_in)[site],
+        return Interval(fit._deterministic_means(held, [site], plug_in)[site],
                         *_quantiles(fit, held, site, tails, plug_in))
     if not fit.structure.has_mean(site):
-        _without_mean(fit, site)
-        lower, middle, upper = _renewed(held, site, lambda held: _quantiles(
+        _warn_without_mean(fit, site)
+        lower, middle, upper = _answer_for_new_values(held, site, lambda held: _quantiles(
             fit, held, site, (tails[0], 0.5, tails[1]), plug_in
         ))
         return Interval(middle, lower, upper)
     table = weighted.table_of(fit, held, site, plug_in)
     if table is not None:
         return Interval(table.mean(), *table.quantiles(tails))
-    value, lower, upper = _renewed(held, site, lambda held: np.stack([
+    value, lower, upper = _answer_for_new_values(held, site, lambda held: np.stack([
         asking.answer(fit, held, [("mean", site)], plug_in)[1]["mean", site],
         *_quantiles(fit, held, site, tails, plug_in)
     ]))
@@ -81,15 +79,15 @@ def median(fit: Fitted, held: dataset.Data, site: str, plug_in: bool, given: str
     if given != queries.ALL:
         raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median "
                       f"conditions on all observed cells: use given='all'")
-    _without_mean(fit, site)
-    return _renewed(held, site,
+    _warn_without_mean(fit, site)
+    return _answer_for_new_values(held, site,
                     lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
 
 
-def _renewed(held: dataset.Data, site: str, ask: Callable[[dataset.Data], np.ndarray]
+def _answer_for_new_values(held: dataset.Data, site: str, ask: Callable[[dataset.Data], np.ndarray]
              ) -> np.ndarray:
-    """What `ask` says of new values of a site, (..., n, *cells): of a cell that is seen as if
-    nothing of the site were seen in its row, of an unseen one given the others."""
+    """The answer of `ask` for new values of a site, (..., n, *cells): of an observed cell with no
+    cell of the site observed in its row, of a missing one given the others."""
     column = held.table.columns.get(site)
     if column is None:
         return ask(held)
@@ -102,8 +100,8 @@ def _renewed(held: dataset.Data, site: str, ask: Callable[[dataset.Data], np.nda
     return np.where(column.seen, fresh, ask(held))
 
 
-def _without_mean(fit: Fitted, site: str) -> None:
-    """Say that a site has no mean and is answered by its median.
+def _warn_without_mean(fit: Fitted, site: str) -> None:
+    """Warn that a site has no mean, so that its median is the answer.
 
     Raises:
         Refusal: a vector has no median.
@@ -127,17 +125,17 @@ def _quantiles(fit: Fitted, held: dataset.Data, site: str, at: tuple[float, ...]
 
 
 def simulated_mean(fit: Fitted, held: dataset.Data, name: str, plug_in: bool) -> np.ndarray:
-    """The mean over simulated rows of what is computed from cells that are unseen and have no list
-    of states, (n, *cells)."""
+    """The mean over simulated rows of a deterministic with missing continuous parents,
+    (n, *cells)."""
     return from_simulated(fit, held, [name], plug_in, lambda drawn: drawn.mean(1)[None])[name][0]
 
 
 def from_simulated(fit: Fitted, held: dataset.Data, sites: Sequence[str], plug_in: bool,
                    reduce: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
-    """Site → reduce(REPLICATES simulated values of each row, (n, REPLICATES, *cells)), whose second
-    axis is that of rows; of some rows after another."""
+    """Site → reduce(REPLICATES simulated values of each row, (n, REPLICATES, *cells)); some rows at
+    a time."""
     parts: dict[str, list[np.ndarray]] = {name: [] for name in sites}
-    size = max(TOGETHER // REPLICATES, 1)
+    size = max(MAX_SIMULATED_ROWS // REPLICATES, 1)
     for begin in range(0, held.table.rows, size):
         rows = np.arange(begin, min(begin + size, held.table.rows))
         drawn = fit._simulated(held.taken(np.repeat(rows, REPLICATES)), random_key(begin), begin,
@@ -150,8 +148,8 @@ def from_simulated(fit: Fitted, held: dataset.Data, sites: Sequence[str], plug_i
 
 def bands(fit: Fitted, held: dataset.Data, sites: Sequence[str], probability: float,
           plug_in: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Lower and upper bounds of the unseen cells of sites, (n, *cells), which leave half of the
-    rest on either side: by a normal where that is what a row leaves, else by quantiles of draws.
+    """Bounds of equal-tailed intervals of the missing cells of sites, (n, *cells): exact where the
+    conditional distribution is normal, else quantiles of draws.
 
     Raises:
         ModelError: no probability.

@@ -1,5 +1,5 @@
-"""Whether probabilities keep what they promise: reliability curves, calibration errors, proper
-scores, on held-out truth.
+"""The calibration of predicted probabilities: reliability curves, calibration errors, proper
+scores, on held-out rows.
 
 Of a bin b of rows with n_b members, mean predicted probability e_b and observed share o_b:
 
@@ -29,7 +29,7 @@ from probml.language.given import labels as listed
 from probml.queries import asking
 from probml.queries.fitted import Fitted
 
-FINEST = 100_000  # bins
+MAX_BINS = 100_000
 STRATEGIES = ("uniform", "quantile")
 
 
@@ -38,17 +38,17 @@ class Calibration:
     """A calibration report; printed, a table.
 
     Attributes:
-        rows: how many were evaluated; labels: the states.
+        rows: the number evaluated; labels: the states.
         accuracy: share of rows whose most probable label was right.
-        log_score: mean log p(truth), the higher the better; −∞ where a truth was given
-            impossible.
+        log_score: mean log p(true label), the higher the better; −∞ where a true label had
+            probability 0.
         brier: mean Σ_k (p_k − [truth = k])², 0 … 2, the lower the better; of two labels twice
             scikit-learn's.
         ece, ece_classwise: expected calibration error of the top label, and the mean of those of
             each label.
         curve: the reliability curve of the top label, a DataFrame with a row a bin: low, high,
             rows, predicted (mean), observed (share).
-        curves: label → the same of that label against all others.
+        curves: label → the reliability curve of that label against all others.
         strategy: "uniform" (bins of equal width) or "quantile" (of equal numbers of rows).
     """
 
@@ -117,8 +117,8 @@ def calibration(
             allow.
 
     Raises:
-        DataError: other lengths, a truth that is no label, no truth at all, probabilities that are
-            none.
+        DataError: different lengths, a true value that is no label, none at all, invalid
+            probabilities.
         ModelError: bins below 1, an unknown strategy, scikit-learn is absent.
 
     Cost: a sort of n numbers for each label at the most.
@@ -129,13 +129,14 @@ def calibration(
     if len(names) != p.shape[-1]:
         raise DataError(f"calibration(labels={list(names)}): expected {p.shape[-1]} labels, one "
                         f"for each column of probabilities")
-    if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or not 1 <= bins <= FINEST:
+    if (not isinstance(bins, int | np.integer) or isinstance(bins, bool)
+            or not 1 <= bins <= MAX_BINS):
         raise ModelError(f"calibration(bins={bins!r:.60}): expected an integer from 1 to "
-                         f"{FINEST:,}")
+                         f"{MAX_BINS:,}")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ModelError(f"calibration(strategy={strategy!r:.80}): expected one of "
                          f"{list(STRATEGIES)}")
-    codes, p = _seen(truth, p, names)
+    codes, p = _with_known_truth(truth, p, names)
     n, best = len(codes), p.argmax(1)
     right, hit = best == codes, np.eye(len(names))[codes]
     curve = _curve(p[np.arange(n), best], right, bins, strategy)
@@ -161,7 +162,7 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: {len(sites)} discrete sites are observed, "
                          f"{[s.name for s in sites]}: choose one with site=")
-    name = fit._inside(site or sites[0].name)
+    name = fit._checked_row_site(site or sites[0].name)
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
         raise DataError(f"calibration: the data have no '{name}', the true values to compare with; "
@@ -174,8 +175,8 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     return calibration(truth, p, fit.labels(name), bins=bins, strategy=strategy)
 
 
-def _seen(truth: object, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarray]:
-    """(codes (n,), probabilities (n, k)) of the rows, or steps, whose truth is known."""
+def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.ndarray, np.ndarray]:
+    """(codes (n,), probabilities (n, k)) of the rows, or steps, whose true label is known."""
     truth = np.asarray(truth, object)
     if truth.shape != p.shape[:-1]:
         raise DataError(f"calibration(truth): expected a label for each row of probabilities, "

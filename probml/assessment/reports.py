@@ -1,4 +1,4 @@
-"""What a posterior looks like from outside: summary tables, arviz."""
+"""Summary tables of a fit, and its export to ArviZ."""
 
 import math
 import warnings
@@ -17,7 +17,7 @@ from probml.dataset.frames import shortest
 from probml.device import layout, load
 from probml.engines.engine import short_name
 from probml.errors import ModelError, Refusal, present
-from probml.fits.standard_errors import WORDS, Widths
+from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
 from probml.posteriors.units import density, deviations, in_units, ways_in_units
@@ -26,19 +26,19 @@ from probml.queries.fitted import Fitted
 from probml.queries.simulation import simulate_draws
 from probml.typing import PyTree, SiteValues
 
-KEPT = 1000  # draws of a posterior that is no set of draws, where a set is wanted
-CENTRAL = 1.6448536269514722  # standard deviations on either side of a normal's middle 90%
-MOST = 2**28  # numbers an InferenceData may hold of rows: 2 GiB
+EXPORTED_DRAWS = 1000  # of a posterior in closed form, where draws are needed
+Z_90 = 1.6448536269514722  # half-width of a normal's central 90%, in standard deviations
+MAX_ROW_NUMBERS = 2**28  # of rows in an InferenceData: 2 GiB
 
 
 def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
-            left: Collection[str] = (), widths: Widths | None = None):
+            left: Collection[str] = (), errors: StandardErrors | None = None):
     """See Fit.summary.
 
     Args:
-        along: draws of the sites outside rows, (chains, draws, ...) → those of what a belief does
-            not hold though `params` do. left: names that are left out.
-        widths: of a point.
+        along: draws of the sites outside rows, (chains, draws, ...) → draws of quantities in
+            `params` that the posterior does not contain. left: names that are left out.
+        errors: of a point.
     """
     records, entries = [], dimensions.named_entries(fit, fit.names)
     values = {**fit.params, **in_units(fit.units, fit.params)}
@@ -48,9 +48,9 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
             continue
         value = np.asarray(value)
         columns = estimate_columns(fit, name, value, draws, deviation)
-        if widths is not None and not fit.belief.exact:
-            columns |= standard_error(fit, widths, name, columns.get("sd"))
-        elif fit.belief.partly:  # a part of it alone
+        if errors is not None and not fit.belief.exact:
+            columns |= standard_error(fit, errors, name, columns.get("sd"))
+        elif fit.belief.partly:  # a posterior of some parameters alone
             columns.pop("sd", None)
         columns = {c: np.broadcast_to(v if c == "note" else shortest(v), value.shape)
                    for c, v in columns.items()}
@@ -58,22 +58,22 @@ def summary(fit: Fitted, along: Callable[[Mapping], Mapping] = lambda draws: {},
             label = dimensions.entry(name, index, entries)
             records.append({"parameter": label} | {c: v[index] for c, v in columns.items()})
     order = sorted(dict.fromkeys(column for record in records for column in record),
-                   key="note".__eq__)  # behind the numbers
+                   key="note".__eq__)  # notes last
     table = Estimates(records, columns=order or ["parameter", "value"])
     out = table.set_index("parameter")
     if "note" in out:
         out["note"] = out["note"].fillna("")
-    if widths is not None and (widths.root or fit.errors):
-        out.attrs["sd"] = WORDS
-    found = (*fit.warnings, *([widths.posterior] if widths and widths.posterior else []))
+    if errors is not None and (errors.root or fit.errors):
+        out.attrs["sd"] = NOTE
+    found = (*fit.warnings, *([errors.posterior] if errors and errors.posterior else []))
     if found:
         out.attrs["warnings"] = tuple(map(str, found))
     return out
 
 
 class Estimates(pd.DataFrame):
-    """A pandas table. What reads its column 'value', the estimates of a point, goes on where the
-    data send a fit without a named engine to a posterior: they are its means there."""
+    """A pandas table whose column 'value', the estimates of a point, is 'mean' where the fit has a
+    posterior, so that code works for either result of a fit without a named engine."""
 
     @property
     def _constructor(self) -> type:
@@ -85,36 +85,36 @@ class Estimates(pd.DataFrame):
 
 
 def covariance(fit: Fitted, names: Sequence[str],
-               widths: Callable[[], Widths | None]) -> np.ndarray:
-    """See Fit._covariance; `widths` of a point."""
-    ways = _ways(fit, names)
-    if not ways.keys() >= set(names):
-        found = widths()
-        ways = {**ways, **({} if found is None else found.root)}
+               errors: Callable[[], StandardErrors | None]) -> np.ndarray:
+    """See Fit._covariance; `errors` of a point."""
+    roots = _covariance_roots(fit, names)
+    if not roots.keys() >= set(names):
+        found = errors()
+        roots = {**roots, **({} if found is None else found.root)}
     size = [int(np.prod(np.shape(fit.params[name]), dtype=int)) for name in names]
-    if not ways.keys() >= set(names):
+    if not roots.keys() >= set(names):
         return np.full((sum(size), sum(size)), np.nan)
-    root = np.concatenate([ways[name].reshape(-1, count) for name, count in zip(
+    root = np.concatenate([roots[name].reshape(-1, count) for name, count in zip(
         names, size, strict=True)], 1)
     return root.T @ root
 
 
 def standard_errors(fit: Fitted, names: Sequence[str],
-                    widths: Callable[[], Widths | None]) -> dict[str, np.ndarray]:
-    """See Fit._with_errors; `widths` of a point."""
-    known = {**deviations(_ways(fit, names)), **posterior_deviations(fit)}
+                    errors: Callable[[], StandardErrors | None]) -> dict[str, np.ndarray]:
+    """See Fit._with_errors; `errors` of a point."""
+    known = {**deviations(_covariance_roots(fit, names)), **posterior_deviations(fit)}
     restricted = fit.by is not None and fit.by.capabilities.restricts
     if known.keys() >= set(names) and (restricted or not fit.belief.partly):
         return {name: known[name] for name in names}
-    found = widths()
-    return {name: standard_error(fit, Widths({}, {}) if found is None else found, name,
+    found = errors()
+    return {name: standard_error(fit, StandardErrors({}, {}) if found is None else found, name,
                         known.get(name))["sd"] for name in names}
 
 
-def _ways(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """Columns of a root of the joint covariance of what a posterior knows in closed form, or by
-    draws, told in units, name → (k, *shape): of a closed form of what is told together, or asked
-    for, alone."""
+def _covariance_roots(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """Columns of a root of the joint covariance of a posterior in closed form, or of draws, in the
+    units of the user's columns, name → (k, *shape); of a closed form only for parameters with
+    joint units, and those asked for."""
     names = {*fit.point, *fit.belief.partly}
     if fit.belief.exact:
         mixed = {name: unit for name, unit in fit.units.items() if not unit.is_elementwise}
@@ -126,18 +126,19 @@ def _ways(fit: Fitted, asked: Collection[str] = ()) -> dict[str, np.ndarray]:
 
 
 def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
-    """Standard deviations of a posterior that need no draws, told in units."""
+    """Standard deviations of a posterior that need no draws, in the units of the user's columns."""
     if fit.belief.chains is not None:
         return {}
-    ways, alone = deviations(_ways(fit)), fit.point if fit.belief.exact else fit.belief.partly
+    roots = deviations(_covariance_roots(fit))
+    alone = fit.point if fit.belief.exact else fit.belief.partly
     factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in alone
-               if name not in ways and (name not in fit.units or fit.units[name].is_elementwise)}
-    return ways | {name: np.sqrt(np.asarray(fit.posterior(name).variance, float)) * factor
+               if name not in roots and (name not in fit.units or fit.units[name].is_elementwise)}
+    return roots | {name: np.sqrt(np.asarray(fit.posterior(name).variance, float)) * factor
                    for name, factor in factors.items()}
 
 
 def draws_in_units(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str, np.ndarray]:
-    """Draws of a posterior, and of what is computed from them, told in units."""
+    """Draws of a posterior, and of deterministics, in the units of the user's columns."""
     if not fit.belief.varies:
         return {}
     draws = posterior_draws(fit)
@@ -146,25 +147,27 @@ def draws_in_units(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str
     return {**draws, **in_units(fit.units, draws)}
 
 
-def standard_error(fit: Fitted, widths: Widths, name: str, given: Any) -> dict[str, ArrayLike]:
-    """The standard error of a number of a point, and why there is none.
+def standard_error(fit: Fitted, errors: StandardErrors, name: str,
+                   given: Any) -> dict[str, ArrayLike]:
+    """The column "sd" of a parameter of a point, and "note" where there is none.
 
     Args:
-        given: of effects of groups, and what is computed from them, their standard deviation given
+        given: of effects of groups, and deterministics of these, their standard deviation given
             all other parameters.
     """
     if name in fit.errors:
         return {"sd": fit.errors[name]}
-    why = widths.why.get(name, widths.why.get("", ""))
-    sd = deviations({name: widths.root.get(name, np.full(1, np.nan))})[name]
-    if given is not None and name not in widths.root:
+    why = errors.reasons.get(name, errors.reasons.get("", ""))
+    sd = deviations({name: errors.root.get(name, np.full(1, np.nan))})[name]
+    if given is not None and name not in errors.root:
         return {"sd": given, "note": f"given the estimates of the other parameters: {why}"}
     sd = sd if given is None else np.hypot(sd, given)
     return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})
 
 
 def estimate_columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[str, np.ndarray],
-             deviation: Mapping[str, np.ndarray]) -> dict[str, ArrayLike]:
+                     deviation: Mapping[str, np.ndarray]) -> dict[str, ArrayLike]:
+    """The columns of a parameter in a summary: value, or mean, sd, quantiles and diagnostics."""
     belief, sd = fit.belief, deviation.get(name)
     if not belief.varies:
         return {"value": value}
@@ -175,7 +178,7 @@ def estimate_columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[s
     if belief.exact:
         return {"mean": value, "sd": draws[name].std((0, 1)) if sd is None else sd}
     if sd is not None:  # normal
-        return {"mean": value, "sd": sd, "5%": value - CENTRAL * sd, "95%": value + CENTRAL * sd}
+        return {"mean": value, "sd": sd, "5%": value - Z_90 * sd, "95%": value + Z_90 * sd}
     each = np.asarray(draws[name], float)
     low, high = np.quantile(each, (0.05, 0.95), (0, 1))
     out = {"mean": each.mean((0, 1)), "sd": each.std((0, 1)), "5%": low, "95%": high}
@@ -187,7 +190,7 @@ def estimate_columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[s
 
 def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
     """Draws of the sites outside rows, discrete ones as codes, (chains, draws, ...); of a closed
-    form or a normal, one chain of KEPT.
+    form or a normal, one chain of EXPORTED_DRAWS.
 
     Raises:
         Refusal: the engine found a point.
@@ -196,11 +199,11 @@ def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
         fit.draws(1)  # raises
     if fit.belief.chains is not None:
         return {name: np.asarray(value) for name, value in fit.belief.chains.items()}
-    return {name: np.asarray(value)[None] for name, value in fit._draws(KEPT, 0).items()}
+    return {name: np.asarray(value)[None] for name, value in fit._draws(EXPORTED_DRAWS, 0).items()}
 
 
 def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> np.ndarray:
-    """log p(row | θ) of every draw of θ and every row, the row's own hidden discrete sites summed
+    """log p(row | θ) of every draw of θ and every row, the latent discrete sites of the row summed
     out: (chains, draws, n), nats.
 
     θ are the parameters and the discrete sites outside rows(), given which rows are independent.
@@ -210,7 +213,7 @@ def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarr
             known value may be left out.
 
     Raises:
-        Refusal: an unseen continuous cell that others depend on.
+        Refusal: a missing continuous cell that others depend on.
     Cost: an evidence of all rows a draw, and memory of chains × draws × n numbers.
     """
     held.structure.need_rows("the likelihood of rows")
@@ -225,7 +228,7 @@ def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarr
 
 
 def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
-    """The data as they are read, by default those that were fitted.
+    """The data, read; by default those that were fitted.
 
     Raises:
         ModelError: the Fit has none, or others than these.
@@ -243,7 +246,7 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
 
 
 class _Groups(NamedTuple):
-    """What makes the groups of an InferenceData: values of sites → an xarray Dataset."""
+    """Makes groups of an InferenceData: values of sites → an xarray Dataset."""
 
     fit: Fitted
     names: dimensions.Dimensions
@@ -252,7 +255,7 @@ class _Groups(NamedTuple):
                  front: tuple[str, ...] = ("chain", "draw"), units: Any = None) -> Any:
         """
         Args:
-            layout: site → its dimensions behind those of `front`.
+            layout: site → its dimensions after those of `front`.
             units: None: those of the Fit.
         """
         import xarray
@@ -303,7 +306,7 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
         groups["sample_stats"] = group(_sample_stats(fit.belief.stats), lambda name: (), units={})
     if fit.model.whole:
         inputs = {name: value[0] for name, value in held.table.inputs.items()}
-        groups |= whole_arviz.groups(fit, names, inputs, {**draws, **more}, group, MOST)
+        groups |= whole_arviz.groups(fit, names, inputs, {**draws, **more}, group, MAX_ROW_NUMBERS)
     else:
         groups |= _row_groups(fit, held, draws, seen, group)
     return either_arviz.container(groups)
@@ -311,15 +314,16 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
 
 def _check_entries(fit: Fitted, held: dataset.Data, seen: Sequence[str],
                    draws: Mapping[str, np.ndarray]) -> None:
-    """Refuse more numbers of rows than memory is meant for."""
+    """Refuse groups of rows with more than MAX_ROW_NUMBERS numbers."""
     (chains, count), n = next(iter(draws.values())).shape[:2], held.table.rows
     sized = [*(fit.structure.sites[name] for name in seen),
              *(site for site in fit.structure.deterministics.values() if site.rows)]
     entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
-    if entries > MOST and not fit.model.whole:
+    if entries > MAX_ROW_NUMBERS and not fit.model.whole:
         raise Refusal(
             f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than "
-            f"the limit of {MOST:.2g}: pass fewer rows, to_arviz(some), or fit with fewer draws"
+            f"the limit of {MAX_ROW_NUMBERS:.2g}: pass fewer rows, to_arviz(some), or fit with "
+            f"fewer draws"
         )
 
 
@@ -337,7 +341,7 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
     """The groups of rows: log-likelihood, posterior predictive, observed and constant data."""
     groups, names = {}, group.names
     try:
-        logs = log_likelihood(fit, held, draws) - _in_density(fit, held, seen)
+        logs = log_likelihood(fit, held, draws) - _log_unit_change(fit, held, seen)
         groups["log_likelihood"] = group({seen[0] if len(seen) == 1 else "row": logs},
                                          lambda name: (names.rows,), units={})
     except Refusal as why:
@@ -357,8 +361,9 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
     return groups
 
 
-def _in_density(fit: Fitted, held: dataset.Data, seen: Collection[str]) -> np.ndarray:
-    """What log p(row) loses in the user's units, (n,)."""
+def _log_unit_change(fit: Fitted, held: dataset.Data, seen: Collection[str]) -> np.ndarray:
+    """The log of the change of units of a row, (n,), which log p(row) in the user's units is lower
+    by."""
     out = np.zeros(held.table.rows)
     for name in (name for name in seen if name in fit.units):
         column = held.table.columns[name]
@@ -369,8 +374,7 @@ def _in_density(fit: Fitted, held: dataset.Data, seen: Collection[str]) -> np.nd
 
 def replicate(fit: Fitted, held: dataset.Data, draws: SiteValues, names: Sequence[str],
               count: int) -> dict[str, np.ndarray]:
-    """Sites of the rows as the model makes them again, each time with its own draw of the
-    parameters: site → (count, n, *cells).
+    """Replicated rows, each table with its own draw of the parameters: site → (count, n, *cells).
 
     Args:
         draws: site outside rows → (count, ...); of a point none.

@@ -1,4 +1,4 @@
-"""What lies inside rows at draws of what lies outside: unseen numbers, and what is computed."""
+"""Draws of latent variables and deterministics inside rows, given draws of the sites outside."""
 
 import warnings
 from collections.abc import Collection, Mapping
@@ -19,8 +19,8 @@ from probml.typing import SiteValues
 def at_draws(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> tuple[
     dataset.Data, dict[str, jax.Array], tuple[int, int]
 ]:
-    """The data with all discrete sites outside rows for given; the draws of what is unknown,
-    (chains × draws, ...); chains and draws."""
+    """The data with all discrete sites outside rows as given; the draws of unknown sites,
+    (chains × draws, ...); the numbers of chains and draws."""
     draws = {name: np.asarray(value) for name, value in draws.items()
              if name not in held.table.values}
     outside = {name: value[0, 0] for name, value in draws.items()
@@ -33,7 +33,7 @@ def at_draws(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -
 
 
 def row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The unseen numbers of the rows that were fitted, and what is computed from them, at every
+    """The continuous latent variables of the fitted rows, and deterministics of these, at every
     draw: site → (chains, draws, n, *cells)."""
     lead = next(iter(draws.values())).shape[:2]
 
@@ -48,13 +48,13 @@ def row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarr
 
 def row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
                known: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """What the model computes in rows, at every draw, (chains, draws, n, *cells), averaged over
-    what is hidden and discrete in the row given what it shows; not what is `known`. Warns of what
-    takes other unseen cells, which is left out."""
+    """The deterministics in rows, at every draw, (chains, draws, n, *cells), averaged over the
+    latent discrete sites given the observed cells of the row; without those in `known`. Those with
+    other missing parents are left out, with a warning."""
     names, lacking = [], []
     for site in held.structure.deterministics.values():
         if site.rows and site.name not in known:
-            (names if all(fit._settled(held, parent) for parent in site.parents)
+            (names if all(fit._is_observed_or_summed(held, parent) for parent in site.parents)
              else lacking).append(site.name)
     if lacking:
         warnings.warn(
@@ -74,7 +74,7 @@ def row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
     for name in names:
         values, time = np.asarray(made[name]), plan.structure.named[name].time
         values = np.stack([asking.back(held, order, value, name) for value in values])
-        # behind the last step that shows anything nothing was asked
+        # steps after the last observed one are not reported
         if time is not None and held.lengths is not None:
             dead = np.arange(present(held.steps)) >= held.lengths[:, None]
             np.moveaxis(values, 2 + time, 2)[:, dead] = np.nan

@@ -1,9 +1,5 @@
-"""The data sets that a certificate is made of: drawn from the prior and the model, with the pattern
-of the user's own.
-
-Many fits of one model to data sets of one shape: what simulation-based calibration asks of an
-engine.
-"""
+"""The data sets of simulation-based calibration, drawn from the prior and the model with the
+pattern of observed cells of the user's data; and the fits to them."""
 
 import functools
 import math
@@ -36,7 +32,7 @@ from probml.structure.structure import Structure
 from probml.structure.trace import structure_of
 from probml.typing import DataLike
 
-GIVE_UP = 5  # failures before any success after which it is no use
+MAX_FIRST_FAILURES = 5  # before the first success, after which the check is given up
 
 
 class Drawn(NamedTuple):
@@ -44,20 +40,20 @@ class Drawn(NamedTuple):
 
     values: dict[str, np.ndarray]  # site outside rows → (draws, ...)
     likelihood: np.ndarray  # (draws,) log p(data | parameters)
-    true_likelihood: float  # the same at the parameters that made the data
-    chain: bool  # each depends on the one before
+    true_likelihood: float  # log p(data | true parameters)
+    chain: bool  # autocorrelated, as of MCMC
 
 
 def all_of(
     engine: Engine, sets: Sequence[dataset.Data], plan: Plan, truth: Mapping[str, np.ndarray],
     seed: int, draws: int, progress: bool
 ) -> tuple[dict[int, Drawn], dict[int, str]]:
-    """Fit every data set: number → draws of its posterior, or why there are none.
+    """Fit every data set: number → draws of its posterior, and number → why there are none.
 
     Fits run one after another, on a CPU two at a time.
 
     Args:
-        truth: site outside rows → (sets, ...), the values that made the data; some may be missing.
+        truth: site outside rows → (sets, ...), the true values; some sites may be absent.
 
     Raises:
         Refusal: the engine finds no posterior, or none of the first few data sets.
@@ -73,7 +69,7 @@ def all_of(
             judged[i] = _fitted(engine, replace(problems[i], seed=seed + i), at[i], draws)
         except (ModelError, DataError) as error:
             failures[i] = str(error)
-            if not judged and len(failures) >= GIVE_UP:
+            if not judged and len(failures) >= MAX_FIRST_FAILURES:
                 raise
         bar.advance(1, float("nan"))
 
@@ -86,7 +82,7 @@ def all_of(
 def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Drawn:
     """Draws of one posterior."""
     plan, known = problem.plan, problem.known
-    outcome = engine.run(fitting.reduced(engine, problem))
+    outcome = engine.run(fitting.reduce_rows(engine, problem))
     if outcome.status is Status.COLLAPSED:
         raise Refusal(f"{type(engine).__name__}: {outcome.status.headline}")
     found = fitting.posterior(plan, outcome, known, problem.rows)
@@ -122,16 +118,16 @@ def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows: Rows) -> jax.Ar
     return jax.lax.map(lambda params: log_evidence(plan, params, known, rows), draws)
 
 
-MOST = 2**28  # simulated numbers held at once
+MAX_SIMULATED_NUMBERS = 2**28  # in memory at once
 
 
-# What is simulated
+# Simulated data
 
 
 def template(model: Bound, data: DataLike, rows: int | None,
              steps: int | None) -> tuple[dataset.Data, bool]:
-    """What of the simulated rows is to be seen, the values being placeholders, and whether they are
-    the user's data."""
+    """Data with the pattern of observed cells of the simulated rows, and whether their values are
+    the user's data or placeholders."""
     if _is_integer(data):
         if rows is not None:
             raise ModelError(f"check({data}, rows={rows}): give the number of rows once")
@@ -173,13 +169,13 @@ def simulated(
     model: Bound, held: dataset.Data, plan: Plan, simulations: int, seed: int,
     simulator: Bound | None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """True values of what lies outside rows, and the seen columns: name → (simulations, ...).
+    """True values of the sites outside rows, and the observed columns: name → (simulations, ...).
 
     Raises:
         Refusal: a prior or a site that cannot be drawn from, or whose draws are not finite.
             ModelError: another model's sites differ.
     """
-    structure = held.structure if simulator is None else _other(held, plan, simulator)
+    structure = held.structure if simulator is None else _simulator_structure(held, plan, simulator)
     given = {name: value for name, value in held.table.values.items() if name in structure.sites}
     sites = structure.sites
     outside = tuple(s for s in (*plan.free, *plan.globals) if s in sites
@@ -223,19 +219,20 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
                       f"dist.Normal(0, 10)), or give a value in the data")
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
-    if size > MOST:
+    if size > MAX_SIMULATED_NUMBERS:
         raise Refusal(f"{verb}: {count} data sets of {n} rows are {size:.2g} numbers, more than "
-                      f"the limit of {MOST:.2g}: give fewer rows, or ask for fewer data sets")
+                      f"the limit of {MAX_SIMULATED_NUMBERS:.2g}: give fewer rows, or ask for "
+                      f"fewer data sets")
     drawn = simulate_draws(structure, names, {}, given, held.table.inputs, random_key(seed), n,
                            count, held.steps)
     return {name: np.asarray(value) for name, value in drawn.items()}
 
 
-def _other(held: dataset.Data, plan: Plan, simulator: object) -> Structure:
-    """The structure of another model that makes the rows.
+def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> Structure:
+    """The structure of the other model that simulates the rows.
 
     Raises:
-        ModelError: it lacks a seen site, or shares no parameter.
+        ModelError: it lacks an observed site, or shares no parameter.
     """
     if not isinstance(simulator, Bound):
         raise ModelError(f"check(simulator={simulator!r}): expected a Model that simulates the "
@@ -263,8 +260,8 @@ def _other(held: dataset.Data, plan: Plan, simulator: object) -> Structure:
     return structure
 
 
-def filled(held: dataset.Data, values: Mapping[str, np.ndarray]) -> dataset.Data:
-    """The template with simulated values; what was unseen stays so."""
+def fill_template(held: dataset.Data, values: Mapping[str, np.ndarray]) -> dataset.Data:
+    """The template with simulated values in its observed cells."""
     columns = {
         name: replace(column, values=values[name].astype(column.values.dtype, copy=False))
         for name, column in held.table.columns.items()

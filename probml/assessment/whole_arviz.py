@@ -1,5 +1,5 @@
-"""One density of everything as ArviZ's groups: what was observed, and the log density of each of
-its elements, dimensions named by the function's own plates."""
+"""ArviZ's groups of a model without rows, one joint density: the observed sites, and the log
+density of each of their elements, with dimensions named by the function's plates."""
 
 import functools
 import warnings
@@ -20,16 +20,16 @@ from probml.typing import PyTree, SiteValues
 
 
 class Observed(NamedTuple):
-    """What a site of the function observes, and the names of its axes."""
+    """The observed value of a site of the function, and the names of its axes."""
 
     value: np.ndarray
     dims: tuple[str, ...]
-    batch: int  # axes of elements; those behind belong to one element
+    batch: int  # number of axes of elements; the others are within an element
 
 
 def observed(fit: Fitted, names: Dimensions, inputs: SiteValues,
              point: SiteValues) -> dict[str, Observed]:
-    """Site → what it observes; computed at a point, of which it does not depend."""
+    """Site → its observed value; from a trace at a point, on which it does not depend."""
     found, out = fit.model.generative.elements(fit.model.bound, inputs, point), {}
     for name, element in found.items():
         value = np.asarray(element.value)
@@ -43,7 +43,7 @@ def observed(fit: Fitted, names: Dimensions, inputs: SiteValues,
 
 def log_likelihood(fit: Fitted, inputs: SiteValues,
                    draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Site → log density of its elements at every draw, (chains, draws, ...), unseen ones 0.
+    """Site → log density of its elements at every draw, (chains, draws, ...), of missing ones 0.
 
     Cost: a run of the function a draw.
     """
@@ -62,8 +62,8 @@ def _logs(model: Bound, inputs: Mapping, draws: Mapping):
     return jax.lax.map(log_densities_at, draws)
 
 
-def _in_density(fit: Fitted, own: Observed, name: str) -> np.ndarray | float:
-    """What the log densities of a site's elements lose in the user's units."""
+def _log_unit_change(fit: Fitted, own: Observed, name: str) -> np.ndarray | float:
+    """The log of the change of units, which log densities in the user's units are lower by."""
     if name not in fit.units:
         return 0.0
     known = ~np.isnan(np.asarray(own.value, float))
@@ -73,12 +73,12 @@ def _in_density(fit: Fitted, own: Observed, name: str) -> np.ndarray | float:
 
 def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
            draws: Mapping[str, np.ndarray], group: Callable, most: float) -> dict[str, PyTree]:
-    """The groups of what is observed: observed_data, log_likelihood; the latter is left out, with a
-    warning, of sites that look at what is summed out.
+    """The groups observed_data and log_likelihood; the latter without sites that depend on what is
+    summed out, with a warning.
 
     Args:
         group: (name → array, dims of a name, leading dims) → the group.
-        most: numbers that may be held.
+        most: numbers that may be in memory.
     """
     point = {name: value[0, 0] for name, value in draws.items()}
     seen = observed(fit, names, inputs, point)
@@ -92,7 +92,7 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
     if seen:
         out["observed_data"] = group({name: each.value for name, each in seen.items()},
                                      lambda name: seen[name].dims, ())
-        logs = {name: log - _in_density(fit, seen[name], name)
+        logs = {name: log - _log_unit_change(fit, seen[name], name)
                 for name, log in log_likelihood(fit, inputs, draws).items()}
         out["log_likelihood"] = group(logs, lambda name: seen[name].dims[: seen[name].batch],
                                       units={})

@@ -1,1 +1,1 @@
-"""Several fits and estimators side by side."""
+"""Model comparison: information criteria, evidence, cross-validation."""

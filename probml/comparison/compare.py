@@ -1,4 +1,4 @@
-"""Fitted models side by side: likelihood, information criteria, evidence, leave-one-out and K-fold
+"""Comparison of fitted models: likelihood, information criteria, evidence, leave-one-out and K-fold
 scores, in one table."""
 
 import warnings
@@ -10,7 +10,7 @@ import numpy as np
 
 from probml.assessment import reports
 from probml.comparison.contestants import EVIDENCE, Density, Fitted
-from probml.comparison.folds import left_out, own_rows, splits_of
+from probml.comparison.folds import rows_of_each, splits_of, warn_of_failed
 from probml.comparison.predictive import predictions
 from probml.dataset.sources.parts import source_of
 from probml.engines.engine import Engine
@@ -54,12 +54,12 @@ def compare(
     | `elpd_kfold`, … | with `folds`: the same from refits without the rows that are scored |
 
     Leave-one-out is by Pareto-smoothed importance sampling (Vehtari, Gelman & Gabry 2017).
-    Criteria of the point are those of maximum likelihood: under a strong prior, `params` is not
-    that, and they flatter nobody.
+    Information criteria are those of maximum likelihood: under a strong prior, where `params` is
+    not its estimate, they are pessimistic.
 
-    With `target`, one site y is predicted from all else of the row, and only that is compared, on
+    With `target`, only the prediction of one site y from all other cells of the row is compared, on
     rows left out of the fit: generative models, discriminative ones and estimators of scikit-learn
-    (or estimators; cloned, never fitted themselves) are compared in one table.
+    and of this library (cloned, never fitted themselves) are compared in one table.
 
     | with `target` | mean over rows, its standard error `se_…`, difference from the best `…_diff` |
     |---|---|
@@ -67,28 +67,28 @@ def compare(
     | `accuracy`, `brier` | of classes: share of right answers; Σ_k (p_k − [y = k])², 0 … 2 |
     | `rmse`, `r2` | of numbers: root mean squared error; 1 − its square / variance of y |
 
-    Of a function that is one density of everything, rows are the elements of what it observes, in
-    `bic` and, given the parameters and what is observed before, in `elpd_loo`.
+    Of a function without rows, one joint density, the rows are the elements of its observed sites,
+    in `bic` and, given the parameters and earlier observed sites, in `elpd_loo`.
 
     Args:
-        fits: name → Fit, by any engine. They must see the same sites in the same rows; their inputs
-            may differ. With `target` also
-            estimators: X is the data's other columns, or its other arrays side by side.
+        fits: name → Fit, by any engine. They must have the same observed sites in the same rows;
+            their inputs may differ. With `target` also estimators: X is the data's other columns,
+            or its other arrays, concatenated.
         data: the rows all were fitted to, or name → rows where models differ in their inputs; a Fit
-            by NUTS, SVI or Laplace has its own.
+            by NUTS, SVI or Laplace retains its own.
         target: the site inside rows(), with one value a row, that is predicted. folds is then by
             default 5, stratified for classes.
         folds: a number of folds (shuffled by `seed`), a splitter of scikit-learn, or pairs of train
             and test indices: each model is fitted again to each training part, by its own engine.
-        engines: name → the engine of these refits, where another one is wanted, or a Fit's own
-            holds functions.
+        engines: name → the engine of these refits, by default that of the Fit; needed for a Fit
+            from a file whose engine has functions as arguments.
         seed: of the folds and the refits.
 
     Returns:
         DataFrame: a row a model. `attrs["criterion"]` is the column it is sorted by (the held-out
         score, else the evidence, else the bound, else elpd_loo, each if all have it, else bic);
-        `attrs["missing"]` says why a number is not there, model → column → reason: one that could
-        not be evaluated at all has no row, and a warning with the reason; `attrs["notes"]`.
+        `attrs["missing"]` has the reasons for missing numbers, model → column → reason; a model
+        that could not be evaluated at all has no row, and a warning; `attrs["notes"]`.
 
     Raises:
         ModelError: no fits; no data; what is no Fit; scikit-learn absent. DataError: other rows, or
@@ -108,7 +108,7 @@ def compare(
     rows = _same_rows(contestants)
     splits = None if folds is None else splits_of(folds, rows, seed)
     scores = _evaluate(contestants, splits, rows, seed)
-    left_out("compare", scores.failed, contestants, stacklevel=3)
+    warn_of_failed("compare", scores.failed, contestants, stacklevel=3)
     bounds = BOUND if any(c.fit.bound is not None for c in contestants.values()) else ()
     return _ranked(scores, bounds, splits is not None, rows)
 
@@ -181,7 +181,7 @@ def _contestants(fits: object, data: object, engines: Mapping[str, Engine]) -> d
         got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
         raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got '
                          f'{got}: compare({{"a": a, "b": b}}, data)')
-    rows = own_rows(fits, data)
+    rows = rows_of_each(fits, data)
     unknown = next((name for name in engines if name not in fits), None)
     if unknown is not None:
         raise ModelError(f"compare(engines): '{unknown}' is not one of the fits {list(fits)}")
@@ -214,7 +214,7 @@ def _contestants(fits: object, data: object, engines: Mapping[str, Engine]) -> d
 
 
 def _same_rows(contestants: Mapping[str, Fitted]) -> int:
-    """The number of rows that all have seen alike."""
+    """The number of rows, which must be the same observed rows for all."""
     first, *others = contestants.values()
     for other in others:
         if other.rows != first.rows:

@@ -1,5 +1,5 @@
-"""Who is compared: a Fit and its rows, or one whose function is one density of everything and the
-elements of what that observes."""
+"""The fits in a comparison: a Fit and its rows, or one of a function without rows and the elements
+of its observed sites."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.assessment import either_arviz, reports, whole_arviz
-from probml.comparison.folds import mapping, refit
+from probml.comparison.folds import as_codes, refit
 from probml.dataset import dataset
 from probml.device import load
 from probml.device.rows import Known, Rows
@@ -42,12 +42,12 @@ class Fitted:
 
     @functools.cached_property
     def seen(self) -> dict[str, np.ndarray]:
-        """What it explains: site → its values."""
+        """Site → its observed values."""
         return {name: column.values_or_nan if column.likelihood is None else column.likelihood
                 for name, column in self.held.table.columns.items()}
 
-    def needed(self) -> None:
-        """Refuse what has no likelihood."""
+    def refuse_loss(self) -> None:
+        """Refuse a model without a likelihood."""
         self.held.structure.need_likelihood("compare")
 
     @property
@@ -63,9 +63,9 @@ class Fitted:
         return reports.log_likelihood(self.fit, self.held, draws)
 
     def point(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Likelihood, parameters, criteria and evidence, and what there is not."""
+        """Likelihood, parameters, criteria and evidence; and column → why it is missing."""
         fit = self.fit
-        self.needed()
+        self.refuse_loss()
         loglik, count = self.likelihood()
         out = {"loglik": loglik, "parameters": count, "aic": -2 * loglik + 2 * count,
                "bic": -2 * loglik + count * np.log(self.count)}
@@ -79,8 +79,8 @@ class Fitted:
                                             f"probml.Exact() where every prior is conjugate")
 
     def likelihood(self) -> tuple[float, int]:
-        """log p(rows | params), unseen discrete sites summed out, and the degrees of freedom of
-        what the rows depend on."""
+        """log p(rows | params), latent discrete sites summed out, and the degrees of freedom of the
+        parameters on which rows depend."""
         fit = self.fit
         values = {**fit.given, **self.held.table.values}
         held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
@@ -108,12 +108,12 @@ class Fitted:
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """log p(row | the training rows) of the test rows."""
         fit = refit(self.fit, self.held.taken(train), self.engine, seed)
-        return fit.log_prob(mapping(self.held.taken(test)))
+        return fit.log_prob(as_codes(self.held.taken(test)))
 
 
 class Density(Fitted):
-    """A Fit of one density of everything: its rows are the elements of what the function observes,
-    which are independent given the parameters, or are taken to be so in their order."""
+    """A Fit of a function without rows, one joint density: its rows are the elements of its
+    observed sites, each given the parameters and earlier sites."""
 
     @functools.cached_property
     def _observed(self) -> dict[str, tuple[np.ndarray, int]]:
@@ -128,8 +128,8 @@ class Density(Fitted):
         return {name: value[0] for name, value in self.held.table.inputs.items()}
 
     @functools.cached_property
-    def _there(self) -> dict[str, np.ndarray]:
-        """Site → which of its elements are seen, in order."""
+    def _observed_elements(self) -> dict[str, np.ndarray]:
+        """Site → the mask of its observed elements."""
         out = {}
         for name, (value, event) in self._observed.items():
             flat = value.reshape(*value.shape[: value.ndim - event], -1)
@@ -139,14 +139,14 @@ class Density(Fitted):
 
     @property
     def rows(self) -> int:
-        return sum(int(there.sum()) for there in self._there.values())
+        return sum(int(there.sum()) for there in self._observed_elements.values())
 
     @property
     def seen(self) -> dict[str, np.ndarray]:
         return {name: value for name, (value, _) in self._observed.items()}
 
-    def needed(self) -> None:
-        """It has one: of all data."""
+    def refuse_loss(self) -> None:
+        """Nothing to refuse: it has a joint likelihood."""
 
     @property
     def count(self) -> int:
@@ -154,12 +154,12 @@ class Density(Fitted):
 
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
-        if set(found) != set(self._there):
+        if set(found) != set(self._observed_elements):
             raise ModelError("the observed sites depend on sites that are summed out, or on steps "
                              "that are integrated out, so their elements have no separate "
                              "likelihoods")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
-                               for name, there in self._there.items()], -1)
+                               for name, there in self._observed_elements.items()], -1)
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """

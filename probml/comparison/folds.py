@@ -1,5 +1,4 @@
-"""The same rows and the same splits for every contestant, and the engine that fits a contestant
-again."""
+"""Common rows and splits for all models of a comparison, and refits."""
 
 import warnings
 from collections.abc import Mapping
@@ -16,19 +15,19 @@ from probml.interface.model import Model
 from probml.typing import DataLike, FitOrEstimator
 
 
-def own_rows(fits: Mapping[str, FitOrEstimator], data: DataLike) -> dict[str, DataLike]:
-    """Name → its data, where all share them or each has its own."""
+def rows_of_each(fits: Mapping[str, FitOrEstimator], data: DataLike) -> dict[str, DataLike]:
+    """Name → its data, shared by all or each with its own."""
     own = isinstance(data, Mapping) and all(isinstance(data.get(n), Mapping)
                                             or hasattr(data.get(n), "columns") for n in fits)
     return {name: data[name] if own else data for name in fits}
 
 
-def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any],
+def warn_of_failed(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any],
              stacklevel: int = 4) -> None:
-    """Warn of contestants that could not be judged at all, each with its reason; they have no row.
+    """Warn of models that could not be evaluated at all, with the reasons; they have no row.
 
     Raises:
-        Refusal: none could be judged.
+        Refusal: none could be evaluated.
     """
     if failed and len(failed) == len(contestants):
         shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
@@ -37,9 +36,9 @@ def left_out(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any
         warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=stacklevel)
 
 
-def mapping(held: dataset.Data) -> dict[str, np.ndarray]:
-    """Data as a mapping that the model reads again; labels as codes, so that a part that lacks one
-    counts like the whole."""
+def as_codes(held: dataset.Data) -> dict[str, np.ndarray]:
+    """Data as a mapping that the model can read; labels as codes, so that they are the same in a
+    part that lacks some."""
     table = held.table
     columns = {name: column.values_or_nan if column.likelihood is None else column.likelihood
                for name, column in table.columns.items()}
@@ -48,12 +47,12 @@ def mapping(held: dataset.Data) -> dict[str, np.ndarray]:
 
 def refit(fit: Fit, held: dataset.Data, engine: Engine | None, seed: int) -> Fit:
     """The same model fitted to other rows, by an engine or the fit's own."""
-    assert isinstance(fit.model, Model)  # a Bound to the rooms below
-    return fit.model.fit(mapping(held), engine or engine_of(fit), seed=seed)
+    assert isinstance(fit.model, Model)  # typed Bound in lower packages
+    return fit.model.fit(as_codes(held), engine or engine_of(fit), seed=seed)
 
 
 def engine_of(fit: Fit) -> Engine:
-    """The engine that fitted; of a fit from a file, as its name tells."""
+    """The engine of a fit; of a fit from a file, made from its representation there."""
     if fit.outcome is Status.KNOWN:
         raise ModelError(f"{fit.engine} cannot be refitted: its parameters were given, not "
                          f"estimated")

@@ -1,11 +1,11 @@
-"""What predicts one site best, from all else of a row: fits of any kind and estimators of
-scikit-learn, by the same folds.
+"""Predictive comparison of fits and scikit-learn estimators: one site is predicted from all other
+cells of the row, by the same folds.
 
-    log score = 1/n Σ log p(y | all else of the row, the training rows)
+    log score = 1/n Σ log p(y | all other cells of the row, the training rows)
 
 A generative model has p(y | x) = p(x, y) / p(x), a discriminative one p(y | x) at once, an
-estimator what its predict_proba says, so that on this scale all may stand side by side, where their
-joint likelihoods may not.
+estimator its predict_proba, so that on this scale all are comparable, while their joint likelihoods
+are not.
 
 Sources: Gneiting & Raftery (2007) for log and Brier scores; Vehtari, Gelman & Gabry (2017) for
     paired differences.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from probml.assessment import reports
-from probml.comparison.folds import left_out, mapping, own_rows, refit, splits_of
+from probml.comparison.folds import as_codes, refit, rows_of_each, splits_of, warn_of_failed
 from probml.dataset import dataset
 from probml.dataset.frames import as_pandas, is_table
 from probml.engines.engine import Engine
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 FOLDS = 5
-# score → whether the greater is the better
+# score → whether greater is better
 DISCRETE = {"log_score": True, "accuracy": True, "brier": False}
 CONTINUOUS = {"log_score": True, "rmse": False}
 
 
 class Answer(NamedTuple):
-    """What a contestant says of test rows."""
+    """The predictions of a model for test rows."""
 
     value: np.ndarray  # (n,) labels, or numbers
     probabilities: np.ndarray | None = None  # (n, k) of a discrete target
@@ -48,8 +48,8 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A Fit: fitted again to each training part by its own engine. Training rows whose target is
-    unseen are learnt from as well."""
+    """A Fit, refitted to each training part by its own engine, also to rows whose target is
+    missing."""
 
     name: str
     fit: Fit
@@ -65,7 +65,7 @@ class _Fitted:
 
     def answer(self, train: np.ndarray, test: np.ndarray, seed: int) -> Answer:
         fit = refit(self.fit, self.held.taken(train), self.engine, seed)
-        shown = mapping(self.held.taken(test))
+        shown = as_codes(self.held.taken(test))
         blind = {**shown, self.target: np.full(len(test), np.nan)}
         if not self.discrete:
             value = np.asarray(fit.predict(blind, self.target))
@@ -84,7 +84,7 @@ class _Fitted:
 
 @dataclass(frozen=True)
 class _Estimator:
-    """An estimator, scikit-learn's or ours: cloned, and fitted to the labelled rows of
+    """An estimator, of scikit-learn or this library: cloned, and fitted to the labelled rows of
     each training part."""
 
     name: str
@@ -154,11 +154,11 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
         except (ModelError, DataError) as error:
             failed[name] = str(error)
             missing[name] = dict.fromkeys(scores, str(error))
-    left_out("compare", failed, contestants)
+    warn_of_failed("compare", failed, contestants)
     table = _table(terms, scores, truth)
     scored = int(max((np.isfinite(t).sum() for each in terms.values() for t in each.values()),
                      default=0))
-    # a contestant that could not be judged at all does not choose the criterion
+    # a model that could not be evaluated at all does not affect the criterion
     alive = table.notna().any(axis=1)
     criterion = next((score for score in scores if table[score][alive].notna().all()), plain)
     table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
@@ -197,7 +197,7 @@ def _contestants(fits: object, data: object, target: str,
         ours = [name for name, fit in fits.items() if isinstance(fit, Fit)]
         raise ModelError(f"compare(engines): '{unknown}' is not one of the fits {ours}")
     out, first, truth = {}, None, np.empty(0)
-    for name, rows in own_rows(fits, data).items():
+    for name, rows in rows_of_each(fits, data).items():
         mine = _truth(rows, target, name)
         if first is None:
             first, truth = name, mine
@@ -243,7 +243,7 @@ def _unseen(value: object) -> bool:
 
 
 def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
-    """The target of every row, (n,) objects, None or NaN unseen."""
+    """The target of every row, (n,) objects, None or NaN where missing."""
     names = getattr(rows, "column_names", None) or list(rows.columns if hasattr(rows, "columns")
                                                         else rows)
     if target not in names:
@@ -259,8 +259,8 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
 
 
 def _columns(rows: DataLike, target: str, name: str) -> DataLike:
-    """All but the target, as an estimator takes it: a table as it is; one array of numbers, or
-    several side by side; a table among them keeps the names and kinds of its columns."""
+    """All columns but the target, as X: a table as it is; one array of numbers, or several
+    concatenated; a table among them keeps the names and dtypes of its columns."""
     rows = as_pandas(rows)
     if hasattr(rows, "columns"):
         return rows.drop(columns=[target])
@@ -330,7 +330,7 @@ def _scores(answer: Answer, truth: np.ndarray, discrete: bool) -> dict[str, np.n
         return out
     order = {label: k for k, label in enumerate(answer.labels)}
     at = np.array([order.get(label, -1) for label in truth])
-    # a label that a contestant does not know has probability 0 to it
+    # a label that a model does not know has probability 0 there
     p, right = answer.probabilities, at >= 0
     own = np.where(right, p[np.arange(len(at)), at], 0.0)
     with np.errstate(divide="ignore"):

@@ -13,7 +13,7 @@ import jax
 from probml.engines.engine import Status
 from probml.errors import ModelError
 from probml.numerics.compiling import underway
-from probml.numerics.outside.checkpoint import Grown, Past, check_same_form
+from probml.numerics.outside.checkpoint import GrowingList, LoopState, check_same_form
 from probml.numerics.outside.watching import Step, watchers
 from probml.numerics.precision import in_same_precision
 from probml.typing import PyTree
@@ -229,7 +229,7 @@ class Loop:
 
     kept: tuple[str, ...] = ("state",)
 
-    def __init__(self, state: PyTree = None, **lists: Grown):
+    def __init__(self, state: PyTree = None, **lists: GrowingList):
         self.state, self.grown = state, lists
         self.lists: dict[str, list] = {name: [] for name in lists}
 
@@ -282,7 +282,7 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
         count, value, status = turn(done)
         done += max(count, 1)
         if journal and held is not None:
-            journal.note(key, Past(done, int(status), value, held.read()))
+            journal.note(key, LoopState(done, int(status), value, held.read()))
         bar.advance(count * lanes, value)
         if status is not Status.RUNNING:
             return status

@@ -1,1 +1,1 @@
-"""The manners of scikit-learn over fit and predict; no maths."""
+"""The base classes of estimators: the scikit-learn protocol over fits."""

@@ -1,4 +1,4 @@
-"""Classifiers: labels in, probabilities and classes out."""
+"""The base classes of classifiers."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -29,8 +29,8 @@ from probml.interface.fit import Fit
 from probml.interface.model import Model
 from probml.typing import DataLike
 
-SLACK = 1e-6  # by which the sum of probabilities may be off
-MANY = 2**12  # labels from which counting them saves more than it costs
+SUM_TOLERANCE = 1e-6  # of probabilities
+MIN_COUNTED_LABELS = 2**12  # from which counting is faster than sorting
 
 
 class Classifier(ClassifierMixin, Estimator):
@@ -53,8 +53,8 @@ class Classifier(ClassifierMixin, Estimator):
         if not self.prior:
             self._check_likelihood_is_bounded(X, codes)
         complete, data = codes.dtype.kind != "f", {**self._data(X), self._target: codes}
-        self.notes_ = self._doubt(X)
-        data |= self._hyper(data, weights) | self._class_weights()
+        self.notes_ = self._row_notes(X)
+        data |= self._hyperparameters(data, weights) | self._class_weights()
         fit = self._solve(self._model(len(self.classes_)), data, weights, self._start(X, codes),
                           complete)
         self._remember(fit, X, codes, weights)
@@ -65,7 +65,7 @@ class Classifier(ClassifierMixin, Estimator):
         return self
 
     def _class_weights(self) -> dict[str, np.ndarray]:
-        """The probabilities of the classes that the user gives, as the site that they are.
+        """The class probabilities that the user gives, as the value of their site.
 
         Raises:
             ModelError: not as many as classes, or they do not sum to 1.
@@ -74,7 +74,7 @@ class Classifier(ClassifierMixin, Estimator):
         if given is None:
             return {}
         given, k = np.asarray(given, float), len(self.classes_)
-        if given.shape != (k,) or abs(given.sum() - 1) > SLACK:
+        if given.shape != (k,) or abs(given.sum() - 1) > SUM_TOLERANCE:
             raise ModelError(f"{type(self).__name__}(priors={given.tolist()}): expected {k} "
                              f"probabilities that sum to 1, one a class, in the order of "
                              f"{self.classes_.tolist()}")
@@ -85,12 +85,11 @@ class Classifier(ClassifierMixin, Estimator):
         return self._infer(model, data, weights, start, complete)
 
     def _remember(self, fit: Fit, X: object, codes: np.ndarray, weights: object) -> None:
-        """Keep what partial_fit continues from, in an estimator that has it."""
+        """Store the state from which partial_fit continues, in an estimator that has it."""
 
     def _batch(self, X: object, y: object, sample_weight: object, classes: object,
                reset: bool) -> tuple:
-        """(X, codes, weights) of one batch, checked; `reset`: columns and classes are learnt from
-        it."""
+        """(X, codes, weights) of one batch, checked; `reset`: columns and classes are set by it."""
         if y is None:
             raise DataError(f"This {type(self).__name__} estimator requires y to be passed, but "
                             f"the target y is None.")
@@ -99,13 +98,13 @@ class Classifier(ClassifierMixin, Estimator):
             y = np.asarray(y)
             check_consistent_length(X, y)
             X, y = rows(X if hasattr(X, "iloc") else np.asarray(X), kept), y[kept]
-        X = self._take(X, reset)
+        X = self._validated(X, reset)
         check_consistent_length(X, y)
         return X, self._codes(y, classes), weights
 
     def _codes(self, y: ArrayLike, classes: ArrayLike | None) -> np.ndarray:
-        """y as codes into `classes_`, which are learnt where `classes` is None; NaN where a label
-        is unseen."""
+        """y as codes into `classes_`, which y determines where `classes` is None; NaN where a label
+        is missing."""
         y = column_or_1d(y, warn=True)
         hidden = missing(y)
         known = y[~hidden] if hidden.any() else y
@@ -141,17 +140,17 @@ class Classifier(ClassifierMixin, Estimator):
 
 
 def _classes_by_counting(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The classes of many labels that are whole numbers near each other, in order, and their codes,
-    by counting; None: they are others.
+    """The sorted classes and codes of many integer labels in a small range, by counting; None: the
+    labels are of another kind.
 
-    Cost: some reads of the labels, and no sort of them.
+    Cost: some passes over the labels, without sorting.
     """
-    if labels.dtype.kind not in "iu" or len(labels) < MANY:
+    if labels.dtype.kind not in "iu" or len(labels) < MIN_COUNTED_LABELS:
         return None
     low, high = int(labels.min()), int(labels.max())
     if high - low >= len(labels) // 2:
         return None
-    wide = labels.dtype.itemsize == 8  # which a difference below the number of rows cannot leave
+    wide = labels.dtype.itemsize == 8  # so that differences do not overflow
     away = ((labels - labels.dtype.type(low)).astype(np.intp, copy=False) if wide
             else labels.astype(np.intp) - low)
     there = np.bincount(away) > 0
@@ -168,7 +167,8 @@ def _with_missing(codes: np.ndarray, hidden: np.ndarray) -> np.ndarray:
 
 
 def _class_weights_of(codes: np.ndarray, weights: object, classes: int) -> np.ndarray:
-    """The weight of the rows of every class, (classes,); those without a label are of none."""
+    """The total weight of the rows of every class, (classes,), without rows whose label is
+    missing."""
     seen = ~np.isnan(codes) if codes.dtype.kind == "f" else np.ones(len(codes), bool)
     own = None if weights is None else np.asarray(weights, float)[seen]
     return np.bincount(codes[seen].astype(int), own, classes).astype(float)
@@ -211,21 +211,22 @@ class Stepwise:
     _ladder: Callable[..., tuple]
     _learn: Callable[..., None]
     _batch: Callable[..., tuple]
-    _hyper: Callable[..., dict[str, np.ndarray]]
+    _hyperparameters: Callable[..., dict[str, np.ndarray]]
     _keep: Callable[[Fit, float], None]
-    _together: Callable[..., dict[str, np.ndarray]]
+    _merged_hyperparameters: Callable[..., dict[str, np.ndarray]]
 
     def partial_fit(self, X: DataLike, y: ArrayLike, classes: ArrayLike | None = None,
                     sample_weight: ArrayLike | None = None):
-        """Learn from further rows. Where nothing is hidden, by adding their statistics: chunks with
-        all labels observed equal one batch. From the first chunk on in which something is hidden, a
-        label or the component of a class, each is a step of stepwise EM, see Fit.update.
+        """Learn from further rows. Without latent variables, by adding their sufficient statistics:
+        chunks with all labels observed give the same result as one batch. From the first chunk with
+        a missing label, or with components of classes, each is a step of stepwise EM, see
+        Fit.update.
 
         The first rows may have been fitted by `fit`. With prior=False every chunk needs a maximum
-        of its own, so rows of every class.
+        of its own, and so rows of every class.
 
         Args:
-            classes: all classes that will come; of the first call only, by default those of its y.
+            classes: all classes of all calls; in the first call only, by default those of its y.
         """
         check(self)
         if not hasattr(self, "fit_"):
@@ -242,8 +243,9 @@ class Stepwise:
                             f"{self.classes_.tolist()}")
         data, weights = self._counted(*self._batch(X, y, sample_weight, self.classes_, False))
         if weights is not None and not weights.any():
-            return self  # of rows without a label that count nothing
-        before = replace_given(self.fit_, values := self._hyper(data, weights, further=True))
+            return self  # only unlabelled rows, of weight 0
+        values = self._hyperparameters(data, weights, further=True)
+        before = replace_given(self.fit_, values)
         if data[self._target].dtype.kind == "f":
             before = self._made_incremental(before)
         found = self._coded(before).update(data | values, weights=weights)
@@ -259,8 +261,8 @@ class Stepwise:
 
     def _counted(self, X: object, codes: np.ndarray,
                  weights: ArrayLike | None) -> tuple[dict, np.ndarray | None]:
-        """A batch as data, and its weights, in which rows without a label count as the setting
-        `unlabelled_weight` says."""
+        """A batch as data, and its weights, in which unlabelled rows have the weight
+        `unlabelled_weight`."""
         data = {**self._data(X), self._target: codes}
         share = getattr(self, "unlabelled_weight_", self.unlabelled_weight)
         if codes.dtype.kind != "f" or share in (1.0, "auto"):
@@ -269,12 +271,12 @@ class Stepwise:
         return data, own if weights is None else own * weights
 
     def _coded(self, fit: Fit) -> Fit:
-        """A fit whose classes are given as codes."""
+        """The fit with codes as the labels of its classes."""
         return dataclasses.replace(fit, names={name: labels for name, labels in fit.names.items()
                                                if name != self._target})
 
     def _made_incremental(self, fit: Fit) -> Fit:
-        """A fit of complete rows as one that continues by steps of EM."""
+        """A fit of complete rows with running statistics, which steps of EM can update."""
         if fit.kept is None or fit.kept.running:
             return fit
         engine = self._ladder(False)[-1]
@@ -283,11 +285,12 @@ class Stepwise:
 
 
 class Additive(Stepwise):
-    """One whose statistics add up where nothing is hidden: chunks and parts equal one batch."""
+    """A classifier with partial_fit whose sufficient statistics add up if nothing is latent, so
+    that chunks and parts give the same result as one batch."""
 
     def merge(self, *others: Estimator):
-        """Add what other estimators of the same parameters, columns and classes have learnt from
-        other rows; returns self.
+        """Add the sufficient statistics of other estimators with the same parameters, columns and
+        classes, fitted to other rows; returns self.
 
         Raises:
             DataError: a part of another class, or with other classes or columns.
@@ -299,7 +302,7 @@ class Additive(Stepwise):
                 or not np.array_equal(other.classes_, self.classes_)):
                 raise DataError(f"merge: expected {self.fit_.model!r} with the classes "
                                 f"{self.classes_.tolist()}, got {other.fit_.model!r}")
-            values = self._together([other])
+            values = self._merged_hyperparameters([other])
             self._keep(replace_given(self.fit_, values).merge(replace_given(other.fit_, values)),
                        self.total_weight_ + other.total_weight_)
             self.class_count_ = self.class_count_ + other.class_count_

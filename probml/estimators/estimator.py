@@ -1,9 +1,8 @@
-"""The scikit-learn protocol over fit and predict; no maths: parameters, validation, labels,
+"""The base class of estimators, with the scikit-learn protocol: parameters, validation, labels,
 weights, answers as arrays.
 
-An estimator is a class in models/ that names a model, says how X becomes its data, and gives the
-learnt numbers the names that scikit-learn users know. What it learnt is one probml Fit, `fit_`;
-every attribute is read from it.
+An estimator is a class in models/ that has a model, converts X to its data, and names estimates as
+in scikit-learn. Its result is one probml Fit, `fit_`, from which all attributes are read.
 
 Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is the contract.
 """
@@ -42,7 +41,7 @@ from probml.language.language import check_seed
 from probml.posteriors.units import Unit
 from probml.typing import DataLike
 
-# attributes of an estimator that are numbers about the fit as a whole → what they are
+# attributes of an estimator that are numbers about the fit as a whole → their names in summaries
 FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
            "loglik_": "log-likelihood", "aic_": "AIC",
            "bic_": "BIC", "log_evidence_": "log marginal likelihood",
@@ -53,17 +52,16 @@ FIGURES = {"total_weight_": "observations", "n_observations_": "observations",
            "n_estimators_": "trees", "n_leaves_": "leaves", "expected_leaves_": "expected leaves",
            "mistaken_": "misclassified rows"}
 CRITERIA = {"loglik": "log-likelihood", "aic": "AIC", "bic": "BIC", "icl": "ICL"}
-FEW = 2**20  # numbers of rows that are held until further ones come
-DISTINCT = 10_000  # rows up to which a mixture's components are held against the distinct rows
+MAX_RETAINED_NUMBERS = 2**20  # of fitted rows that are retained for partial_fit
+MAX_COMPARED_ROWS = 10_000  # up to which components are compared with the number of distinct rows
 
 
 class Estimator(Portable, BaseEstimator):
-    """What all estimators share. An estimator is a dataclass of its parameters, which are stored
-    unchanged (see rules.py), and has
+    """The base class. An estimator is a dataclass of its parameters, which are stored unchanged
+    (see rules.py), and has
 
-    `_target`: the model's site of the class or component; `_take(X,
-    reset)`: X, validated; `_data(X)`: site → array; `_model(k)`: the bound Model with k classes or
-    components.
+    `_target`: the model's site of the class or component; `_validated(X, reset)`: X, checked;
+    `_data(X)`: site → array; `_model(k)`: the bound Model with k classes or components.
     """
 
     _target: ClassVar[str] = "z"
@@ -81,14 +79,14 @@ class Estimator(Portable, BaseEstimator):
 
     def __getstate__(self):
         state = super().__getstate__()
-        return {name: state[name] for name in state if name not in ROWS}  # rows are in no file
+        return {name: state[name] for name in state if name not in ROWS}  # rows are not stored
 
     def __setstate__(self, state: dict[str, object]):
         super().__setstate__(state)
         if "fit_" in vars(self):
-            self.fit_ = self.fit_  # which knows its estimator again
+            self.fit_ = self.fit_  # sets the fit's reference to this estimator
 
-    # What an estimator says
+    # To be defined by an estimator
 
     def _model(self, k: int) -> Model:
         raise NotImplementedError
@@ -96,38 +94,39 @@ class Estimator(Portable, BaseEstimator):
     def _data(self, X: object) -> dict[str, ArrayLike]:
         return {"x": X}
 
-    def _take(self, X: object, reset: bool):
+    def _validated(self, X: object, reset: bool):
         return self._numbers(X, reset)
 
     def _start(self, X: object, labels: object) -> dict[str, ArrayLike]:
         """Starting values of parameters for iterative engines."""
         return {}
 
-    def _hyper(self, data: Mapping, weights: object, further: bool = False) -> dict[str, ArrayLike]:
-        """Values of the prior's own sites, measured on the rows; `further`: on rows of a later
+    def _hyperparameters(self, data: Mapping, weights: object,
+                         further: bool = False) -> dict[str, ArrayLike]:
+        """Values of hyperparameters that depend on the rows; `further`: rows of a later
         partial_fit."""
         return {}
 
-    def _doubt(self, X: object) -> list[str]:
-        """Notes about these rows for `status`; a probable mistake is a warning as well."""
+    def _row_notes(self, X: object) -> list[str]:
+        """Notes about these rows for `status`; for a probable mistake also a warning."""
         return []
 
-    def _together(self, others: object) -> dict[str, ArrayLike]:
-        """As `_hyper`, of the rows of this estimator and of others."""
+    def _merged_hyperparameters(self, others: object) -> dict[str, ArrayLike]:
+        """Values of hyperparameters for the rows of this estimator and of others together."""
         return {}
 
     # Reading what the user gave
 
     def _seed(self, random_state: object = None, verb: str = "") -> int:
-        """Of a fit, or of a verb, by its own argument where that is given; None is 0, so that a fit
-        repeats; a generator gives its next number."""
+        """The seed of a fit, or of a method with its own argument; None is 0, so that fits are
+        reproducible; a generator gives its next number."""
         given = self.random_state if random_state is None else random_state
         if given is None or isinstance(given, Integral) and not verb:
             return int(given or 0)
         return check_seed(given, verb or type(self).__name__)
 
     def _numbers(self, X: object, reset: bool) -> np.ndarray:
-        """X as floats (n, d), NaN unseen; a column must be seen somewhere where it is fitted."""
+        """X as floats (n, d), NaN where missing; in a fit no column may be missing completely."""
         out = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32],
                             ensure_all_finite="allow-nan")
         if reset:
@@ -136,7 +135,7 @@ class Estimator(Portable, BaseEstimator):
         return out
 
     def _refuse_missing(self, empty: np.ndarray) -> None:
-        """A column, or everything, that is missing."""
+        """Refuse columns without any observed cell."""
         if empty.all():
             raise DataError(f"every cell of X is missing ({len(empty)} columns): nothing can be "
                             f"estimated")
@@ -149,8 +148,7 @@ class Estimator(Portable, BaseEstimator):
         return f"column {index}" if names is None else f"column '{names[index]}'"
 
     def _weigh(self, X: object, sample_weight: object):
-        """(weights or None, rows to keep or None); rows of weight 0 are left out, as if they were
-        not there."""
+        """(weights or None, rows to keep or None); rows of weight 0 are left out."""
         if sample_weight is None:
             return None, None
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -163,7 +161,7 @@ class Estimator(Portable, BaseEstimator):
     # Fitting
 
     def _ladder(self, complete: bool) -> tuple:
-        """The engines to try in turn; `complete`: every class is seen."""
+        """The engines to try in order; `complete`: all labels are observed."""
         if self.engine is not None:
             return (self.engine,)
         settings = {"max_iter": "max_iterations", "tol": "tolerance", "n_init": "restarts"}
@@ -180,7 +178,7 @@ class Estimator(Portable, BaseEstimator):
         ladder, seed = self._ladder(complete), self._seed()
         if start and {name for name, site in model.structure.nodes(data=True)
                       if not site["rows"]} <= {*start, *data}:
-            # a complete start leaves nothing to chance: restarts would repeat it
+            # with a complete start all restarts would be the same
             ladder = tuple(replace(engine, restarts=1) if engine.capabilities.restarts else engine
                            for engine in ladder)
         for engine in ladder:
@@ -192,17 +190,16 @@ class Estimator(Portable, BaseEstimator):
         raise AssertionError("a list of engines is not empty")
 
     def _site_columns(self) -> dict[str, tuple[str, ...]]:
-        """Site → the names of its cells, where the table had some: entries of parameters bear
-        them."""
+        """Site → the names of its cells, from the columns of the table, if these have names."""
         return {"x": self._column_names} if self._column_names else {}
 
     @property
     def _column_names(self) -> tuple[str, ...]:
-        """The names of the columns of X, where the table had some."""
+        """The names of the columns of X, if they have names."""
         return tuple(map(str, getattr(self, "feature_names_in_", ())))
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
-        """Parameter → its unit, where `fit_` is of columns in units of its own."""
+        """Parameter → its unit, where columns were rescaled for `fit_`."""
         return {}
 
     def _keep(self, fit: Fit, rows: float) -> None:
@@ -214,10 +211,10 @@ class Estimator(Portable, BaseEstimator):
         self.lower_bound_ = float(self.lower_bounds_[-1])
 
     def _parameter(self, name: str) -> Any:
-        """A parameter of `fit_`, or one that was given to it.
+        """A parameter of `fit_`, estimated or given.
 
         Raises:
-            AttributeError: there is none, as `dir` and `hasattr` ask.
+            AttributeError: there is none; so that `hasattr` is False.
         """
         check_is_fitted(self, "fit_")
         known = {**self.fit_.given, **self.fit_.params}
@@ -228,14 +225,14 @@ class Estimator(Portable, BaseEstimator):
 
     @property
     def status(self) -> str:
-        """How the fit ended, and what was guessed or is in doubt."""
+        """How the fit ended, with notes about the rows and warnings."""
         check_is_fitted(self, "fit_")
         return "; ".join([str(self.fit_.status), *getattr(self, "notes_", ())])
 
     # Showing
 
     def summary(self, errors: bool = True) -> Summary:
-        """What was found, as titled tables with the names of the columns: `print(est.summary())`.
+        """The estimates as titled tables with the names of the columns: `print(est.summary())`.
 
         Args:
             errors: with standard errors, or posterior standard deviations; False: estimates alone,
@@ -253,11 +250,11 @@ class Estimator(Portable, BaseEstimator):
         """
         check_is_fitted(self)
         hold(f"{type(self).__name__}.summary", errors=(errors, FLAG))
-        if not hasattr(self, "fit_"):  # not fitted by an engine of ours
+        if not hasattr(self, "fit_"):  # fitted without a probml engine
             return Summary(repr(self), tuple(self._attributes()), self._figures())
         found = summarize(self.fit_, repr(self), self._figures(), errors, self._categories(),
                           self._tables, getattr(self, "notes_", ()))
-        tried = getattr(self, "table_", None)  # of several numbers of components or states
+        tried = getattr(self, "table_", None)  # criteria by the number of components or states
         if tried is None:
             return found
         size = tried.columns[0]
@@ -265,8 +262,8 @@ class Estimator(Portable, BaseEstimator):
         return dataclasses.replace(found, tables=(
             *found.tables, Table(f"Comparison of numbers of {what}", tried.set_index(size))))
 
-    _counted: ClassVar[str] = ""  # what a range of sizes counts; by default by its argument
-    _tables: Callable | None = None  # of a summary; None: those of the model
+    _counted: ClassVar[str] = ""  # the word for a range of sizes; by default its argument's name
+    _tables: Callable | None = None  # makes the tables of a summary; None: those of the model
 
     def _figures(self) -> dict[str, object]:
         """Numbers about the fit as a whole."""
@@ -276,8 +273,8 @@ class Estimator(Portable, BaseEstimator):
                 for label, value in numbers.items()}
 
     def _criteria_of_fit(self, size: int, rows: float) -> dict[str, float]:
-        """Log-likelihood, AIC and BIC of the rows that were fitted: of the table of sizes that were
-        tried, else from the rows, while they are held."""
+        """Log-likelihood, AIC and BIC of the fitted rows: from the table of sizes that were tried,
+        else from the rows, if they are retained."""
         tried, held = getattr(self, "table_", None), getattr(self, "_first", None)
         if tried is not None:
             found = tried.set_index(tried.columns[0]).loc[size].to_dict()
@@ -291,7 +288,7 @@ class Estimator(Portable, BaseEstimator):
         return {label: float(found[name]) for name, label in CRITERIA.items() if name in found}
 
     def _attributes(self) -> list[Table]:
-        """What was learnt, by the names of the attributes: those with a number for each column."""
+        """The estimates by the names of the attributes: those with a number for each column."""
         import pandas as pd
 
         names, out = self._column_names or range(self.n_features_in_), []
@@ -312,7 +309,7 @@ class Estimator(Portable, BaseEstimator):
 
     def _asked(self, X: object) -> dict[str, Any]:
         check_is_fitted(self, "fit_")
-        return self._data(self._take(X, reset=False))
+        return self._data(self._validated(X, reset=False))
 
     def predict_proba(self, X: object):
         """p(class or component | row), shape (n, k); a row with nothing observed gets the prior."""
@@ -324,18 +321,18 @@ class Estimator(Portable, BaseEstimator):
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """An estimator whose `transform` gives columns of its own, (n, n_components), which
-    `set_output` and `get_feature_names_out` name."""
+    """An estimator whose `transform` returns new columns, (n, n_components), named by `set_output`
+    and `get_feature_names_out`."""
 
     @property
     def _n_features_out(self) -> int:
-        """How many columns `transform` gives."""
+        """The number of columns that `transform` returns."""
         return len(self.components_)
 
 
 def absent(verb: str, instead: str) -> property:
-    """In the place of a verb that an estimator has from Estimator, and that means nothing of it:
-    there is none, as scikit-learn's `hasattr` asks, and what to take instead."""
+    """A property that replaces an inherited method without meaning for an estimator: it raises
+    AttributeError, so that `hasattr` is False, and names the method to use instead."""
 
     def none(self):
         raise AttributeError(f"{type(self).__name__} has no {verb}: {instead}")
@@ -351,7 +348,7 @@ def rows(X: DataLike, kept: np.ndarray | None):
 
 
 def missing(values: np.ndarray) -> np.ndarray:
-    """Which cells are NaN, None or NA."""
+    """The mask of cells that are NaN, None or NA."""
     if values.dtype.kind == "f":
         return np.isnan(values)
     if values.dtype.kind != "O":
@@ -363,13 +360,13 @@ def missing(values: np.ndarray) -> np.ndarray:
 
 
 def flat(X: np.ndarray) -> np.ndarray:
-    """Which columns have no spread among their seen cells, (d,): a normal fitted to one has no
-    maximum of the likelihood."""
+    """The mask of columns whose observed cells are constant, (d,): the likelihood of a normal
+    fitted to one has no maximum."""
     return np.fmin.reduce(X, 0) >= np.fmax.reduce(X, 0)
 
 
 def replace_given(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
-    """A fit with other values of the prior's own sites, to be updated with further rows."""
+    """A fit with other values of hyperparameters, to be updated with further rows."""
     if not values:
         return fit
     given = {**fit.given, **{name: np.asarray(value, np.asarray(fit.given[name]).dtype)
@@ -381,24 +378,24 @@ def replace_given(fit: Fit, values: Mapping[str, np.ndarray]) -> Fit:
 
 
 def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: ArrayLike | None) -> None:
-    """Keep the fitted rows, if they are few, until partial_fit is called, or the estimator is
+    """Retain the fitted rows, if they are few, until partial_fit is called, or the estimator is
     pickled or saved: partial_fit continues from their expected sufficient statistics, which are
     computed then."""
     few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
-              for values in data.values()) <= FEW  # sequences may be lists, of a length each
+              for values in data.values()) <= MAX_RETAINED_NUMBERS  # sequences may be lists
     steps = fit.kept is None and fit.by is not None and fit.by.capabilities.way is not None
     estimator._first = (fit, data, weights) if few and steps else None
 
 
 def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> Fit:
-    """The fit of an estimator as one that further rows update by steps.
+    """The fit of an estimator with running statistics, which further rows update by steps.
 
     Args:
-        first: gives (fit, data, weights) of the rows that were fitted just now.
+        first: returns (fit, data, weights) of rows that have just been fitted.
 
     Raises:
-        Refusal: its engine takes no steps, or its rows tell more than statistics.
-        DataError: nothing is left of the rows that were fitted.
+        Refusal: its engine takes no steps, or a site has no sufficient statistics.
+        DataError: the fitted rows were not retained.
     """
     fit, name = estimator.fit_, type(estimator).__name__
     before, estimator._first = getattr(estimator, "_first", None), None
@@ -412,10 +409,11 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
         made, data, weights = before
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
-        raise DataError(f"partial_fit: this {name} was fitted by fit to more than {FEW} numbers, "
-                        f"or comes from a file, and has no stored sufficient statistics that "
-                        f"further rows can update. Call partial_fit for the first rows, too")
-    # of rows of which all is seen the statistics are the same at every point
+        raise DataError(f"partial_fit: this {name} was fitted by fit to more than "
+                        f"{MAX_RETAINED_NUMBERS} numbers, or comes from a file, and has no stored "
+                        f"sufficient statistics that further rows can update. "
+                        f"Call partial_fit for the first rows, too")
+    # the statistics of complete rows are the same at every point
     return fit if fit.kept.running else dataclasses.replace(
         fit, kept=fit.kept._replace(running=True))
 

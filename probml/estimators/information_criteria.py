@@ -13,8 +13,8 @@ from probml.typing import DataLike
 
 
 def criteria(loglik: float, parameters: int, rows: float = np.nan) -> dict[str, float]:
-    """What models of the same rows are compared by: the log-likelihood, the number of parameters,
-    AIC and BIC, both the lower the better; without the number of rows no BIC."""
+    """The log-likelihood, the number of parameters, AIC and BIC, both the lower the better; without
+    the number of rows no BIC."""
     return {"loglik": loglik, "parameters": parameters, "aic": -2 * loglik + 2 * parameters,
             "bic": -2 * loglik + parameters * np.log(rows)}
 
@@ -23,8 +23,8 @@ def choose_lowest(records: list[dict[str, Any]], criterion: str) -> tuple[Any, i
     """A table of models of several sizes, and the best size.
 
     Args:
-        records: of each model its size first, and its criteria. criterion: "bound" is the greater
-            the better, any other the lower.
+        records: for each model its size, first, and its criteria. criterion: for "bound" greater is
+            better, for any other lower.
     """
     import pandas as pd
 
@@ -34,7 +34,7 @@ def choose_lowest(records: list[dict[str, Any]], criterion: str) -> tuple[Any, i
 
 
 class InformationCriteria:
-    """Criteria of a density of rows, which `score_samples` gives."""
+    """AIC and BIC of an estimator with `score_samples`."""
 
     n_parameters_: int
     score_samples: Callable[[DataLike], np.ndarray]

@@ -1,4 +1,4 @@
-"""Mixtures: components, responsibilities, information criteria."""
+"""The base class of mixtures: components, responsibilities, information criteria."""
 
 import contextlib
 import warnings
@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from probml.engines.engine import short_name
 from probml.errors import DataError, ModelError, Refusal
 from probml.estimators.estimator import (
-    DISTINCT,
+    MAX_COMPARED_ROWS,
     Estimator,
     keep_few_rows,
     make_updatable,
@@ -28,7 +28,7 @@ from probml.typing import DataLike
 
 
 class Mixture(InformationCriteria, DensityMixin, Estimator):
-    """An estimator whose target is never seen: components, densities, new rows."""
+    """A mixture, whose component is latent in every row: clustering, densities, new rows."""
 
     def fit(self, X: DataLike, y: object = None, sample_weight: object = None):
         """Learn from rows X (n, d), missing cells NaN or None; y is ignored, present for
@@ -40,39 +40,40 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         """
         check(self)
         weights, kept = self._weigh(X, sample_weight)
-        X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None
-                       else X, reset=True)
+        if kept is not None:
+            X = rows(X if hasattr(X, "iloc") else np.asarray(X), kept)
+        X = self._validated(X, reset=True)
         data, total = self._data(X), X.shape[0] if weights is None else weights.sum()
         several = () if isinstance(self.n_components, Integral) else self.n_components
         components = sorted({int(k) for k in several}) or [int(self.n_components)]
         self._refuse_few(data, components[-1])
         if not self.prior:
             self._check_likelihood_is_bounded(X, None)
-        self.notes_ = self._doubt(X)
-        data, told = data | self._hyper(data, weights), data
+        self.notes_ = self._row_notes(X)
+        data, data_without_hyperparameters = data | self._hyperparameters(data, weights), data
         if isinstance(self.n_components, Integral):
             fit = self._infer(self._model(components[0]), data, weights, self._start(X, None),
                               False)
-            keep_few_rows(self, fit, told, weights)
+            keep_few_rows(self, fit, data_without_hyperparameters, weights)
             self._keep(fit, total)
         else:
-            self._start(X, None)  # refuses a given start
+            self._start(X, None)  # refuses an invalid start
             self._choose(components, data, weights, total)
         return self
 
     def partial_fit(self, X: object, y: object = None, sample_weight: object = None):
         """Learn from further rows. The first ones are fitted by `fit`, here or before; each later
-        call is a step of stepwise EM, or of stochastic variational Bayes, see Fit.update: what
-        these rows show counts (their share of all rows so far)^0.6. The prior stays as the first
-        rows set it. y is ignored.
+        call is a step of stepwise EM, or of stochastic variational Bayes, see Fit.update: the
+        statistics of these rows have the weight (their share of all rows so far)^0.6. Data-
+        dependent priors stay those of the first rows. y is ignored.
 
-        It is for some hundreds of rows a call, in random order: of rows that come sorted the last
-        are remembered best.
+        It is meant for some hundreds of rows per call, in random order: of sorted rows the last
+        have too much weight.
 
         Raises:
             ModelError: several n_components. Refusal: an engine that takes no steps.
-            DataError: after fit to more than a million numbers, or from a file: nothing is left
-                from which further rows go on.
+            DataError: after fit to more than a million numbers, or from a file: the rows were not
+                retained.
         """
         check(self)
         if not isinstance(self.n_components, Integral):
@@ -88,20 +89,21 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         return self
 
     def _further(self, X: DataLike, sample_weight: object) -> tuple[dict, np.ndarray | None, float]:
-        """(data, weights, their sum) of rows like those that were fitted."""
+        """(data, weights, their sum) of further rows with the same columns."""
         weights, kept = self._weigh(X, sample_weight)
-        X = self._take(rows(X if hasattr(X, "iloc") else np.asarray(X), kept) if kept is not None
-                       else X, reset=False)
+        if kept is not None:
+            X = rows(X if hasattr(X, "iloc") else np.asarray(X), kept)
+        X = self._validated(X, reset=False)
         return self._data(X), weights, X.shape[0] if weights is None else weights.sum()
 
     def _choose(self, components: list[int], data: Mapping, weights: object, total: float) -> None:
-        """Fit every number of components, and keep the best by `criterion`."""
+        """Fit every number of components, and select the best by `criterion`."""
         fits, records = self._fits(components, data, weights), []
         w = np.ones(int(total)) if weights is None else weights
         for k, fit in fits.items():
             log, q = w * fit.log_prob(data), fit.predict_proba(data, self._target)
             record = {"n_components": k, **criteria(log.sum(), n_parameters(fit), total)}
-            doubt = -2 * (w * np.log(q.max(1))).sum()  # of the assignment to components
+            doubt = -2 * (w * np.log(q.max(1))).sum()  # uncertainty of the assignment
             record["icl"] = record["bic"] + doubt
             if fit.bound is not None:
                 record["bound"] = fit.bound + self._labellings(k)
@@ -134,14 +136,14 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                                      **self._criteria_of_fit(size, self.total_weight_)}
 
     def _labellings(self, k: int) -> float:
-        """The logarithm of the orders of k components that are all as good: q has one of them."""
+        """log k!, the number of equivalent orders of k components, of which q has one."""
         return float(gammaln(k + 1))
 
     def _fits(self, components: list[int], data: Mapping, weights: object) -> dict[int, Fit]:
-        """Components → Fit: one program for all restarts of all, where a model with fewer is one
-        with some impossible."""
+        """Components → Fit: one program for all restarts of all sizes, in which smaller models are
+        the largest with some components impossible."""
         engine = self._ladder(False)[-1]
-        # at a mode pseudo-counts of states that are impossible would still count
+        # pseudo-counts of impossible components would affect the posterior mode
         same = (engine.capabilities.finds == "posterior" or not self.prior
                 or np.all(np.asarray(getattr(self, "concentration", 1.0)) == 1.0))
         models = {k: self._model(k) for k in components}
@@ -151,7 +153,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         return {k: self._infer(model, data, weights, {}, False) for k, model in models.items()}
 
     def _refuse_few(self, data: Mapping, components: int) -> None:
-        if 1 < components and len(next(iter(data.values()))) <= DISTINCT:
+        if 1 < components and len(next(iter(data.values()))) <= MAX_COMPARED_ROWS:
             table = np.concatenate([np.asarray(value, float).reshape(len(value), -1)
                                     for value in data.values()], 1)
             distinct = len(np.unique(np.where(np.isnan(table), np.inf, table), axis=0))
@@ -174,8 +176,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         return self.predict_proba(X).argmax(1)
 
     def occupied(self, X: object, draws: int = 1000, seed: int = 0):
-        """How probable it is that so many components have rows of X: of draws of the component of
-        every row, how many components they come from.
+        """The distribution of the number of components that have rows of X, by draws of the
+        component of every row.
 
         Args:
             X: rows (n, d), such as those that were fitted. draws, seed: of the components.
@@ -209,7 +211,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         return n_parameters(self.fit_)
 
     def sample(self, n_samples: int = 1, random_state: object = None):
-        """New rows and the components that made them: (X (n, d), labels (n,))."""
+        """New rows and their components: (X (n, d), labels (n,))."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
         drawn = self.fit_.simulate(int(n_samples), seed=self._seed(random_state, "sample"))
@@ -222,7 +224,7 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
         return self._rows_of(self.fit_.impute(data))
 
     def _rows_of(self, data: Mapping):
-        """Sites back into columns."""
+        """The columns of X from the values of sites."""
         return np.asarray(data["x"])
 
     @property

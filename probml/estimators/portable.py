@@ -1,4 +1,4 @@
-"""An estimator as one file: its parameters and what it learnt, arrays and JSON, no pickle."""
+"""Saving estimators: one file with the parameters and the fit, as arrays and JSON, no pickle."""
 
 import inspect
 import io
@@ -24,11 +24,11 @@ from probml.interface.showing.subject import (
 )
 from probml.typing import Json, SiteValues
 
-ROWS = ("_first", "_fitted_rows")  # what holds rows, which are in no file and no pickle
+ROWS = ("_first", "_fitted_rows")  # attributes that hold rows, which are not stored or pickled
 
 
 class Portable:
-    """What can be saved of an estimator."""
+    """Saving, loading and reporting of estimators."""
 
     fit_: Fit
     summary: Callable[..., Any]
@@ -66,8 +66,8 @@ class Portable:
         """Write one HTML file about the model and the table: see Fit.report.
 
         Args:
-            X, y: the rows, by default those that were fitted, as long as the estimator has them:
-                one from a file or a pickle has none. Without y the target is reported as missing.
+            X, y: the rows, by default those that were fitted, if the estimator retains them: one
+                from a file or a pickle does not. Without y the target is reported as missing.
             name: of the table, for the title; by default `X.attrs["name"]`, if there is one.
 
         Raises:
@@ -76,7 +76,7 @@ class Portable:
         return page.write(self._subject(X, y, name), path)
 
     def _subject(self, X: object = None, y: object = None, name: str | None = None) -> Subject:
-        """What a report of this estimator is about."""
+        """The subject of a report of this estimator."""
         if not hasattr(self, "fit_"):
             raise ModelError(f"report: this {type(self).__name__} {_why_not_fitted(self)}")
         rows = getattr(self, "_fitted_rows", {}) if X is None else {"X": X, "y": y}
@@ -88,7 +88,7 @@ class Portable:
                        self._categories(), getattr(self, "table_", None))
 
     def _named_sites(self, rows: SiteValues) -> dict[str, tuple]:
-        """Site → the names of the columns of the user that it came from."""
+        """Site → the names of its columns in the user's table."""
         known, sites = dict(self.fit_.columns), self.fit_.structure.sites
         target = getattr(self, "_target", "y")
         for site, argument in ((target, "y"), ("y", "y"), ("y", "X"), ("x", "X")):
@@ -96,13 +96,13 @@ class Portable:
                 known[site] = tuple(own.name for own in describe_argument(argument, rows[argument]))
         return known
 
-    _title: ClassVar[str] = ""  # of its reports; by default the words of its name
-    _row: ClassVar[str] = "row"  # what a row of X is called
-    _kind: ClassVar[str] = ""  # whose pictures are drawn; by default what its model's structure is
+    _title: ClassVar[str] = ""  # of its reports; by default the words of its class name
+    _row: ClassVar[str] = "row"  # the word for a row of X
+    _kind: ClassVar[str] = ""  # of model, which selects pictures; by default from its structure
 
     def _data_of_fit(self, X: object, y: object = None, **others: object) -> Any:
-        """Rows, and answers where they are given, as the data of `fit_`; None where these depend
-        on arguments that this cannot read."""
+        """Rows, and targets where they are given, as the data of `fit_`; None where these depend on
+        other arguments."""
         named = {name: value for name, value in others.items()
                  if value is not None and name != "sample_weight"}
         read = self.as_data if hasattr(self, "as_data") else self._asked
@@ -115,14 +115,14 @@ class Portable:
             # of sequences their steps come first
             data = data[-1] if isinstance(data, tuple) else data
             data = data if y is None else {**data, self._target: y}
-        return {**self.fit_.given, **data}  # with what was measured, or chosen, outside the rows
+        return {**self.fit_.given, **data}  # with given values of sites outside rows
 
     @classmethod
     def _restored(cls, meta: Json, arrays: Mapping[str, np.ndarray]) -> Self:
         """The estimator that `save` wrote.
 
         Raises:
-            TypeError: no `fit_` is a Fit, or the columns are not so many names.
+            TypeError: `fit_` is no Fit, or the number of column names is wrong.
         """
         estimator = cls()
         for name, value in meta["state"].items():
@@ -145,7 +145,7 @@ def _why_not_fitted(estimator: object) -> str:
 
 
 def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
-    """A fit as the file that it would be, one array beside others."""
+    """A fit as the bytes of its file, in an array of the estimator's file."""
     if not fit.model.generative.__module__.startswith(ROOT):
         raise ModelError(f"save: the model '{fit.model.name}' is your own, which load cannot find: "
                          f"use pickle")

@@ -1,7 +1,7 @@
-"""What a parameter of an estimator must be, in words and as a test: constraints as data, one form
-of message.
+"""Constraints on the parameters of estimators, each a description and a test, and one form of error
+message.
 
-An estimator is a dataclass, and says each parameter once, with its default and its rule:
+An estimator is a dataclass that declares each parameter once, with its default and its rule:
 
     @dataclass(eq=False, repr=False)
     class Estimator(...):
@@ -9,7 +9,7 @@ An estimator is a dataclass, and says each parameter once, with its default and 
         _: KW_ONLY
         prior: bool = parameter(True, FLAG)
 
-Identity and repr stay scikit-learn's, which reads `get_params` off the constructor.
+Equality and repr stay scikit-learn's, whose `get_params` reads the constructor.
 """
 
 import math
@@ -27,13 +27,12 @@ Rule = tuple[str, Callable[[Any], bool]]
 
 
 def parameter(default: object, rule: Rule) -> Any:
-    """A field of an estimator: a parameter, its default, and what it must be."""
+    """A field of an estimator: a parameter, its default and its rule."""
     return field(default=default, metadata={"rule": rule})
 
 
 def fixed(value: object) -> Any:
-    """A field of an estimator that its base has as a parameter, and for which it has settled on a
-    value."""
+    """A field of an estimator with a fixed value, which is a parameter of its base class."""
     return field(default=value, init=False)
 
 
@@ -72,12 +71,12 @@ def integer(low: int, high: int | None = None) -> Rule:
             and (high is None or int(v) <= high))
 
 
-# of what is done one after the other, or held at once: more would never come to an end, or not fit
+# of repetitions, and of parts that are in memory at once
 STARTS, PARTS = integer(1, 10_000), integer(1, 100_000)
 
 
 def sizes(low: int) -> Rule:
-    """A whole number from `low` on, or several of them to choose among."""
+    """An integer of at least `low`, or several of them to choose among."""
     words, valid = integer(low)
 
     def all_valid(value: Any):
@@ -89,7 +88,7 @@ def sizes(low: int) -> Rule:
 
 
 def number(low: float, above: bool = False) -> Rule:
-    """A finite number from `low` on, or above it."""
+    """A finite number of at least `low`, or above it."""
     words = f"a number above {low:g}" if above else f"a number of at least {low:g}"
     return (words, lambda v: isinstance(v, Real) and not isinstance(v, bool)
             and math.isfinite(v) and (float(v) > low if above else float(v) >= low))
@@ -102,7 +101,7 @@ def within(low: float, high: float) -> Rule:
 
 
 def several(words: str = "names") -> Rule:
-    """A collection of what can be a name, but no text."""
+    """A collection of possible names, but no single text."""
     return (f"a list, tuple or set of {words}",
             lambda v: isinstance(v, Collection) and not isinstance(v, str | bytes | Mapping)
             and getattr(v, "ndim", 1) == 1 and all(isinstance(each, Hashable) for each in v))
@@ -114,7 +113,7 @@ def numbers(low: float) -> Rule:
     def valid(value: object):
         try:
             array = np.asarray(value)
-            if array.dtype.kind not in "biufO":  # dates have numbers too
+            if array.dtype.kind not in "biufO":  # dates can be converted to numbers, too
                 return False
             array = array.astype(float)
         except (TypeError, ValueError):
@@ -126,7 +125,7 @@ def numbers(low: float) -> Rule:
 
 
 def optional(rule: Rule) -> Rule:
-    """What a rule allows, or None."""
+    """A rule that also allows None."""
     words, valid = rule
     return f"{words}, or None", lambda value: value is None or valid(value)
 
@@ -138,7 +137,7 @@ def one_of(*names: object) -> Rule:
 
 
 def check(estimator: object) -> None:
-    """Hold the parameters of an estimator against their rules.
+    """Check the parameters of an estimator against their rules.
 
     Raises:
         ModelError: naming the parameter, expected and got.
@@ -151,7 +150,7 @@ def check(estimator: object) -> None:
 
 
 def hold(call: str, **given: tuple[Any, Rule]) -> None:
-    """Hold arguments of a function against rules: name=(value, rule).
+    """Check arguments of a function against rules: name=(value, rule).
 
     Raises:
         ModelError: naming the argument, expected and got.

@@ -1,6 +1,5 @@
-"""Estimators take the tables of any library, and answer with the kind that went in: `impute`, and
-what is asked of sequences. What a verb's rows must be in any case is asked here, for all of
-them."""
+"""Tables of any library as arguments of estimators; methods such as `impute`, and those of
+sequences, return the kind of table that was given. Rows are checked here for all methods."""
 
 import functools
 import inspect
@@ -20,21 +19,21 @@ from probml.estimators.validation import RegressorMixin
 from probml.numerics.process.cores import looked_at_once
 from probml.typing import DataLike, FitOrEstimator
 
-# what may be a table or a column of one
+# arguments that may be a table or a column of one
 ROWS = ("X", "y", "sample_weight", "offset", "trials", "event")
 NUMBERS = ("sample_weight", "offset", "trials", "event")
 LEARN = ("fit", "partial_fit")
-FEW = 2**20  # numbers of the rows that an estimator keeps, for its report and its pictures
+MAX_RETAINED_NUMBERS = 2**20  # in rows that an estimator retains for its report and pictures
 FLAGS = ("return_std",)
-OURS = "probml."  # the modules whose verbs these are
+LIBRARY_PREFIX = "probml."  # of the modules whose methods are wrapped
 
 
 def take_tables(estimator: type) -> None:
-    """Let the verbs of a class of ours, those whose first argument is X, take any table; also those
-    that it has from classes beside Estimator, where they stand: what hides them goes on to."""
+    """Let the methods of an estimator whose first argument is X take any table; also those that it
+    inherits from mixins, in the class that defines them, so that overriding still works."""
     for owner in estimator.__mro__:
         for name, found in list(vars(owner).items()):
-            ours = isinstance(found, FunctionType) and found.__module__.startswith(OURS)
+            ours = isinstance(found, FunctionType) and found.__module__.startswith(LIBRARY_PREFIX)
             if ours and not name.startswith("_") and not hasattr(found, "takes_tables"):
                 if list(inspect.signature(found).parameters)[1:2] == ["X"]:
                     setattr(owner, name, _with_tables(found))
@@ -82,7 +81,7 @@ def _is_small(given: Mapping[str, object]) -> bool:
                                      or hasattr(value[0], "shape"))
         return sum(map(size, value)) if nested else len(value)
 
-    return sum(map(size, given.values())) <= FEW
+    return sum(map(size, given.values())) <= MAX_RETAINED_NUMBERS
 
 
 def _check_target(X: DataLike, y: ArrayLike, where: str) -> None:
@@ -92,7 +91,7 @@ def _check_target(X: DataLike, y: ArrayLike, where: str) -> None:
     """
     if y is None:
         raise DataError(f"{where} requires y to be passed, but the target y is None")
-    # of tables that are none of NumPy's no function of it need be asked; a sparse one has no length
+    # tables without NumPy's protocol are not passed to NumPy; a sparse one has no length
     sizes = [value.shape[0] if getattr(value, "shape", None) else len(value) for value in (X, y)
              if hasattr(value, "__len__") and getattr(value, "shape", True) != ()]
     if len(set(sizes)) > 1:
@@ -101,10 +100,10 @@ def _check_target(X: DataLike, y: ArrayLike, where: str) -> None:
 
 
 def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> DataLike:
-    """An argument of a verb, tables as pandas.
+    """An argument of a method, tables as pandas.
 
     Raises:
-        DataError: rows of unequal lengths; text, NaN or nothing where a number a row is meant; no
+        DataError: rows of unequal lengths; text, NaN or None where a number per row is expected; no
             list of classes; no True or False.
     """
     if name in FLAGS and not isinstance(value, bool | np.bool_):
@@ -114,7 +113,7 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
     if name not in ROWS or value is None:
         return value
     value = as_pandas(value)
-    if hasattr(value, "toarray"):  # sparse; zeros are cells as others are
+    if hasattr(value, "toarray"):  # sparse; its zeros are observed cells
         value = value.toarray()
     # a list of sequences may be of unequal lengths
     if isinstance(value, list | tuple):
@@ -140,11 +139,11 @@ def _refuse_scalar(value: object, name: str, where: str) -> None:
 
 
 def _numbers(value: object, name: str, where: str) -> DataLike:
-    """Numbers, or what may become some: of weights, offsets and trials each is finite."""
+    """Numbers, or values that can be converted: weights, offsets and trials must be finite."""
     try:
         array = np.asarray(value)
         if array.dtype.kind == "c" and name not in NUMBERS:
-            return value  # told of in scikit-learn's words, with those of X
+            return value  # refused by scikit-learn, with X
         if array.dtype.kind == "c":
             raise TypeError("complex numbers")
         array = np.asarray(value, float) if array.dtype.kind in "OUSMm" else array
@@ -164,8 +163,8 @@ def _numbers(value: object, name: str, where: str) -> DataLike:
 
 
 def _to_table(rows: object, cells: object, lists: bool) -> DataLike:
-    """Cells (n, d) as the columns of the table that was given, or of each table of a list; of a
-    column of a table as such a column."""
+    """Cells (n, d) as a table with the columns of the one that was given, or as a list of such
+    tables; as a column where one was given."""
     if lists and isinstance(rows, list | tuple) and isinstance(cells, list):
         return [_to_table(part, own, False) for part, own in zip(rows, cells, strict=True)]
     labels, columns = labels_of(as_pandas(rows))[1], {}

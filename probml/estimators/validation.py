@@ -1,4 +1,4 @@
-"""The checks of scikit-learn on which the estimators stand, those of tables in our words."""
+"""Validation of arguments by scikit-learn's checks, with clearer messages for tables."""
 
 
 import numpy as np
@@ -65,19 +65,18 @@ __all__ = [
 
 
 class ConvergenceWarning(errors.ConvergenceWarning, exceptions.ConvergenceWarning):
-    """The same by scikit-learn's name: a filter on either class finds it."""
+    """A subclass of probml's and scikit-learn's warnings, so that a filter on either applies."""
 
 
 errors.ConvergenceWarning.kind = ConvergenceWarning
 
 
 def validate_data(estimator: object, X: object, **settings: object) -> np.ndarray:
-    """scikit-learn's `validate_data` of X, which it keeps the names of.
+    """scikit-learn's `validate_data` of X, which stores the names of its columns.
 
     Raises:
-        DataError: two columns have one name, a cell is infinite, by column and row, a column holds
-            dates, or there is one axis. ValueError, TypeError: all else that
-            scikit-learn refuses.
+        DataError: two columns with one name, an infinite cell, by column and row, a column of
+            dates, or one axis alone. ValueError, TypeError: other refusals of scikit-learn.
     """
     names = [str(name) for name in getattr(X, "columns", ())]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
@@ -92,7 +91,7 @@ def validate_data(estimator: object, X: object, **settings: object) -> np.ndarra
         _refuse_dates(X, None)
     holes = settings.get("ensure_all_finite") == "allow-nan"
     try:
-        # one look by all cores in the place of one by one
+        # a check by all cores instead of scikit-learn's
         found = check_data(estimator, X, **settings | (
             {"ensure_all_finite": False} if holes else {}))
         if holes and found.dtype.kind == "f" and not finite(found):
@@ -115,8 +114,8 @@ def validate_data(estimator: object, X: object, **settings: object) -> np.ndarra
 def _refuse_dates(X: DataLike, error: TypeError | None) -> None:
     """
     Raises:
-        DataError: the first column of a table that holds dates. Where all do, scikit-learn takes
-            them for numbers, in units (of a second, of 10⁻⁹ seconds) that nobody has said.
+        DataError: the first column of a table that holds dates. If all do, scikit-learn converts
+            them to numbers, in units that depend on their dtype (s, ns).
     """
     if getattr(getattr(X, "dtype", None), "kind", "O") in "Mm":
         raise DataError(f"X holds dates or times ({X.dtype}), which are not numbers. Convert them "
@@ -129,7 +128,7 @@ def _refuse_dates(X: DataLike, error: TypeError | None) -> None:
                             f"X['{name}'].min()).dt.total_seconds() / 86400 for days") from error
 
 
-def _unseen(cell: object) -> bool:
+def _is_missing(cell: object) -> bool:
     try:
         return cell is None or bool(cell != cell)
     except (TypeError, ValueError):  # pandas' NA is neither; an array is several
@@ -139,14 +138,14 @@ def _unseen(cell: object) -> bool:
 def _refuse_cells(X: DataLike, error: Exception) -> None:
     """
     Raises:
-        KindError, DataError: the first column that holds what is no number, and where.
+        KindError, DataError: the first cell that is no number, by column and row.
     """
     columns = ({f"'{name}'": X[name] for name in X.columns} if hasattr(X, "columns")
                else dict(enumerate(np.atleast_2d(np.asarray(X, object)).T)))
     for name, column in columns.items():
         for row, cell in enumerate(column.tolist() if hasattr(column, "tolist") else column):
             try:
-                if not _unseen(cell):
+                if not _is_missing(cell):
                     float(cell)
             except (TypeError, ValueError):
                 kind = DataError if isinstance(cell, str) else KindError
@@ -164,10 +163,10 @@ def _one_axis(X: DataLike) -> DataError:
 
 
 def places_of(name: str, values: np.ndarray, count: int) -> np.ndarray:
-    """What `inverse_transform` is given, (n, n_components), as floats.
+    """The argument of `inverse_transform`, (n, n_components), as floats.
 
     Raises:
-        DataError: another shape. ValueError: what scikit-learn takes for no table of numbers.
+        DataError: another shape. ValueError: no table of numbers, by scikit-learn.
     """
     if getattr(values, "ndim", 2) != 2:
         raise DataError(f"inverse_transform: {name} has the shape {np.shape(values)}, expected (n, "

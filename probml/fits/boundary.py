@@ -1,7 +1,7 @@
-"""Findings of fits with latents: standard deviations at the edge of their support, 0, and
-correlations at theirs, ±1, as in a singular mixed model (Bates et al. 2015); columns without
-residual variance, as a Heywood case of factor analysis; and integrals that twice the nodes would
-change."""
+"""Findings of fits with latent variables: standard deviations at the boundary of their support, 0,
+and correlations at theirs, ±1, as in a singular mixed model (Bates et al. 2015); columns without
+residual variance, as a Heywood case of factor analysis; and integrals that change with more nodes.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -26,16 +26,17 @@ from probml.numerics.transfer import placed_all
 from probml.plan import integrals
 from probml.plan.plan import Plan
 
-NEARER = 1e-3  # times itself: as good as 0
-# nats a member by which a nearer integral over effects may move an evidence unsaid
-LAPLACE, QUADRATURE = 0.01, 1e-4
-ALIKE = 0.01  # nats that tell a spread from 0 no better than rounding does
-STEEP = 0.1  # nats by which less of a width that is next to 0 is higher: there is no end to it
-ONE = 0.998  # correlation that is next to 1
+SHRINK_FACTOR = 1e-3  # of a standard deviation, at which it is in effect 0
+# nats per group between the log evidence and that with more nodes that need no warning
+MAX_LAPLACE_ERROR, MAX_QUADRATURE_ERROR = 0.01, 1e-4
+MAX_INDISTINGUISHABLE_GAIN = 0.01  # nats between an estimate and the boundary: rounding alone
+MIN_UNBOUNDED_GAIN = 0.1  # nats gained at the boundary: the objective rises without bound
+MIN_PERFECT_CORRELATION = 0.998  # that is reported as ±1
 
 
-def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Outcome:
-    """An outcome of a plan with latents, with what is found about these."""
+def with_boundary_findings(plan: Plan, outcome: Outcome, known: Known,
+                           rows: Rows | Summary) -> Outcome:
+    """An outcome of a plan with latent variables, with the findings about these."""
     params = {name: jnp.asarray(value) for name, value in outcome.params.items()}
     if not outcome.posterior.varies:
         assert isinstance(rows, Rows)
@@ -46,19 +47,19 @@ def noted(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> O
         outcome = outcome.noting(*found)
     rough = [group for group in plan.latents if group.kind.finer is not None]
     if rough and outcome.status is Status.FELL:
-        # by what integrals that are near are off, an ascent may fall where nothing is left to climb
+        # near the optimum the error of the integrals can make the objective fall
         outcome = outcome._replace(status=Status.STALLED)
     if rough:
         gap = float(_evidence(_finer(plan), params, known, rows)
                     - _evidence(plan, params, known, rows))
-        outcome = outcome.noting(*(_integrated(group, gap, rows.weight) for group in rough))
+        outcome = outcome.noting(*(_integral_finding(group, gap, rows.weight) for group in rough))
     if plan.groupings and plan.groupings[0].nodes and isinstance(rows, Rows):
         outcome = outcome.noting(_integral_accuracy(plan, params, known, rows))
     return outcome
 
 
-def _integrated(group: Group, gap: float, rows: float) -> Finding | None:
-    """How a latent was integrated out, where that is not exact.
+def _integral_finding(group: Group, gap: float, rows: float) -> Finding | None:
+    """A finding on how a latent variable was integrated out, where that is not exact.
 
     Args:
         gap: by which finer integrals of all latents change the log evidence. rows: their number.
@@ -72,7 +73,7 @@ def _integrated(group: Group, gap: float, rows: float) -> Finding | None:
 
 @memo(256)
 def _finer(plan: Plan) -> Plan:
-    """The plan with integrals that are nearer, where there are such."""
+    """The plan with finer integrals, where there are any."""
     return replace(plan, latents=tuple(
         group if group.kind.finer is None else replace(group, kind=group.kind.finer)
         for group in plan.latents
@@ -88,7 +89,8 @@ def _integral_accuracy(plan: Plan, params: dict, known: Known, rows: Rows) -> Fi
     method = integrals.describe_integration(plan.groupings)
     nodes = integrals.finer(plan.groupings)
     gap = 0.0 if nodes is None else float(_gap(plan, nodes, params, known, rows))
-    if abs(gap) <= (LAPLACE if one else QUADRATURE) * sum(g.members for g in plan.groupings):
+    limit = MAX_LAPLACE_ERROR if one else MAX_QUADRATURE_ERROR
+    if abs(gap) <= limit * sum(grouping.members for grouping in plan.groupings):
         return Finding.of(Code.INTEGRATED, names=names, method=method) if (
             one or nodes is None) else None
     finer = (f"an integral with {nodes} nodes" if plan.groupings[0].cells == 1
@@ -106,50 +108,53 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
     distinguish from ±1."""
     held = {name: np.asarray(value, float) if name in plan.free else np.asarray(value)
             for name, value in jax.device_get(params).items()}
-    narrow, turned = narrow_scales(plan, known, held), singular_correlations(plan, held)
-    if not (narrow or turned):
+    scales, correlations = narrow_scales(plan, known, held), singular_correlations(plan, held)
+    if not (scales or correlations):
         return []
     points = [{edge.width.name: edge.parameter_at(
-        held, edge.logarithm(held) + (SHRINK_LOG if edge.residual else np.log(NEARER)))}
-        for edge in narrow]
-    points += [{name: _summed(plan, name, held[name], index)} for name, index in turned]
+        held, edge.logarithm(held) + (SHRINK_LOG if edge.residual else np.log(SHRINK_FACTOR)))}
+        for edge in scales]
+    points += [{name: _move_to_edge(plan, name, held[name], index)} for name, index in correlations]
     stacked = {name: np.stack([value, *({**held, **point}[name] for point in points)])
                for name, value in held.items()}
     values = np.asarray(_evidences(plan, placed_all(stacked), known, rows))
-    idle = values[0] - values[1:] < ALIKE
+    indistinguishable = values[0] - values[1:] < MAX_INDISTINGUISHABLE_GAIN
     out = []
-    for edge, alike, gain in zip(narrow, idle, values[1:] - values[0], strict=False):
-        if not alike:
+    gains = values[1:] - values[0]
+    for edge, is_at_boundary, gain in zip(scales, indistinguishable, gains, strict=False):
+        if not is_at_boundary:
             continue
         scale = edge.width.plain and edge.width.power > 0
-        code = (Code.SCALE_TO_ZERO if gain > STEEP else
+        code = (Code.SCALE_TO_ZERO if gain > MIN_UNBOUNDED_GAIN else
                 Code.HEYWOOD if edge.residual else Code.ZERO_VARIANCE)
         out.append(Finding.of(code, edge.width.name, edge.index,
                               how="" if scale else ", at which the parameter is unbounded"))
     out += [Finding.of(Code.SINGULAR_CORRELATION, name, index[:-1],
-                       what=_correlated(plan, name, held[name], index))
-            for (name, index), alike in zip(turned, idle[len(narrow):], strict=True) if alike]
+                       what=_describe_correlation(plan, name, held[name], index))
+            for (name, index), is_at_boundary in zip(
+                correlations, indistinguishable[len(scales):], strict=True) if is_at_boundary]
     return out
 
 
-def _summed(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
-    """Correlations of which one number is next to a sum of those before."""
+def _move_to_edge(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """Correlations with one effect moved to the boundary, at which it is a linear combination of
+    those before it."""
     domain = plan.structure.sites[name].domain
     factor = np.array(domain.factor(value))
     row = factor[index].copy()
-    left = NEARER * row[index[-1]]
+    left = SHRINK_FACTOR * row[index[-1]]
     row[: index[-1]] *= np.sqrt((1 - left**2) / (1 - row[index[-1]] ** 2))
     row[index[-1]] = left
     factor[index] = row
     return domain.of_factor(factor)
 
 
-def _correlated(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> str:
-    """From what the rows do not distinguish correlations at their edge, in words."""
+def _describe_correlation(plan: Plan, name: str, value: np.ndarray, index: tuple[int, ...]) -> str:
+    """The degenerate case from which the rows do not distinguish these correlations, in words."""
     factor, last = plan.structure.sites[name].domain.factor(value)[index[:-1]], index[-1]
     one = int(np.argmax(np.abs(factor[last, :last] @ factor[:last, :last].T)))
     share = float(factor[last] @ factor[one])
-    if abs(share) > ONE:
+    if abs(share) > MIN_PERFECT_CORRELATION:
         return f"the correlation of effects {one} and {last} from {np.sign(share):.0f}"
     return f"effect {last} from a sum of those before it"
 

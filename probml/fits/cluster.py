@@ -1,12 +1,12 @@
-"""A Dask cluster as the place of rows: partitions stay where they are, and statistics come back as
-a tree of sums. Dask schedules, moves and repeats: what a lost worker held is made again, and each
-partition is counted once.
+"""Fits on a Dask cluster: partitions stay on their workers, and statistics come back as a tree of
+sums. Dask schedules and repeats tasks: what a lost worker held is recomputed, and each partition is
+counted once.
 
-What the workers of a cluster do for a fit, each a function of what is sent to it and of rows
-that are there: the first look, chunks, sums over them. Nothing here knows the cluster.
+First the tasks of the workers, each a function of its arguments and of the rows there: profiles of
+partitions, chunks, sums over chunks; then the cluster as a place of rows.
 
-A model travels as its function by value and its settings; structure and plan are made again where
-it arrives, from the same profile.
+A model is sent as its function, by value, and its settings; structure and plan are made on the
+worker, from the same profile.
 """
 
 import contextlib
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Frame(Source):
-    """A partition."""
+class PartitionSource(Source):
+    """A partition of a Dask DataFrame as a source."""
 
     def __init__(self, frame: object, name: str):
         self.frame, self.name = frame, name
@@ -49,20 +49,20 @@ class Frame(Source):
         yield Part(self.name, self.frame)
 
 
-class Look(NamedTuple):
-    """A profile without what cannot travel."""
+class PartitionProfile(NamedTuple):
+    """A profile of rows without the model, so that it can be pickled."""
 
     profile: Profile
     shapes: dict[str, tuple]
 
     @classmethod
-    def of(cls, profile: Profile) -> "Look":
+    def of(cls, profile: Profile) -> "PartitionProfile":
         sample = profile.sample
-        return cls(replace(profile, sample=bare(sample)), sample.shapes)
+        return cls(replace(profile, sample=without_model(sample)), sample.shapes)
 
-    def dressed(self, model: Bound) -> Profile:
-        """The profile under a model."""
-        return replace(self.profile, sample=under(self.profile.sample, model, self.shapes))
+    def with_model(self, model: Bound) -> Profile:
+        """The profile with its model."""
+        return replace(self.profile, sample=under_model(self.profile.sample, model, self.shapes))
 
 
 class Recipe(NamedTuple):
@@ -70,7 +70,7 @@ class Recipe(NamedTuple):
 
     model: bytes
     double: bool
-    some: Data  # a row, bare
+    some: Data  # a row, without the model
     shapes: dict[str, tuple]
     profile: Profile  # of all rows, without their sample
     effects: tuple[str, ...]
@@ -79,25 +79,26 @@ class Recipe(NamedTuple):
 
 
 def rows_of(frame: object, name: str, weights: str | None) -> Source:
-    """A partition, its weights apart."""
-    return Frame(frame, name) if weights is None else Weighed(Frame(frame, name), weights)
+    """A partition as a source, with its column of weights."""
+    source = PartitionSource(frame, name)
+    return source if weights is None else Weighed(source, weights)
 
 
-def bare(data: Data) -> Data:
+def without_model(data: Data) -> Data:
     """Data without the model and its structure."""
     return data._replace(model=None, structure=None, survey=None)  # type: ignore[arg-type]
 
 
-def under(data: Data, model: Bound, shapes: dict[str, tuple]) -> Data:
-    """Bare data under a model."""
+def under_model(data: Data, model: Bound, shapes: dict[str, tuple]) -> Data:
+    """Data with a model and its structure."""
     return data._replace(model=model, structure=trace(model, shapes))
 
 
 def portable(model: Bound) -> bytes:
-    """A model for another process, its function by value where that cannot import it.
+    """A model as bytes for another process, its function by value where that cannot import it.
 
     Raises:
-        Refusal: it is read by its data, and not by itself.
+        Refusal: a function without rows(), which is read with its data.
     """
     import cloudpickle
 
@@ -111,29 +112,31 @@ def portable(model: Bound) -> bytes:
 
 @functools.lru_cache(maxsize=8)
 def model_of(content: bytes) -> Bound:
-    """A model that was sent."""
+    """The model of `portable`."""
     kind, generative, function, settings, interventions = pickle.loads(content)
     return kind(generative(function), settings, interventions)
 
 
-def look(content: bytes, double: bool, frame: object, name: str, first: int,
-         weights: str | None = None) -> Look:
+def profile_partition(content: bytes, double: bool, frame: object, name: str, first: int,
+         weights: str | None = None) -> PartitionProfile:
     """The profile of a partition; `first` rows stand before it."""
     with jax.enable_x64(double):
-        return Look.of(profile_source(model_of(content), rows_of(frame, name, weights), first))
+        return PartitionProfile.of(profile_source(model_of(content),
+                                                  rows_of(frame, name, weights), first))
 
 
-def merge(content: bytes, double: bool, one: Look, other: Look) -> Look:
-    """The profile of both."""
+def merge(content: bytes, double: bool, one: PartitionProfile,
+          other: PartitionProfile) -> PartitionProfile:
+    """The profile of the rows of both."""
     with jax.enable_x64(double):
         model = model_of(content)
-        return Look.of(merged(one.dressed(model), other.dressed(model)))
+        return PartitionProfile.of(merged(one.with_model(model), other.with_model(model)))
 
 
 def chunks(recipe: Recipe, frame: object, name: str, rows: int) -> list[Chunk]:
-    """A partition as chunks on the host, several behind one another."""
+    """A partition as chunks on the host, several stacked in each array."""
     with jax.enable_x64(recipe.double):
-        some = under(recipe.some, model_of(recipe.model), recipe.shapes)
+        some = under_model(recipe.some, model_of(recipe.model), recipe.shapes)
         survey = Survey(rows_of(frame, name, recipe.weights),
                         replace(recipe.profile, sample=some), (name,), (rows,))
         data = some._replace(survey=survey)
@@ -142,13 +145,13 @@ def chunks(recipe: Recipe, frame: object, name: str, rows: int) -> list[Chunk]:
 
 
 def store_program(content: bytes) -> bytes:
-    """The bytes of a program, which stay on the worker."""
+    """The bytes of a program, as a task whose result stays on the worker."""
     return content
 
 
 def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
           constants: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Σ over chunks of a program, in double."""
+    """The sum of a program over chunks, in float64."""
     with jax.enable_x64(double):
         program, found = received_for_many(digest, content), None
         for chunks in parts:
@@ -159,7 +162,7 @@ def total(digest: str, content: bytes, double: bool, parts: Sequence[Chunk],
 
 
 def added(*totals: list[np.ndarray]) -> list[np.ndarray]:
-    """The sum of several."""
+    """The elementwise sum of several lists of arrays."""
     return [functools.reduce(np.add, parts) for parts in zip(*totals, strict=True)]
 
 
@@ -168,8 +171,8 @@ def _to_64_bit(value: object) -> np.ndarray:
     return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
 
 
-BRANCHES = 8  # sums that are added in one task
-PAUSE, PATIENCE = 5.0, 120.0  # seconds between two looks, and without any worker
+SUMS_PER_TASK = 8  # that are added in one task
+POLL_SECONDS, MAX_SECONDS_WITHOUT_WORKERS = 5.0, 120.0
 
 
 @dataclass
@@ -181,7 +184,7 @@ class Cluster(Place):
     weights: str | None = None  # the column of them
 
     def open_data(self, model: Bound, data: DataLike, weights: object) -> Data:
-        """See parts.open_data; of a Dask DataFrame, whose partitions are looked at where they are.
+        """See parts.open_data; of a Dask DataFrame, whose partitions are profiled on the workers.
 
         Raises:
             DataError: another kind of data, no rows, or bad ones, named by partition and row.
@@ -203,17 +206,18 @@ class Cluster(Place):
             raise DataError(f"model '{model.name}': the Dask DataFrame has no rows")
         names = [f"partition {i}" for i, rows in enumerate(counts) if rows]
         first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
-        looks = [self.client.submit(look, content, double, frame, name, begin, weights)
-                 for frame, name, begin in zip(self.frames, names, first, strict=True)]
-        while len(looks) > 1:
-            looks = [self.client.submit(merge, content, double, *pair) if len(pair) > 1
-                     else pair[0] for pair in _grouped(looks, 2)]
-        profile = self._all(looks)[0].dressed(model)
+        profiles = [self.client.submit(profile_partition, content, double, frame, name, begin,
+                                       weights)
+                    for frame, name, begin in zip(self.frames, names, first, strict=True)]
+        while len(profiles) > 1:
+            profiles = [self.client.submit(merge, content, double, *pair) if len(pair) > 1
+                     else pair[0] for pair in _grouped(profiles, 2)]
+        profile = self._all(profiles)[0].with_model(model)
         source = rows_of(data, "the frame", weights)
         return sampled(Survey(source, profile, tuple(names), tuple(sizes)))
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
@@ -228,7 +232,7 @@ class Cluster(Place):
         survey, cutter = held.survey, Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))
         recipe = Recipe(
-            portable(held.model), jax.config.jax_enable_x64, bare(some), held.shapes,
+            portable(held.model), jax.config.jax_enable_x64, without_model(some), held.shapes,
             replace(survey.profile, sample=None, ranks=survey.profile.ranks[:1]),  # type: ignore
             tuple(plan.effects), copies, self.weights
         )
@@ -245,21 +249,22 @@ class Cluster(Place):
         return [self.result(future) for future in futures]
 
     def result(self, future: Any) -> Any:
-        """What a task found.
+        """The result of a task.
 
         Raises:
-            DataError: there has been no worker for PATIENCE seconds.
+            DataError: there has been no worker for MAX_SECONDS_WITHOUT_WORKERS seconds.
         """
         alone = 0.0
         while True:
             try:
-                return future.result(timeout=PAUSE)
+                return future.result(timeout=POLL_SECONDS)
             except TimeoutError:
                 if future.status == "error":
                     raise  # the task's own; one that is finished may be slow to come here
-                alone = 0.0 if self.client.scheduler_info()["workers"] else alone + PAUSE
-                if alone >= PATIENCE:
-                    raise DataError(f"the cluster has had no workers for {PATIENCE:.0f} seconds: "
+                alone = 0.0 if self.client.scheduler_info()["workers"] else alone + POLL_SECONDS
+                if alone >= MAX_SECONDS_WITHOUT_WORKERS:
+                    raise DataError(f"the cluster has had no workers for "
+                                    f"{MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds: "
                                     f"what was found since the last checkpoint is lost") from None
 
 
@@ -282,7 +287,7 @@ class _Workers(Pool):
                 for part in self.parts]
         while len(sums) > 1:
             sums = [client.submit(added, *group, pure=False) if len(group) > 1 else group[0]
-                    for group in _grouped(sums, BRANCHES)]
+                    for group in _grouped(sums, SUMS_PER_TASK)]
         return self.cluster.result(sums[0])
 
 

@@ -1,4 +1,4 @@
-"""The rows of a plan as their sufficient statistics: of few rows on the device, of many block by
+"""The sufficient statistics of the rows of a plan: of few rows on the device, of many block by
 block from the host."""
 
 import collections
@@ -22,7 +22,7 @@ from probml.typing import SiteValues
 
 def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
               start: SiteValues | None = None) -> tuple[Summary, Known]:
-    """The statistics of the rows of an additive plan, and what rows share.
+    """The sufficient statistics of the rows of an additive plan, and the values that rows share.
 
     Args:
         start: see load.load.
@@ -52,5 +52,5 @@ def _added(total: Summary | None, part: Summary) -> Summary:
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
 def summarised(plan: Plan, known: Known, rows: Rows) -> Summary:
-    """The rows on the device, or on their way there, as their statistics."""
+    """The sufficient statistics of rows on the device, or that are being copied there."""
     return summarise(plan, prior_point(plan, known), known, rows)

@@ -1,5 +1,4 @@
-"""float32 is the default, and it must not be why a fit fails: what fails in it is done again in
-double."""
+"""A fit that fails in float32, the default, for want of precision is repeated in float64."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,19 +10,19 @@ from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.errors import Refusal
 
-Found = TypeVar("Found")
-FLAT = 64  # units of rounding, of the objective, that half a run's gain is at least if it is one
-FAILED = {  # how a run in float32 ends whose digits may have run out, in words
+Result = TypeVar("Result")
+MIN_GAIN_IN_ULPS = 64  # of the objective over half a run; less may be rounding
+IMPRECISE_STATUSES = {  # of a run in float32 that may lack precision → the reason, in words
     Status.COLLAPSED: "collapsed",
     Status.FELL: "fell, which it must not",
     Status.STALLED: "stopped where the gradient is not zero",
 }
 
 
-def precise(
-    attempt: Callable[[], Found], outcome_of: Callable[[Found], Outcome], held: bool = True,
+def retry_in_float64(
+    attempt: Callable[[], Result], outcome_of: Callable[[Result], Outcome], held: bool = True,
     lost: str | None = None
-) -> tuple[Found, Finding | None]:
+) -> tuple[Result, Finding | None]:
     """What an attempt found; of one that failed in float32, what it finds in double, as arrays of
     double on the host.
 
@@ -45,38 +44,37 @@ def precise(
         return attempt(), None
     if lost is not None:
         with jax.enable_x64(True):
-            return _host(attempt(), outcome_of), Finding.of(Code.IN_DOUBLE, reason=lost)
+            return _to_host(attempt(), outcome_of), Finding.of(Code.IN_DOUBLE, reason=lost)
     try:
         found = attempt()
-        why = _why(outcome_of(found), held)
-    except Refusal:  # asked at the data, not at the plan: a matter of digits
+        why = _why_imprecise(outcome_of(found), held)
+    except Refusal:  # of the data, not of the plan, which was asked before
         found, why = None, "was refused"
     if found is not None and why is None:
         return found, None
     with jax.enable_x64(True):
-        again = _host(attempt(), outcome_of)
-    if found is not None and outcome_of(again).status in FAILED and not _higher(outcome_of(again),
-                                                                                outcome_of(found)):
+        again = _to_host(attempt(), outcome_of)
+    if found is not None and outcome_of(again).status in IMPRECISE_STATUSES and not _is_higher(
+            outcome_of(again), outcome_of(found)):
         return found, None
     return again, Finding.of(Code.IN_DOUBLE, reason=f"the fit {why}")
 
 
-def _host(found: Found, outcome_of: Callable[[Found], Outcome]) -> Found:
-    """What was found, as NumPy's arrays; its parameters in their own order, and not in that of the
-    alphabet, which a pytree has."""
+def _to_host(found: Result, outcome_of: Callable[[Result], Outcome]) -> Result:
+    """The result as NumPy arrays; its parameters in their own order, since a pytree sorts them."""
     out = jax.device_get(found)
     params = outcome_of(out).params
     own = {name: params[name] for name in outcome_of(found).params}
-    if isinstance(params, dict):  # a new one
+    if isinstance(params, dict):  # made by device_get, so that it may be changed
         params.clear()
         params.update(own)
     return out
 
 
-def _why(outcome: Outcome, held: bool) -> str | None:
-    """What speaks against a run in float32."""
-    if outcome.status in FAILED:
-        return FAILED[outcome.status]
+def _why_imprecise(outcome: Outcome, held: bool) -> str | None:
+    """Why a run in float32 may lack precision, in words; None: it does not."""
+    if outcome.status in IMPRECISE_STATUSES:
+        return IMPRECISE_STATUSES[outcome.status]
     if outcome.state.collapsed_restarts and held:
         return f"lost {outcome.state.collapsed_restarts} of its restarts, which collapsed"
     if outcome.state.imprecise_squares:
@@ -99,20 +97,21 @@ def _is_flat(history: np.ndarray) -> bool:
     if len(found) < 4:
         return False
     gain = found[-1] - found[len(found) // 2]
-    return bool(np.abs(gain) <= FLAT * np.finfo(np.float32).eps * (1 + abs(found[-1])))
+    return bool(np.abs(gain) <= MIN_GAIN_IN_ULPS * np.finfo(np.float32).eps * (1 + abs(found[-1])))
 
 
-def worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """Of several, the one that speaks most against float32."""
+def least_precise(outcomes: Sequence[Outcome]) -> Outcome:
+    """Of several outcomes, the one with most signs of imprecision in float32."""
 
-    def doubt(outcome: Outcome) -> tuple:
+    def imprecision(outcome: Outcome) -> tuple:
         state = outcome.state
-        return (outcome.status in FAILED, state.imprecise_squares, state.imprecise_smoothing,
-                state.collapsed_restarts, outcome.status is Status.MAX_ITERATIONS)
+        return (outcome.status in IMPRECISE_STATUSES, state.imprecise_squares,
+                state.imprecise_smoothing, state.collapsed_restarts,
+                outcome.status is Status.MAX_ITERATIONS)
 
-    return max(outcomes, key=doubt)
+    return max(outcomes, key=imprecision)
 
 
-def _higher(one: Outcome, other: Outcome) -> bool:
+def _is_higher(one: Outcome, other: Outcome) -> bool:
     ends = [outcome.history[-1] if len(outcome.history) else -np.inf for outcome in (one, other)]
     return bool(np.nan_to_num(ends[0], nan=-np.inf) >= np.nan_to_num(ends[1], nan=-np.inf))

@@ -1,5 +1,5 @@
-"""Data and an engine in, what was found out: the ladder Exact → EM → Laplace → MAP → NUTS where
-none is named, sizes side by side, parts put together."""
+"""Model.fit: reads the data, runs the engine, or those of the selection order Exact → EM → Laplace
+→ MAP → NUTS where none is named, and repeats in float64 where float32 lacks precision."""
 
 import contextlib
 from collections.abc import Mapping
@@ -38,12 +38,16 @@ from probml.evidence.passes import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits import boundary, standard_errors
 from probml.fits.condensing import summarised
-from probml.fits.double import precise, worst
-from probml.fits.journals import journal_of
-from probml.fits.merging import Kept
+from probml.fits.double import least_precise, retry_in_float64
+from probml.fits.journals import open_journal
+from probml.fits.merging import RetainedStatistics
 from probml.fits.places import Place
-from probml.fits.standard_errors import Again
-from probml.fits.unidentified_effects import find_few_groups, find_single_row_groups, singular
+from probml.fits.standard_errors import FittedRows
+from probml.fits.unidentified_effects import (
+    find_few_groups,
+    find_single_row_groups,
+    find_singular_designs,
+)
 from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compile_effort import ONCE
@@ -60,35 +64,36 @@ from probml.posteriors.random_effects import found
 from probml.structure.trace import trace
 from probml.typing import SiteValues
 
-MANY = 1000  # rows from which squares are taken of them: another program, and no passes
-FEWER = 4  # times as many rows as their moments' own, from which these stand for them
+MIN_ROWS_FOR_SQUARES = 1000  # from which XᵀX replaces passes: it costs another program
+MIN_REDUCTION = 4  # rows per representative row, from which representatives replace the rows
 
 
-class Seen(NamedTuple):
-    """What a Fit keeps of the data: the shapes of the inputs, which cells were seen, the labels."""
+class DataSummary(NamedTuple):
+    """What a Fit retains of data from a source: the shapes of the inputs, the pattern of observed
+    cells, the labels."""
 
     shapes: dict[str, tuple]
     pattern: Mapping[str, str]
     labels: dict[str, tuple]
 
 
-class Found(NamedTuple):
-    """What an engine found: all that a Fit holds beside its model."""
+class InferenceResult(NamedTuple):
+    """The result of a fit: all fields of a Fit except its model."""
 
-    seen: dataset.Data | Seen
+    seen: dataset.Data | DataSummary
     engine: Engine
     outcome: Outcome
     given: dict[str, ArrayLike]
     posterior: Posterior  # of the sites outside rows
-    kept: Kept | None
-    double: bool  # whether float32 had too few digits
+    kept: RetainedStatistics | None
+    double: bool  # whether float32 lacked precision
     pattern: Mapping[str, str]  # of the data as the engine took them
-    again: Again | None = None
+    fitted_rows: FittedRows | None = None
 
 
 def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
           start: SiteValues | None, checkpoint: Checkpoint | None = None,
-          where: object = None, seconds: float | None = None) -> Found:
+          where: object = None, seconds: float | None = None) -> InferenceResult:
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
     if engine is not None and seconds is not None:
@@ -98,9 +103,10 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
                                     place_of(where, data), seconds)
-    seen = held if held.survey is None else Seen(held.shapes, held.pattern, held.labels)
-    return Found(seen, run.engine, run.outcome.noting(note), jax.device_get(run.known.given),
-                 run.posterior, run.kept, note is not None, run.pattern, run.again)
+    seen = held if held.survey is None else DataSummary(held.shapes, held.pattern, held.labels)
+    return InferenceResult(seen, run.engine, run.outcome.noting(note),
+                           jax.device_get(run.known.given), run.posterior, run.kept,
+                           note is not None, run.pattern, run.fitted_rows)
 
 
 def _inferred(
@@ -108,7 +114,7 @@ def _inferred(
     start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None,
     place: Place, seconds: float | None
 ) -> tuple[dataset.Data, '_Run', Finding | None]:
-    """The data as they were read, what an engine found, and why in double."""
+    """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
         raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
                       f"everything: write `with probml.rows():` in the place of their plate, or "
@@ -120,10 +126,10 @@ def _inferred(
     if engine is not None:
         if (why := refusal(engine, held)) is not None:
             raise advised(why, held)
-        engine = _in_batches(engine, held)
+        engine = _with_requested_batches(engine, held)
     asked, ladder = engine, choose(held, seconds)[0] if engine is None else (engine,)
     plan = planned(ladder[0].taken(held), asked)
-    # computed anew
+    # deterministics and effects are recomputed
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
     given_start(plan, start)  # refused before anything is shipped or compiled
@@ -137,19 +143,20 @@ def _inferred(
 
     with contextlib.ExitStack() as stack:
         if checkpoint is not None:
-            bar.journal = stack.enter_context(journal_of(checkpoint, model, held, asked, weight,
+            bar.journal = stack.enter_context(open_journal(checkpoint, model, held, asked, weight,
                                                          seed, start))
-        short = None if double else digits.find_precision_loss(held) or _squared(ladder[0], plan,
-                                                                                 held)
+        imprecise = None if double else (digits.find_precision_loss(held)
+                                         or _why_float64(ladder[0], plan, held))
         try:
-            run, note = precise(attempt, lambda found: found.outcome, takes.uses_prior, short)
+            run, note = retry_in_float64(attempt, lambda found: found.outcome, takes.uses_prior,
+                                         imprecise)
         except Refusal as why:
             raise advised(why, held, type(ladder[0]).__name__) from None
     return held, run, note
 
 
 def _refuse_unobserved(held: dataset.Data) -> None:
-    """Refuse data that say nothing of the sites of rows; a loss may depend on inputs alone."""
+    """Refuse data in which no site of rows is observed; a loss may depend on inputs alone."""
     model, values = held.model, held.table.values
     if held.table.columns or held.structure.losses and (held.table.inputs or model.whole):
         return
@@ -163,10 +170,11 @@ def _refuse_unobserved(held: dataset.Data) -> None:
                            f"observed, and '{outside}' is not one of them: {advice}")
 
 
-def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
-    """Why rows in memory that tell only their second moments, or read crossed effects of many
-    levels, are fitted in double, in words: the objective is flat along what these leave open, so
-    that rounding hides where it ends, and in double the work is no more. None: neither."""
+def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
+    """Why rows in memory are fitted in float64, in words; None: they are not. They are where the
+    likelihood depends on second moments alone, or there are crossed effects of many levels: the
+    objective is then nearly flat in some directions, rounding hides its optimum, and float64 costs
+    no more work."""
     alone = (engine.capabilities.uses_all_rows and held.survey is None
              and bool(plan.free and by_moments(plan)))
     if engine.capabilities.uses_all_rows and held.survey is None and sparsely_crossed(plan):
@@ -174,9 +182,9 @@ def _squared(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     return "the likelihood depends on second moments alone, which lose precision" if alone else None
 
 
-def _in_batches(engine: Engine, held: dataset.Data) -> Engine:
-    """The engine as the function wants its rows taken, by subsample_size; as it is where it takes
-    no batches of these."""
+def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
+    """The engine with batches of the size that the function's plate requests by subsample_size;
+    unchanged where the engine cannot use batches of these data."""
     batch = held.model.batch
     if batch is None or batch >= held.table.rows:
         return engine
@@ -196,16 +204,16 @@ class _Run(NamedTuple):
     outcome: Outcome
     known: Known
     posterior: Posterior
-    kept: Kept | None
+    kept: RetainedStatistics | None
     pattern: Mapping[str, str]
-    again: Again | None
+    fitted_rows: FittedRows | None
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
          start: SiteValues, place: Place, asked: bool, astray: bool = False,
          seen: Mapping | None = None) -> _Run:
-    """What the first engine finds that does not refuse; in float32 the first must not: it is asked
-    again in double.
+    """The run of the first engine that does not refuse; in float32 a refusal of the first is
+    raised, since it is then run in float64.
 
     Args:
         asked: the engine was named. astray, seen: see Problem.
@@ -215,12 +223,12 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
     plan = planned(data, first)
     problem = Problem(data, plan, LATER, LATER, weight, seed, start, asked=asked,
                       astray=astray, seen=seen)
-    with place.shipped(problem, first.copies(problem), _reducible(first, plan),
+    with place.loaded(problem, first.copies(problem), _is_reducible(first, plan),
                        takes.batch, takes.uses_all_rows, takes.held_out_fraction,
                        first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
-        told = _second_moments(first, problem)
-        problem = by_member(first, reduced(first, problem, told))
+        second_moments = _second_moments(first, problem)
+        problem = reduce_rows_by_member(first, reduce_rows(first, problem, second_moments))
         rows = problem.rows
         for engine in ladder:
             try:
@@ -232,30 +240,31 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
                 outcome = check_precision(plan, outcome, known, rows)
                 if not asked and engine.capabilities.finds == "point":
                     outcome = about_optimum(problem, outcome)
-                if outcome.state.rejection and (run := _further(
+                if outcome.state.rejection and (run := _run_later_engines(
                         held, ladder[ladder.index(engine) :], weight, seed, place, outcome)):
                     return run
                 if (plan.latents or plan.groupings) and not plan.carried:
-                    outcome = boundary.noted(plan, outcome, known, rows)
+                    outcome = boundary.with_boundary_findings(plan, outcome, known, rows)
                 if plan.groupings:
                     outcome = _with_effects(plan, outcome, known, rows)
                     outcome = outcome.noting(
                         find_single_row_groups(plan, data, outcome.posterior, weight is not None),
-                        *singular(plan, outcome.posterior, outcome.params, known, rows),
+                        *find_singular_designs(plan, outcome.posterior, outcome.params, known,
+                                               rows),
                         *(find_few_groups(plan) if outcome.posterior.partly else ()))
                 break
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
         return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
-                    _sufficient_statistics(engine, problem, told, outcome), data.pattern,
-                    standard_errors.keep_for_refits(engine, first, held, weight))
+                    _sufficient_statistics(engine, problem, second_moments, outcome), data.pattern,
+                    standard_errors.retain_rows(engine, first, held, weight))
 
 
-def _further(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int, place: Place,
-             before: Outcome) -> _Run | None:
-    """What the ladder's next engines find where the answer of its first did not pass its test;
-    None: nothing, and that answer stands."""
+def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
+                       place: Place, before: Outcome) -> _Run | None:
+    """The run of the next engines in the selection order, where the answer of the first did not
+    pass its test; None: they find none, and that answer is returned."""
     first, *rest = ladder
     try:
         if not rest:
@@ -272,15 +281,15 @@ def _further(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed:
 
 
 def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Outcome:
-    """A point with the effects of groups given it, at their means there; of draws these have been
-    drawn."""
+    """An outcome with the effects of groups: at a point, with their posterior given it; of draws,
+    which include them, unchanged."""
     if set(plan.effects) <= set(outcome.params):
         return outcome
     belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
     lost = next((name for name, mean in belief.moments.mean.items()
                  if not np.isfinite(mean).all()), None)
     if lost is not None:
-        singular(plan, belief, outcome.params, known, rows)  # if that is why, it says so
+        find_singular_designs(plan, belief, outcome.params, known, rows)  # refuses if singular
         raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are no finite "
                       f"numbers where the fit ended ({outcome.status.headline}): weights, inputs "
                       f"or cells are too large or too small for double precision, or a standard "
@@ -293,35 +302,36 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
 
 
 def check_precision(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Outcome:
-    """The outcome, with flags that say whether float32 had too few digits for it."""
+    """The outcome, with flags for the ways in which float32 may have lacked precision."""
     if jax.config.jax_enable_x64 or not plan.free or outcome.status is Status.COLLAPSED:
         return outcome
     params = {name: outcome.params[name] for name in plan.free}
     sites = plan.structure.sites
     if known.centre or any(sites[name].traits.terms for name in plan.pooled):
-        outcome = outcome.with_state(imprecise_squares=bool(_short(plan, params, known)))
+        outcome = outcome.with_state(imprecise_squares=bool(_has_cancellation(plan, params, known)))
     if any(map(plan.timed, plan.latents)):
-        outcome = outcome.with_state(imprecise_smoothing=bool(_wide(plan, params, known, rows)))
+        outcome = outcome.with_state(
+            imprecise_smoothing=bool(_has_diffuse_start(plan, params, known, rows)))
     return outcome
 
 
-def _sufficient_statistics(engine: Engine, problem: Problem, told: Moments | None,
-                           outcome: Outcome) -> Kept | None:
-    """What is kept of a fit so that further rows can be added: sufficient statistics of an additive
-    plan, or second moments; or the statistics from which incremental steps go on."""
+def _sufficient_statistics(engine: Engine, problem: Problem, second_moments: Moments | None,
+                           outcome: Outcome) -> RetainedStatistics | None:
+    """The statistics that a fit retains so that further rows can be added: sufficient statistics of
+    an additive plan, or second moments, or running statistics of incremental steps."""
     rows, known, measured = problem.rows, problem.known, problem.data.measured
     if isinstance(rows, Summary) and not rows.squares:
-        return Kept.of(engine, rows, known, measured=measured)
+        return RetainedStatistics.of(engine, rows, known, measured=measured)
     if outcome.state.statistics is not None:
         summary = Summary(outcome.state.statistics, np.zeros(()), np.asarray(rows.weight))
-        return Kept.of(engine, summary, known, running=True)
+        return RetainedStatistics.of(engine, summary, known, running=True)
     names = by_moments(problem.plan)
     if not (engine.capabilities.uses_all_rows and names and problem.plan.free):
         return None
-    if told is None:
+    if second_moments is None:
         columns = problem.data.table.columns
-        told = counted([columns[name].values for name in names], problem.weights)
-    return Kept.of(engine, told, known, measured=measured)
+        second_moments = counted([columns[name].values for name in names], problem.weights)
+    return RetainedStatistics.of(engine, second_moments, known, measured=measured)
 
 
 def _second_moments(engine: Engine, problem: Problem) -> Moments | None:
@@ -332,42 +342,43 @@ def _second_moments(engine: Engine, problem: Problem) -> Moments | None:
     return moments(problem.rows, by_moments(problem.plan))
 
 
-def reduced(engine: Engine, problem: Problem, told: Moments | None = None) -> Problem:
-    """With the statistics of the rows in their place, or a few rows of the same moments, where an
-    engine needs no more of them.
+def reduce_rows(engine: Engine, problem: Problem, second_moments: Moments | None = None) -> Problem:
+    """The problem with its rows replaced by their sufficient statistics, or by a few rows of the
+    same second moments, where the engine needs no more.
 
     Args:
-        told: those moments, where they are known.
+        second_moments: of the rows, where they are known.
     """
-    told = _second_moments(engine, problem) if told is None else told
-    if told is not None:
-        return replace(problem, rows=rows_with_moments(told, cells(problem.plan)))
-    if isinstance(problem.rows, Summary) or not (_reducible(engine, problem.plan)
-                                                 or _squarable(engine, problem)):
+    second_moments = _second_moments(engine, problem) if second_moments is None else second_moments
+    if second_moments is not None:
+        return replace(problem, rows=rows_with_moments(second_moments, cells(problem.plan)))
+    if isinstance(problem.rows, Summary) or not (_is_reducible(engine, problem.plan)
+                                                 or _is_worth_squaring(engine, problem)):
         return problem
     return replace(problem, rows=summarised(problem.plan, problem.known, problem.rows))
 
 
-def by_member(engine: Engine, problem: Problem) -> Problem:
-    """With a few rows of each member of a group in the place of all, where these tell only second
-    moments, and an engine needs no more of them than their sums."""
-    told, rows = by_members(problem.plan), problem.rows
-    if (told is None or not engine.capabilities.uses_all_rows or problem.in_parts
+def reduce_rows_by_member(engine: Engine, problem: Problem) -> Problem:
+    """The problem with the rows of each group replaced by a few with the same second moments, where
+    the likelihood depends on these alone and the engine needs only sums over rows."""
+    second_moments, rows = by_members(problem.plan), problem.rows
+    if (second_moments is None or not engine.capabilities.uses_all_rows or problem.in_parts
         or not isinstance(rows, Resident)
-        or problem.data.survey is not None or (problem.size or 0) < MANY):
+        or problem.data.survey is not None or (problem.size or 0) < MIN_ROWS_FOR_SQUARES):
         return problem
-    found = by_cells(problem.data, told, problem.weights, FEWER)
+    found = by_cells(problem.data, second_moments, problem.weights, MIN_REDUCTION)
     return problem if found is None else replace(problem, rows=load(
         found[0], problem.plan, found[1])[0])
 
 
-def _reducible(engine: Engine, plan: Plan) -> bool:
+def _is_reducible(engine: Engine, plan: Plan) -> bool:
     return plan.additive and bool(plan.free) and engine.capabilities.statistics
 
 
-def _squarable(engine: Engine, problem: Problem) -> bool:
-    """Whether all rows are worth two passes, which save each gradient's."""
-    many = problem.in_parts or (problem.size or 0) >= MANY
+def _is_worth_squaring(engine: Engine, problem: Problem) -> bool:
+    """Whether there are so many rows that computing XᵀX pays: two passes in place of one for each
+    gradient."""
+    many = problem.in_parts or (problem.size or 0) >= MIN_ROWS_FOR_SQUARES
     return engine.capabilities.squares and many and bool(squared(problem.plan))
 
 
@@ -376,11 +387,11 @@ def _second_moments_suffice(engine: Engine, problem: Problem) -> bool:
     names, plan = by_moments(problem.plan), problem.plan
     takes = engine.capabilities
     return takes.uses_all_rows and bool(names and plan.free) and (problem.in_parts or (
-        problem.size or 0) >= max(MANY, 2 * FEWER * numbers(plan, names)))
+        problem.size or 0) >= max(MIN_ROWS_FOR_SQUARES, 2 * MIN_REDUCTION * numbers(plan, names)))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
-    """What was found beyond the point; of a point, the discrete sites outside rows given it."""
+    """The posterior of an outcome; of a point, that of the discrete sites outside rows given it."""
     if not plan.globals or outcome.posterior.varies:
         return outcome.posterior
     return Point(_global_posterior(
@@ -389,9 +400,9 @@ def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) 
 
 
 def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM | VB,
-                weights: object, seed: int, where: object = None) -> dict[int, Found]:
-    """One model with several numbers of states of a hidden site, all restarts of all sizes in one
-    program: see fit.grid."""
+                weights: object, seed: int, where: object = None) -> dict[int, InferenceResult]:
+    """Fits of one model with several numbers of states of a latent site, all restarts of all sizes
+    in one program: see interface.sizes.grid."""
     sizes, double = sorted(models), jax.config.jax_enable_x64
     place = place_of(where, data)
     held = place.open_data(models[sizes[-1]], data, weights)
@@ -405,26 +416,26 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, LATER, LATER, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        with place.shipped(problem, engine.together(problem, runs), False, None,
+        with place.loaded(problem, engine.together(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
             with one_thread(problem.plan.largest_matrix):
                 found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
             return [check_precision(plan, outcome, known, rows) for outcome in found], known
 
-    (found, known), note = precise(attempt, lambda found: worst(found[0]),
+    (found, known), note = retry_in_float64(attempt, lambda found: least_precise(found[0]),
                                    engine.capabilities.uses_prior,
                                    None if double else digits.find_precision_loss(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
         outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
-        out[size] = Found(held, engine, outcome.noting(note), jax.device_get(known.given),
+        out[size] = InferenceResult(held, engine, outcome.noting(note), jax.device_get(known.given),
                           outcome.posterior, None, note is not None, held.pattern,
-                          standard_errors.keep_for_refits(engine, engine, own, weight))
+                          standard_errors.retain_rows(engine, engine, own, weight))
     return out
 
 
 _global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)
-_short = jit(has_cancellation, static_argnums=0, seldom=ONCE)
-_wide = jit(has_diffuse_start, static_argnums=0, seldom=ONCE)
+_has_cancellation = jit(has_cancellation, static_argnums=0, seldom=ONCE)
+_has_diffuse_start = jit(has_diffuse_start, static_argnums=0, seldom=ONCE)

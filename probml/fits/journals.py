@@ -1,4 +1,4 @@
-"""What a checkpoint must know a fit by: its model, data, engine, start and seed, in words."""
+"""The identity of a fit in its checkpoint: its model, data, engine, start and seed, in words."""
 
 import hashlib
 import re
@@ -16,17 +16,17 @@ from probml.numerics.outside.checkpoint import Checkpoint, Journal
 from probml.numerics.outside.processes import gathered
 from probml.typing import SiteValues
 
-DIGITS = 12  # of a digest in messages
+DIGEST_DIGITS = 12  # of a digest in messages
 
 
-def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine | None,
+def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine | None,
                weights: np.ndarray | None, seed: int, start: SiteValues) -> Journal:
-    """The journal of a fit.
+    """The checkpoint of a fit, opened.
 
     Raises:
         DataError: the file is that of a fit of other data.
-        ModelError: the file is that of another model, engine, seed or start, or no checkpoint. Of
-            several processes all hear of the file of any.
+        ModelError: the file is that of another model, engine, seed or start, or no checkpoint;
+            raised in all of several processes if it is so in one.
 
     Cost: one pass over the rows in memory, for their digest; of a source its profile is digested.
     """
@@ -39,7 +39,7 @@ def journal_of(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine 
     return Journal(checkpoint, {
         "model": f"{model!r} ({_digest(code)})",
         "engine": "the first that does not refuse" if engine is None else _engine_settings(engine),
-        "data": f"{data.extent} numbers ({_digest(*_seen(data), weights)})",
+        "data": f"{data.extent} numbers ({_digest(*_data_to_digest(data), weights)})",
         "seed": str(seed),
         "start": f"{sorted(start)} ({_digest(start)})",
         "precision": double,
@@ -52,8 +52,8 @@ def _engine_settings(engine: Engine) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(engine))
 
 
-def _seen(data: Data) -> list[Any]:
-    """All that is seen: of a source what a first look told."""
+def _data_to_digest(data: Data) -> list[Any]:
+    """All data; of a source its profile."""
     table = data.table
     found = [table.rows, {name: [c.values, c.seen, c.likelihood] for name, c
                           in table.columns.items()}, table.inputs, table.values, table.labels]
@@ -66,7 +66,7 @@ def _seen(data: Data) -> list[Any]:
 def _digest(*values: object) -> str:
     into = hashlib.blake2b()
     _feed(into, values)
-    return into.hexdigest()[:DIGITS]
+    return into.hexdigest()[:DIGEST_DIGITS]
 
 
 def _feed(into: "hashlib.blake2b", value: Any) -> None:

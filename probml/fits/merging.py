@@ -1,12 +1,12 @@
-"""What a fit of complete data keeps, and how the keepings of parts add up: sufficient statistics
-about one centre, or second moments.
+"""The sufficient statistics that a fit of complete data retains, about a common centre, or second
+moments; and their sum over parts of the data.
 
-They are kept on the host in double, whatever the precision of the fit: in float32 a total of 2^24
-rows stays where it is when another row comes, and so does a stream's.
+They are on the host in float64, whatever the precision of the fit: in float32 a sum of 2^24 does
+not change when 1 is added.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import numpy as np
@@ -23,49 +23,52 @@ from probml.structure.site import Site
 from probml.structure.structure import Structure
 
 
-class Kept(NamedTuple):
-    """The engine that fitted, the statistics it had of the rows, and what they are centred on.
+class RetainedStatistics(NamedTuple):
+    """The engine of a fit, the statistics of its rows, and the values about which they are centred.
 
     Attributes:
-        running: the statistics are of something hidden, as points expected them that have moved
-            since: a step goes on from them (stepping.py), and parts do not add up.
-        measured: column → its moments, of those by which priors are measured.
+        running: the statistics are expected ones, of latent variables at earlier points: a step
+            continues from them (stepping.py), and parts cannot be added.
+        measured: column → its moments, of those on which data-dependent priors depend.
     """
 
     engine: Engine
-    summary: Summary | Moments  # of an additive plan; of rows that tell no more than these
+    summary: Summary | Moments  # of an additive plan; of a likelihood of second moments alone
     known: Known
     running: bool = False
     measured: Mapping[str, Cells | None] = {}
 
     @classmethod
     def of(cls, engine: Engine, summary: Summary | Moments, known: Known,
-           running: bool = False, measured: Mapping[str, Cells | None] = {}) -> "Kept":
-        """On the host, numbers in double."""
+           running: bool = False, measured: Mapping[str, Cells | None] = {}) -> Self:
+        """The statistics on the host, in float64."""
         summary, known = jax.tree.map(_double, jax.device_get((summary, known)))
         return cls(engine, summary, known, running, measured)
 
-    def with_rows_of(self, other: "Kept", sites: Mapping[str, Site]) -> "Kept":
-        """The same, what is measured of the rows (dataset/measures.py) being so of those of both;
-        of running statistics it stays as the first rows set it."""
+    def with_rows_of(self, other: "RetainedStatistics", sites: Mapping[str, Site]) -> Self:
+        """With the values of data-dependent priors (dataset/measures.py) of the rows of both; of
+        running statistics these stay those of the first rows."""
         if self.running or not self.measured:
             return self
-        both = merged(self.measured, other.measured)
+        measured = merged(self.measured, other.measured)
         given = {**self.known.given, **{
             name: value.astype(np.asarray(self.known.given[name]).dtype)
-            for name, value in values_of(sites, both).items()}}
-        return self._replace(known=self.known._replace(given=given), measured=both)
+            for name, value in values_of(sites, measured).items()}}
+        return self._replace(known=self.known._replace(given=given), measured=measured)
+
+
+StatisticsWithPattern = tuple[RetainedStatistics, Mapping[str, str]]  # of some rows
 
 
 def check_mergeable(a: Fitted, b: Fitted) -> None:
-    """Refuse parts of data whose statistics do not add up.
+    """Refuse fits whose statistics cannot be added.
 
     Raises:
-        Refusal: one of the fits has kept no statistics.
+        Refusal: one of the fits has retained no statistics.
         ModelError: the parts were fitted by other models, engines, labels or given values.
     """
-    keeps(a)
-    keeps(b)
+    check_has_statistics(a)
+    check_has_statistics(b)
     named = {"models": (a.model, b.model), "engines": (a.kept.engine, b.kept.engine),
              "labels": (a.names, b.names)}
     for what, (one, other) in named.items():
@@ -79,7 +82,7 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
                          f"{list({**a.given, **b.given})}, which lie outside rows()")
 
 
-def keeps(fit: Fitted) -> None:
+def check_has_statistics(fit: Fitted) -> None:
     """Refuse a fit without statistics.
 
     Raises:
@@ -100,13 +103,13 @@ def keeps(fit: Fitted) -> None:
         )
 
 
-def together(structure: Structure, one: tuple[Kept, Mapping],
-             other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
-    """Two parts of the data, each what is kept of it and its pattern, as one, about the mean of
-    their centres; the engine is the first one's."""
+def merge_statistics(structure: Structure, one: StatisticsWithPattern,
+                     other: StatisticsWithPattern) -> StatisticsWithPattern:
+    """The statistics and pattern of two parts of the data together, about the mean of their
+    centres; with the engine of the first."""
     (a, first), (b, second) = one, other
     a = a.with_rows_of(b, structure.sites)
-    pattern = both(first, second)
+    pattern = merge_patterns(first, second)
     if isinstance(a.summary, Moments) or isinstance(b.summary, Moments):
         mixed = next((name for name, state in pattern.items() if state != "seen"), None)
         if mixed is not None:
@@ -119,7 +122,7 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     share = [part.weights / np.maximum(total, np.finfo(float).tiny) for part in parts]
     names = list({**known[1].centre, **known[0].centre})
     centre = {name: _centre(name, known, share) for name in names}
-    with jax.enable_x64(True):  # families move statistics by JAX
+    with jax.enable_x64(True):  # families recentre statistics by JAX
         moved = jax.device_get([
             {
                 name: present(sites[name].traits.recentre)(leaf, own.centre[name] - centre[name])
@@ -136,8 +139,8 @@ def together(structure: Structure, one: tuple[Kept, Mapping],
     return a._replace(summary=summary, known=Known(a.known.given, centre, spread)), pattern
 
 
-def both(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
-    """What is seen of which site in two parts together."""
+def merge_patterns(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+    """The pattern of observed cells of two parts together."""
     return {name: first[name] if first.get(name) == second.get(name) else "part"
             for name in {**first, **second}}
 
@@ -147,7 +150,7 @@ def _double(leaf: np.ndarray) -> np.ndarray:
 
 
 def _centre(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:
-    """What the statistics of two parts together are taken about."""
+    """The centre of the statistics of two parts together."""
     own = [part.centre[name] for part in known if name in part.centre]
     mean = own[0] if len(own) == 1 else share[0] * own[0] + share[1] * own[1]
     return rounded(mean)

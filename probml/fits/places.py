@@ -1,5 +1,5 @@
-"""Where the rows of a fit lie: on the one device, in parts that are read anew, over several devices
-or processes. A place opens data and ships them; no engine knows which it is."""
+"""The place of the rows of a fit: one device, a source that is read in each pass, several devices
+or processes. A place opens data and loads them; engines do not depend on which it is."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -24,40 +24,40 @@ from probml.language.language import Bound
 from probml.numerics.outside.meshes import shared
 from probml.numerics.outside.processes import joint
 
-FEW = 2**22  # numbers of all rows that every device may hold
+MAX_REPLICATED_NUMBERS = 2**22  # in all rows, up to which every device may hold them
 
 
 class Place(ABC):
-    """Where rows lie."""
+    """The place of rows."""
 
     @abstractmethod
     def open_data(self, model: Bound, data: object, weights: object) -> Data:
         """A user's data, checked against a model, with their weights, see parts.open_data."""
 
     @abstractmethod
-    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> contextlib.AbstractContextManager:
-        """Within it (rows, what they share), or on their way there; where the rows are `reducible`
-        to their statistics these may stand for them.
+        """A context manager of (rows, values that they share), loaded; where the rows are
+        `reducible`, their sufficient statistics may be loaded instead.
 
         Args:
-            batch: rows of the batches in which they are asked for; None: in none.
-            whole: they are only met all together, and may stand in tiles.
-            apart: a share of rows that is held apart where they are read, see device/held_out.py.
-            runs: how many are made side by side, see Engine.runs.
+            batch: rows of a batch; None: the engine uses no batches.
+            whole: the engine uses only sums over all rows, so that these may be in tiles.
+            apart: the share of rows that is held out, see device/held_out.py.
+            runs: the number of simultaneous runs, see Engine.runs.
         """
 
 
 @dataclass(frozen=True)
-class Here(Place):
-    """The one device: tables are held, sources streamed."""
+class SingleDevice(Place):
+    """One device: tables are loaded, sources streamed."""
 
     def open_data(self, model: Bound, data: object, weights: object) -> Data:
         return parts.open_data(model, data, weights)
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
@@ -91,8 +91,9 @@ class Here(Place):
 
 @dataclass(frozen=True)
 class Devices(Place):
-    """Devices side by side, which hold all rows together; of several processes each gives its own
-    rows. Of few rows every device holds all, where there are runs enough to give each some."""
+    """Several devices, over which the rows are distributed; of several processes each provides its
+    own rows. If rows are few and runs many, each device holds all rows and takes some of the runs.
+    """
 
     mesh: Mesh
 
@@ -106,7 +107,7 @@ class Devices(Place):
         )
 
     @contextlib.contextmanager
-    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
@@ -117,9 +118,9 @@ class Devices(Place):
             with joint() if shared(self.mesh) else contextlib.nullcontext():
                 yield sharded.gathered(held, plan, self.mesh, copies)
             return
-        copies = max(copies, runs)  # whatever one device would take by slices
+        copies = max(copies, runs)  # also where one device would run them in slices
         keep = layout.choose_layout(held, plan, copies, whole)
-        few = runs >= self.mesh.size and held.size * held.numbers <= FEW
+        few = runs >= self.mesh.size and held.size * held.numbers <= MAX_REPLICATED_NUMBERS
         rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
                                 devices=1 if few else self.mesh.size)
         yield (sharded.repeated if few else sharded.spread)(rows, self.mesh), known

@@ -1,8 +1,5 @@
-"""Keeping a fit: one file of arrays and JSON, written atomically, read without running anything in
-it.
-
-Files whose parameters have names of before: the same file by the names of now.
-"""
+"""Fit.save: one file of arrays and JSON, written atomically and read without executing anything;
+deprecated names of parameters in older files are replaced by the present ones."""
 
 import io
 import json
@@ -17,7 +14,7 @@ from jax.typing import ArrayLike
 from probml.engines.findings import Finding
 from probml.errors import ModelError
 from probml.fits.encoding import packed, unpacked
-from probml.fits.standard_errors import Widths
+from probml.fits.standard_errors import StandardErrors
 from probml.language.given import as_path
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed
@@ -28,13 +25,14 @@ from probml.queries.fitted import Fitted
 from probml.structure.portrait import portrait
 from probml.typing import Json
 
-NAMED = ("params", "given", "errors", "drawn/values", "drawn/inside", "drawn/worth")  # /name
+# the keys of arrays by name of a parameter, "params/sd"
+KEYS_WITH_NAMES = ("params", "given", "errors", "drawn/values", "drawn/inside", "drawn/worth")
 
 
 def by_new_names(meta: Json, arrays: Mapping[str, np.ndarray],
                  renamed: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What a file says, and its arrays. `former`, old name → new one, are those that it had: units,
-    standard errors and what lies in the order of names are put right by who reads them.
+    """The metadata and arrays of a file under present names; metadata "former" has old name → new
+    name, for the readers of units, standard errors and arrays in the order of names.
 
     Args:
         renamed: of the model.
@@ -51,15 +49,15 @@ def by_new_names(meta: Json, arrays: Mapping[str, np.ndarray],
     structure = rekeyed(meta.get("structure", {}), former)
     for said in structure.get("sites", {}).values():
         said["parents"] = sorted(former.get(name, name) for name in said["parents"])
-    at = {f"{place}/{old}": f"{place}/{new}" for place in NAMED for old, new in former.items()}
+    at = {f"{key}/{old}": f"{key}/{new}" for key in KEYS_WITH_NAMES for old, new in former.items()}
     return ({**meta, **out, "structure": structure, "former": former},
             {at.get(name, name): value for name, value in arrays.items()})
 
 
-ZOO = "probml.models."  # whose functions a file may name
-ERRORS = 2**20  # numbers of standard errors that a file holds at the most: 8 MiB
-ACTED = ("save: this fit stands after do(); save the one before, and call do() on what is loaded: "
-         "it costs nothing")
+LIBRARY_PREFIX = "probml.models."  # whose functions a file may name
+MAX_ERROR_NUMBERS = 2**20  # in the standard errors that a file stores: 8 MiB
+AFTER_INTERVENTION = ("save: this fit stands after do(); save the one before, and call do() on "
+                      "what is loaded: it costs nothing")
 
 
 def save(fit: Fitted, path: str | os.PathLike) -> None:
@@ -70,7 +68,7 @@ def save(fit: Fitted, path: str | os.PathLike) -> None:
 def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
     """The arrays of a file that holds a fit, name → array; "meta" is JSON."""
     if fit.model.interventions:
-        raise ModelError(ACTED)
+        raise ModelError(AFTER_INTERVENTION)
     said, belief = fit.belief.saved()
     meta = {
         "format": 1, "model": repr(fit.model),
@@ -81,7 +79,7 @@ def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
         "names": {k: [_to_python_scalar(x) for x in v] for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,
-        "seed": fit.seed, "structure": _portrait(fit),
+        "seed": fit.seed, "structure": _describe_structure(fit),
         "places": dict(getattr(fit.model.generative, "places", {})),
     } | said  # fmt: skip
     arrays: dict[str, np.ndarray] = {}
@@ -98,20 +96,20 @@ def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
 
 
 def _computed_errors(fit: Fitted) -> dict[str, ArrayLike] | None:
-    """The standard errors of a point, where a summary has asked for them: a loaded fit has no rows
-    to compute them from."""
-    widths = vars(fit).get("_widths")
-    if widths is None or sum(own.size for own in widths.moves.values()) > ERRORS:
+    """The standard errors of a point, if a summary has computed them: a loaded fit has no rows to
+    compute them from."""
+    errors = vars(fit).get("_standard_errors")
+    if errors is None or sum(own.size for own in errors.derivatives.values()) > MAX_ERROR_NUMBERS:
         return None
-    found = widths.posterior
-    return {"moves": dict(widths.moves), "curvature": widths.curvature,
-            "identified": widths.identified, "why": dict(widths.why),
+    found = errors.posterior
+    return {"moves": dict(errors.derivatives), "curvature": errors.curvature,
+            "identified": errors.identified, "why": dict(errors.reasons),
             "posterior": None if found is None else found.record()}
 
 
 def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
-              point: Mapping[str, np.ndarray]) -> Widths | None:
-    """The standard errors that a file holds.
+              point: Mapping[str, np.ndarray]) -> StandardErrors | None:
+    """The standard errors of a file.
 
     Raises:
         TypeError, ValueError, KeyError: the file holds something else.
@@ -128,15 +126,15 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
             raise ValueError(f"the standard errors of '{name}' have the shape "
                              f"{moves[name].shape[1:]}")
     posterior = found["posterior"]
-    return Widths.of(moves, found["curvature"], found["identified"].astype(bool), found["why"],
-                     None if posterior is None else Finding.read(posterior))
+    return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
+                             found["why"], None if posterior is None else Finding.read(posterior))
 
 
 def encoded(meta: Json) -> np.ndarray:
-    """What stands beside the arrays, as bytes of JSON.
+    """The metadata as bytes of JSON.
 
     Raises:
-        ModelError: a label is none that JSON holds.
+        ModelError: a label that JSON cannot represent.
     """
     for site, labels in meta.get("names", {}).items():
         odd = [x for x in labels if not isinstance(x, str | int | float | None)]
@@ -148,19 +146,19 @@ def encoded(meta: Json) -> np.ndarray:
 
 
 def write(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
-    """One file of arrays, atomically; who may read it, the umask says.
+    """Write arrays to a file, atomically; its permissions follow the umask.
 
     Raises:
-        ModelError: no name of a file in a folder that is there.
+        ModelError: no file name, or a folder that does not exist.
     """
-    path, whole = _place(path), io.BytesIO()
+    path, whole = _checked_path(path), io.BytesIO()
     np.savez(whole, **dict[str, Any](arrays))
     with replacing(path) as temporary:
         Path(temporary).write_bytes(whole.getvalue())
 
 
-def _place(path: object) -> Path:
-    """Where a file is to stand, refused before anything is made."""
+def _checked_path(path: object) -> Path:
+    """The path of a file to be written, checked before anything is computed."""
     path = as_path(path, "save(path)")
     if not path.name or path.is_dir():
         raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
@@ -171,10 +169,10 @@ def _place(path: object) -> Path:
 
 
 def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, object] | None:
-    """Where a model of the zoo comes from, and its settings; None of a user's own, and of one that
-    holds what no file can."""
+    """The module, name and settings of a model of the library; None of a user's own, and of one
+    with settings that a file cannot hold."""
     function = model.generative
-    if not _shipped(model) or function.key:
+    if not _is_of_library(model) or function.key:
         return None
     try:
         settings = {name: packed(value, arrays, "setting") for name, value in model.bound.items()}
@@ -183,16 +181,17 @@ def origin(model: Bound, arrays: dict[str, np.ndarray]) -> dict[str, object] | N
     return {"module": function.__module__, "name": function.__qualname__, "settings": settings}
 
 
-def _portrait(fit: Fitted) -> dict[str, object]:
-    """What tells the model from another; nothing while the shapes of its inputs are unknown. The
-    zoo's functions may be written better in another version."""
+def _describe_structure(fit: Fitted) -> dict[str, object]:
+    """A description of the structure by which loading detects another model; {} while the shapes of
+    the inputs are unknown, and of models of the library, whose functions may change with versions.
+    """
     if any(name not in fit.shapes for name in fit.model.inputs):
         return {}
-    return portrait(fit.structure, not _shipped(fit.model))
+    return portrait(fit.structure, not _is_of_library(fit.model))
 
 
-def _shipped(model: Bound) -> bool:
-    return model.generative.__module__.startswith(ZOO)
+def _is_of_library(model: Bound) -> bool:
+    return model.generative.__module__.startswith(LIBRARY_PREFIX)
 
 
 def _to_python_scalar(label: object) -> object:
@@ -200,10 +199,10 @@ def _to_python_scalar(label: object) -> object:
 
 
 def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) -> Posterior:
-    """The posterior that a file holds, with its arrays checked against the shapes of the model.
+    """The posterior of a file, with its arrays checked against the shapes of the model.
 
     Raises:
-        ModelError: the file lacks some, or they are of another model, or of a kind unknown here.
+        ModelError: arrays that are missing or of another model, or a posterior of unknown kind.
     """
     # files of before the kind was said hold "drawn", or how many arrays of a closed form
     kind = (meta.get("posterior") or meta.get("drawn")

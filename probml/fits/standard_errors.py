@@ -1,23 +1,25 @@
-"""How far each number of a point may be off: standard errors from the curvature where a climb
-ended.
+"""Standard errors of a point estimate, from the curvature at the optimum.
 
-With g what was maximised (the log posterior, or the log likelihood) and û its maximum in unbounded
-coordinates u, the observed information is H = −∇²g(û), all that is unseen summed or integrated out
-(of a mixture it is Louis' 1982, since g is the log density of what is seen). A number θ = h(u) has
+With g the objective (the log posterior, or the log likelihood) and û its maximum in unbounded
+coordinates u, the observed information is H = −∇²g(û), latent variables summed or integrated out
+(of a mixture it is Louis' 1982, since g is the log density of the observed cells). A quantity
+θ = h(u) has
 
     sd(θ)² = ∇h(û)ᵀ H⁻¹ ∇h(û),
 
-the delta method; at a maximum it is the same whichever coordinates u are. It is a width of the
-curvature, not of a posterior: of few rows, or skew, these differ (Laplace, NUTS).
+the delta method; at a maximum it does not depend on the choice of u. It is not the standard
+deviation of the posterior: these differ where rows are few or the posterior is skewed (Laplace,
+NUTS).
 
-Beside effects v of groups, which are integrated out, coefficients β are the parameters that say
-where rows, or effects, lie; the others say how wide. Of normal rows whose means are affine in both,
-β has its errors given the widths, by generalised least squares, as lme4, nlme and SAS have them:
-the expected information between the two is 0. Effects v | β, rows ~ N(v̂(β), C) have
+In a mixed model, whose effects v of groups are integrated out, coefficients β are the parameters
+that locate rows or effects; the others are variance components and scales. Where rows are normal
+with means affine in β and v, β has its errors given the variance components, by generalised least
+squares, as in lme4, nlme and SAS: the expected information between the two is 0. Effects
+v | β, rows ~ N(v̂(β), C) have
 
     C + (∂v̂/∂β) Cov(β) (∂v̂/∂β)ᵀ,
 
-the inverse of the joint information of β and v, given the widths (Henderson 1975).
+the inverse of the joint information of β and v, given the variance components (Henderson 1975).
 """
 
 import functools
@@ -59,84 +61,92 @@ from probml.posteriors.pareto import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
-WORDS = ("standard errors: square roots of the diagonal of the inverse of the information where "
+NOTE = ("standard errors: square roots of the diagonal of the inverse of the information where "
          "the fit ended; not the widths of a posterior")
-# curvature of a logarithm or a logit that hardly tells it: 3 widths are a factor of 10,000
-EDGE = 0.1
-FAR = 100.0  # coordinate of a logarithm or a logit, 4e-44, that is at the edge of the support
-# curvature, every coordinate in units of its own width, that is none: of derivatives, differences
-ROUNDED, ROUGH = 1e-11, MIN_CURVATURE[np.dtype(np.float64)]
-LOADED = 1e-6  # share of the square of a number's way along what is not told, that is none
-SHORT = 0.125  # nats, half a standard error, that may be left to gain
-HALF = 0.3  # nats that the fall one width away may differ from half of one
-HELD = 2**22  # numbers of the rows that a fit of a point holds on to: 32 MiB
-WIDE = 2**26  # numbers of all ways of all that is told
-LOOKED, AWAY = 400, 0.5  # draws of a look at the posterior; deviations that its mean may be away
-WORK = 2**28  # numbers that differences pass over unasked: some ten seconds
+# curvature of a logarithm or a logit below which the parameter is at its boundary: 3 standard
+# deviations are a factor of 10,000
+BOUNDARY_CURVATURE = 0.1
+MAX_LOG_COORDINATE = 100.0  # of a logarithm or a logit, 4e-44; further out is at the boundary
+# least curvature of an identified direction, coordinates scaled to curvature 1: of second
+# derivatives, and of differences of gradients
+MIN_EXACT_CURVATURE, MIN_DIFFERENCED_CURVATURE = 1e-11, MIN_CURVATURE[np.dtype(np.float64)]
+MAX_UNIDENTIFIED_SHARE = 1e-6  # of a squared derivative, along directions not identified
+MAX_REMAINING_GAIN = 0.125  # nats that an optimiser may still gain: half a standard error
+MAX_FALL_ERROR = 0.3  # nats between 1/2 and the fall of the objective one standard deviation away
+MAX_RETAINED_NUMBERS = 2**22  # in the rows that a fit of a point retains: 32 MiB
+MAX_DERIVATIVES = 2**26  # numbers in the derivatives of all quantities along all directions
+POSTERIOR_DRAWS = 400  # importance draws that compare the posterior with the point
+MAX_MEAN_OFFSET = 0.5  # posterior standard deviations between the posterior mean and the point
+MAX_UNASKED_WORK = 2**28  # numbers that differences pass over where no data are given: some 10 s
 
 
-class Again(NamedTuple):
-    """What was fitted, for what is asked of its curvature later.
+class FittedRows(NamedTuple):
+    """The rows that were fitted, from which a fit of a point computes standard errors when asked.
 
     Attributes:
         data: the rows, in the user's own arrays where these are numbers. weights: (n,); None: 1
-            each. first: the engine for which they were planned.
-        stamp: a checksum of them when they were fitted, by which a change in place is found out.
+            each. first: the engine for which the plan was made.
+        checksum: of rows and weights when they were fitted, to detect a change in place.
     """
 
     data: Data
     weights: np.ndarray | None
     first: Engine
-    stamp: int | None = None
+    checksum: int | None = None
 
 
-class Widths(NamedTuple):
-    """Standard errors.
+class StandardErrors(NamedTuple):
+    """Standard errors, as a root of the joint covariance of all parameters.
 
     Attributes:
         root: name → (k, *shape), columns of a root of the joint covariance (posteriors/units.py),
             NaN where there is none; of effects of groups the part that coefficients add to their
-            covariance given these. why: name → why, in words; "": of all.
-        posterior: that the posterior is far from the normal distribution at the point, or its mean
-            from the point; None: neither, or it was not asked.
-        moves: name → (directions, *shape), how parameters move along every direction, also those
+            covariance given these. reasons: name → why it is NaN; "": of all parameters.
+        posterior: the finding that the posterior is far from the normal distribution at the point,
+            or its mean far from the point; None: neither, or not computed.
+        derivatives: name → (directions, *shape), of parameters along every direction, also those
             that are not identified. curvature, identified: of each direction.
     """
 
     root: Mapping[str, np.ndarray]
-    why: Mapping[str, str]
+    reasons: Mapping[str, str]
     posterior: Finding | None = None
-    moves: Mapping[str, np.ndarray] = {}
+    derivatives: Mapping[str, np.ndarray] = {}
     curvature: np.ndarray = np.zeros(0)
     identified: np.ndarray = np.zeros(0, bool)
 
     @classmethod
-    def of(cls, moves: Mapping[str, np.ndarray], curvature: np.ndarray, identified: np.ndarray,
-           why: Mapping[str, str], posterior: Finding | None = None) -> "Widths":
-        """From how parameters move along each direction."""
-        bare = cls({}, why, posterior, moves, curvature, identified)
-        return bare._replace(root={name: bare.root_of(own) for name, own in moves.items()})
+    def missing(cls, reason: str) -> "StandardErrors":
+        """None of any parameter."""
+        return cls({}, {"": reason})
 
-    def root_of(self, moves: np.ndarray) -> np.ndarray:
-        """A root of the covariance, (k, *shape), of what moves so along the directions, such as a
-        function of parameters; NaN where it moves along one that is not identified."""
-        square = moves**2
-        lost = square[~self.identified].sum(0) > LOADED * square.sum(0)
-        long = self.curvature[self.identified].reshape(-1, *(1,) * (square.ndim - 1)) ** -0.5
-        return np.where(lost, np.nan, moves[self.identified] * long)
+    @classmethod
+    def of(cls, derivatives: Mapping[str, np.ndarray], curvature: np.ndarray,
+           identified: np.ndarray, reasons: Mapping[str, str],
+           posterior: Finding | None = None) -> "StandardErrors":
+        """From the derivatives of parameters along each direction."""
+        bare = cls({}, reasons, posterior, derivatives, curvature, identified)
+        return bare._replace(root={name: bare.root_of(own) for name, own in derivatives.items()})
+
+    def root_of(self, derivatives: np.ndarray) -> np.ndarray:
+        """A root of the covariance, (k, *shape), of a quantity with these derivatives along the
+        directions; NaN where it changes along one that is not identified."""
+        square = derivatives**2
+        undefined = square[~self.identified].sum(0) > MAX_UNIDENTIFIED_SHARE * square.sum(0)
+        curvature = self.curvature[self.identified].reshape(-1, *(1,) * (square.ndim - 1))
+        return np.where(undefined, np.nan, derivatives[self.identified] * curvature**-0.5)
 
 
-def keep_for_refits(engine: Engine, first: Engine, data: Data,
-                    weights: np.ndarray | None) -> Again | None:
-    """The data with which a point estimate can be refitted later; None where the rows are many, or
-    read in parts."""
-    few = data.survey is None and data.table.rows * max(data.numbers, 1) <= HELD
+def retain_rows(engine: Engine, first: Engine, data: Data,
+                weights: np.ndarray | None) -> FittedRows | None:
+    """The rows that a fit of a point retains; None where they are many, or read in parts."""
+    few = data.survey is None and data.table.rows * max(data.numbers, 1) <= MAX_RETAINED_NUMBERS
     if not few or engine.capabilities.finds != "point":
         return None
-    return Again(data, weights, first, _stamp(data, weights))
+    return FittedRows(data, weights, first, _checksum(data, weights))
 
 
-def _stamp(data: Data, weights: np.ndarray | None) -> int:
+def _checksum(data: Data, weights: np.ndarray | None) -> int:
     """A checksum of rows and weights; a GB takes about a second."""
     table, found = data.table, 0
     arrays = [*table.inputs.values(), *table.values.values(), weights]
@@ -148,148 +158,161 @@ def _stamp(data: Data, weights: np.ndarray | None) -> int:
     return found
 
 
-def standard_errors(again: Again, engine: Engine, point: Mapping[str, np.ndarray],
-                    units: Mapping[str, Unit], computed: bool, patient: bool = False) -> Widths:
-    """The standard errors of a point, told in units; in double, whatever it was found in.
+def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.ndarray],
+                    units: Mapping[str, Unit], computed: bool,
+                    unlimited: bool = False) -> StandardErrors:
+    """The standard errors of a point, in the units of the user's columns; computed in float64.
 
     Args:
-        engine: that found it. computed: what the model computes outside rows is told of too.
-        patient: however long it takes.
+        engine: that found the point. computed: also of what the model computes outside rows.
+        unlimited: however long it takes.
 
     Cost: of a regression a Hessian; else four gradients a parameter, each a pass over all rows.
     """
-    if again.stamp is not None and again.stamp != _stamp(again.data, again.weights):
-        return Widths({}, {"": "the rows were changed in place after the fit: summary(data)"})
+    held = fitted.data
+    if fitted.checksum not in (None, _checksum(held, fitted.weights)):
+        return StandardErrors.missing("the rows were changed in place after the fit: summary(data)")
     with Progress("standard errors", None, False), jax.enable_x64(True):
-        data = again.first.taken(again.data._replace(structure=trace(again.data.model,
-                                                                     again.data.shapes)))
-        plan = planned(data, again.first)
+        data = fitted.first.taken(held._replace(structure=trace(held.model, held.shapes)))
+        plan = planned(data, fitted.first)
         missing = next((name for name in plan.free if name not in point), None)
-        if missing is not None or not plan.free:
-            return Widths({}, {"": f"'{missing}' is no parameter of the fit"} if missing else {})
+        if missing is not None:
+            return StandardErrors.missing(f"'{missing}' is no parameter of the fit")
+        if not plan.free:
+            return StandardErrors({}, {})
         sites = plan.structure.sites
-        bent = next((name for name in (*plan.rowwise, *plan.pooled, *plan.free)
-                     if sites[name].entry.kinked), None)
-        if bent is not None:
-            return Widths({}, {"": f"the density of '{bent}' ({sites[bent].kind}) has a kink, and "
-                                   f"there no curvature"})
+        kinked = next((name for name in (*plan.rowwise, *plan.pooled, *plan.free)
+                       if sites[name].entry.kinked), None)
+        if kinked is not None:
+            return StandardErrors.missing(f"the density of '{kinked}' ({sites[kinked].kind}) has a "
+                                          f"kink, and there no curvature")
         size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
         if size > MAX_HESSIAN_COORDINATES:
-            return Widths({}, {"": f"{size:,} parameters are more than the "
-                                   f"{MAX_HESSIAN_COORDINATES:,} whose second derivatives are "
-                                   f"taken"})
-        passed = 4 * size * data.table.rows * (data.numbers + 1)
-        if not (patient or is_smooth(plan)) and passed > WORK:
-            return Widths({}, {"": f"{4 * size:,} passes over all rows would take long: "
-                                   f"summary(data) takes them"})
-        rows, known = load(data, plan, again.weights, params=point)
+            return StandardErrors.missing(f"{size:,} parameters are more than the "
+                                          f"{MAX_HESSIAN_COORDINATES:,} whose second derivatives "
+                                          f"are taken")
+        work = 4 * size * data.table.rows * (data.numbers + 1)
+        if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
+            return StandardErrors.missing(f"{4 * size:,} passes over all rows would take long: "
+                                          f"summary(data) takes them")
+        rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))
-        far = domain_flags(plan, "logarithmic") & (np.abs(u) > FAR)
+        far = domain_flags(plan, "logarithmic") & (np.abs(u) > MAX_LOG_COORDINATE)
         u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
-        top = _top(plan, engine.capabilities.uses_prior, u, known, rows)
-        ways = _ways(plan, top, known)
-        if isinstance(ways, str):
-            return Widths({}, {"": ways})
-        told = sum(spec.size for spec in jax.eval_shape(
+        optimum = _optimum_with_hessian(plan, engine.capabilities.uses_prior, u, known, rows)
+        directions = _find_directions(plan, optimum, known)
+        if isinstance(directions, str):
+            return StandardErrors.missing(directions)
+        reported = sum(spec.size for spec in jax.eval_shape(
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
-        if u.size * told > WIDE:
-            return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
-        beside = ways.along.T * repeat_per_coordinate(plan,
-                                              _coefficients(plan).__contains__)
-        found = jax.device_get(_derivatives_along(plan, computed, u, ways.along.T, beside, known,
-                                                  rows))
-        return _widths(ways_in_units(units, found), ways)._replace(
-            posterior=(_posterior(plan, known, rows, top, ways)
+        if u.size * reported > MAX_DERIVATIVES:
+            return StandardErrors.missing(f"{reported:,} numbers of {u.size:,} parameters are too "
+                                          f"many")
+        vectors = directions.vectors.T
+        coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
+        found = jax.device_get(_derivatives_along(plan, computed, u, vectors,
+                                                  vectors * coefficients, known, rows))
+        return _errors_from_derivatives(ways_in_units(units, found), directions)._replace(
+            posterior=(_check_posterior(plan, known, rows, optimum, directions)
                        if engine.capabilities.uses_prior else None))
 
 
-def _posterior(plan: Plan, known: Known, rows: Rows, top: Optimum,
-               ways: "_Ways") -> Finding | None:
-    """How far the posterior is from the normal distribution at the point, by weighted draws of it
-    (engines/importance.py): None where rows are many, or a direction has no width.
+def _check_posterior(plan: Plan, known: Known, rows: Rows, optimum: Optimum,
+                     directions: "_Directions") -> Finding | None:
+    """A finding where the posterior is far from the normal distribution at the point, by weighted
+    draws of it (engines/importance.py); None: it is not, rows are many, or a direction is not
+    identified.
 
-    Cost: `LOOKED` densities, four times as many at the most.
+    Cost: `POSTERIOR_DRAWS` densities, four times as many at the most.
     """
     work = max(importance.work(plan, known, rows), rows.size * plan.width)  # nodes, too
-    if not ways.told.all() or plan.globals or LOOKED * work > importance.MAX_WORK:
+    if (not directions.identified.all() or plan.globals
+            or POSTERIOR_DRAWS * work > importance.MAX_WORK):
         return None
-    mode = importance.proposal(top.point, ways.along / np.sqrt(ways.curvature))
-    found = importance.weighted(importance.densities_of(plan, known, rows), [mode], LOOKED)
+    mode = importance.proposal(optimum.point, directions.vectors / np.sqrt(directions.curvature))
+    found = importance.weighted(importance.densities_of(plan, known, rows), [mode], POSTERIOR_DRAWS)
     if found.k > k_limit(len(found.weights)):
         return Finding.of(Code.K_HAT, k=found.k, limit=k_limit(len(found.weights)))
     deviation = np.sqrt(found.weights @ (found.points - found.mean) ** 2)
-    away = np.abs(found.mean - top.point) / deviation
+    away = np.abs(found.mean - optimum.point) / deviation
     worst = int(np.argmax(away))
-    return None if away[worst] < AWAY else Finding.of(
+    return None if away[worst] < MAX_MEAN_OFFSET else Finding.of(
         Code.MODE_FAR_FROM_MEAN, density.owners(plan)[worst], away=away[worst])
 
 
-class _Ways(NamedTuple):
-    """Directions of unbounded coordinates, (d, k) one a column, across one another; the curvature
-    along each; whether it is one; and what is said of those along which it is none."""
+class _Directions(NamedTuple):
+    """Conjugate directions in unbounded coordinates, the columns of (d, k); the curvature along
+    each, whether the direction is identified, and why some are not."""
 
-    along: np.ndarray
+    vectors: np.ndarray
     curvature: np.ndarray
-    told: np.ndarray
-    why: tuple[str, ...]
+    identified: np.ndarray
+    reasons: tuple[str, ...]
 
 
-def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
-    """The directions in which the curvature at a point is a width of its own; in words why there
-    are none."""
-    hessian, owners = top.hessian, density.owners(plan)
-    apart = repeat_per_coordinate(plan, _mean_coefficients(plan).__contains__)
-    hessian = np.where(apart[:, None] == apart, hessian, 0.0)
-    if not (np.isfinite(hessian).all() and np.isfinite(top.gradient).all()):
+def _find_directions(plan: Plan, optimum: Optimum, known: Known) -> _Directions | str:
+    """Directions that are orthogonal in the Hessian at a point; in words why there are none."""
+    hessian, owners = optimum.hessian, density.owners(plan)
+    in_means = repeat_per_coordinate(plan, _mean_coefficients(plan).__contains__)
+    hessian = np.where(in_means[:, None] == in_means, hessian, 0.0)
+    if not (np.isfinite(hessian).all() and np.isfinite(optimum.gradient).all()):
         return "what was maximised has no finite second derivatives there"
     edge = domain_flags(plan, "logarithmic") & (
-        (np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.point) == density.EDGE))
-    unit = np.where(edge, EDGE**-0.5, units(hessian))
-    bent = np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit))
-    curvature, axes = np.linalg.eigh(bent)
-    along, told = unit[:, None] * axes, curvature > (ROUNDED if is_smooth(plan) else ROUGH)
-    level = np.flatnonzero(~told & (np.abs(axes[~edge]).max(0, initial=0.0) > ROUGH))
-    if (level.size and not (is_smooth(plan) or edge.any())
+        (np.abs(np.diagonal(hessian)) < BOUNDARY_CURVATURE)
+        | (np.abs(optimum.point) == density.EDGE))
+    unit = np.where(edge, BOUNDARY_CURVATURE**-0.5, units(hessian))
+    curvature, axes = np.linalg.eigh(np.where(edge[:, None] | edge, 0.0, scaled(hessian, unit)))
+    exact = is_smooth(plan)
+    vectors, identified = unit[:, None] * axes, curvature > (
+        MIN_EXACT_CURVATURE if exact else MIN_DIFFERENCED_CURVATURE)
+    inside = np.abs(axes[~edge]).max(0, initial=0.0) > MIN_DIFFERENCED_CURVATURE
+    flat_directions = np.flatnonzero(~identified & inside)
+    if (flat_directions.size and not (exact or edge.any())
             and len(unit) <= MAX_DIFFERENCED_COORDINATES):
-        root = _widely_scaled_root(top)
+        root = _widely_scaled_root(optimum)
         if root is not None:
-            along, curvature = root, np.ones(len(unit))
-            told, level = np.ones(len(unit), bool), level[:0]
-    left = 0.5 * float(np.sum((top.gradient @ along)[told] ** 2 / curvature[told]))
-    if not left <= SHORT:
-        return (f"where the fit ended is {np.sqrt(2 * left):.2g} standard errors from the maximum")
-    why = ("at the boundary of its support",) * bool(edge.any())
-    if level.size:
-        way = describe_direction(along[:, level[0]], np.abs(np.diagonal(hessian)), owners)
-        why += (f"the curvature is not positive along {way}: "
-                + ("not identified" if curvature[level[0]] > -ROUGH else "no maximum"),)
-    return _Ways(along, curvature, told, why)
+            vectors, curvature = root, np.ones(len(unit))
+            identified, flat_directions = np.ones(len(unit), bool), flat_directions[:0]
+    slopes = (optimum.gradient @ vectors)[identified]
+    gain = 0.5 * float(np.sum(slopes**2 / curvature[identified]))
+    if not gain <= MAX_REMAINING_GAIN:
+        return f"where the fit ended is {np.sqrt(2 * gain):.2g} standard errors from the maximum"
+    reasons = ("at the boundary of its support",) * bool(edge.any())
+    if flat_directions.size:
+        first = flat_directions[0]
+        direction = describe_direction(vectors[:, first], np.abs(np.diagonal(hessian)), owners)
+        is_flat = curvature[first] > -MIN_DIFFERENCED_CURVATURE
+        reasons += (f"the curvature is not positive along {direction}: "
+                    + ("not identified" if is_flat else "no maximum"),)
+    return _Directions(vectors, curvature, identified, reasons)
 
 
-def _widely_scaled_root(top: Optimum) -> np.ndarray | None:
+def _widely_scaled_root(optimum: Optimum) -> np.ndarray | None:
     """Coordinates in which the curvature is 1, (d, d), where the standard deviations differ by so
     many orders of magnitude that one difference step does not suffice; None where moving by one
     standard deviation does not cost half a nat."""
-    found = refine_with_hessians(top.evaluate, top.point)
+    found = refine_with_hessians(optimum.evaluate, optimum.point)
     if not (found.reliable and np.isfinite(found.predicted_gain)):
         return None
-    falls = np.array([[top.value - top.value_at(top.point + side * way) for side in (1, -1)]
-                      for way in found.root.T])
-    return found.root if np.abs(falls - 0.5).max() < HALF else None
+    falls = np.array([[optimum.value - optimum.value_at(optimum.point + side * column)
+                       for side in (1, -1)] for column in found.root.T])
+    return found.root if np.abs(falls - 0.5).max() < MAX_FALL_ERROR else None
 
 
-def _widths(found: Mapping[str, np.ndarray], ways: _Ways) -> Widths:
-    """From the way of each number along each direction, (k, *shape), a root of its covariance."""
-    moves = {name: np.asarray(value, float) for name, value in found.items()}
-    widths = Widths.of(moves, ways.curvature, ways.told, {})
-    return widths._replace(why={name: "; ".join(ways.why) for name, value in widths.root.items()
-                                if np.isnan(value).any()})
+def _errors_from_derivatives(found: Mapping[str, np.ndarray],
+                             directions: _Directions) -> StandardErrors:
+    """From the derivative of each number along each direction, (k, *shape)."""
+    derivatives = {name: np.asarray(value, float) for name, value in found.items()}
+    errors = StandardErrors.of(derivatives, directions.curvature, directions.identified, {})
+    return errors._replace(reasons={name: "; ".join(directions.reasons)
+                                    for name, value in errors.root.items()
+                                    if np.isnan(value).any()})
 
 
 def _coefficients(plan: Plan) -> set[str]:
-    """Beside effects of groups, the parameters that say where rows and effects lie, and not how
-    wide."""
+    """The parameters of a mixed model that locate rows and effects: neither variance components
+    nor scales. Of other models none."""
     sites, wide = plan.structure.sites, {width.name for width in spreads(plan)}
     for name in (name for name in plan.grouped if sites[name].family is not None):
         wide |= {p for argument in sites[name].traits.scatter
@@ -299,8 +322,7 @@ def _coefficients(plan: Plan) -> set[str]:
 
 
 def _mean_coefficients(plan: Plan) -> set[str]:
-    """The coefficients that change the means of normal rows and leave their covariance
-    unchanged."""
+    """The coefficients on which the means of normal rows depend, and their covariance does not."""
     if any(grouping.nodes for grouping in plan.groupings):
         return set()
     whole = decide.make(plan.structure, plan.pattern, plan.given)
@@ -308,36 +330,39 @@ def _mean_coefficients(plan: Plan) -> set[str]:
                                   *random_effects.centres(plan)}
 
 
-def _top(plan: Plan, prior: bool, u: np.ndarray, known: Known, rows: Rows) -> Optimum:
-    """The point as the end of a climb, with its second derivatives where these can be taken."""
-    second = -np.asarray(_second(plan, prior, u, known, rows)) if is_smooth(plan) else None
-    return optimum_at(plan, prior, u, known, rows, second, ASKED)
+def _optimum_with_hessian(plan: Plan, prior: bool, u: np.ndarray, known: Known,
+                          rows: Rows) -> Optimum:
+    """The point as an optimum, with its second derivatives where these can be taken."""
+    hessian = (-np.asarray(_compute_hessian(plan, prior, u, known, rows)) if is_smooth(plan)
+               else None)
+    return optimum_at(plan, prior, u, known, rows, hessian, ASKED)
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
-def _second(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
+def _compute_hessian(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
     return density.value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
                                           prior, mode=True)[2]
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
-def _derivatives_along(plan: Plan, computed: bool, u: jax.Array, ways: jax.Array, beside: jax.Array,
-                       known: Known, rows: Rows) -> dict[str, jax.Array]:
+def _derivatives_along(plan: Plan, computed: bool, u: jax.Array, directions: jax.Array,
+                       coefficient_directions: jax.Array, known: Known,
+                       rows: Rows) -> dict[str, jax.Array]:
     """Derivatives of parameters, effects and quantities computed from both along each of the
-    directions (k, d); effects along those of coefficients alone."""
-    return jax.lax.map(lambda way: jax.jvp(
-        lambda u, v: _reported_values(plan, computed, u, v, known, rows), (u, u), way)[1],
-                       (ways, beside))
+    directions (k, d); effects along the part of them in coefficients alone."""
+    return jax.lax.map(lambda tangents: jax.jvp(
+        lambda u, v: _reported_values(plan, computed, u, v, known, rows), (u, u), tangents)[1],
+                       (directions, coefficient_directions))
 
 
-def _reported_values(plan: Plan, computed: bool, u: jax.Array, beside: jax.Array, known: Known,
-                     rows: Rows) -> dict[str, jax.Array]:
-    """Parameters, and what is computed from them, at unbounded coordinates (d,); effects of groups,
-    and what is computed from these, at coordinates of their own."""
+def _reported_values(plan: Plan, computed: bool, u: jax.Array, u_of_effects: jax.Array,
+                     known: Known, rows: Rows) -> dict[str, jax.Array]:
+    """Parameters, and what is computed from them, at unbounded coordinates u (d,); effects of
+    groups, and what is computed from these, at coordinates `u_of_effects`."""
     params, structure = density.unflat(plan, u, known)[0], plan.structure
     grouped, other = {}, params
     if plan.groupings:
-        other = density.unflat(plan, beside, known)[0]
+        other = density.unflat(plan, u_of_effects, known)[0]
         grouped = conditional_means(plan, other, known, rows.total)
     found = {**params, **grouped}
     for name in structure.derived if computed else ():

@@ -1,13 +1,13 @@
-"""Further rows of a fit. Where something is hidden what rows show depends on the point, and parts
-do not add up: each part moves the point by a step of stepwise EM (Cappé & Moulines 2009, "On-line
-expectation–maximization algorithm for latent data models"), or a mean field by one of stochastic
-variational inference (Hoffman et al. 2013), from running statistics of the rows before it,
+"""Incremental steps of a fit with latent variables by further rows. Expected statistics depend on
+the point, so that parts cannot be added: each part moves the point by a step of stepwise EM (Cappé
+& Moulines 2009, "On-line expectation–maximization algorithm for latent data models"), or a mean
+field by one of stochastic variational inference (Hoffman et al. 2013), with running statistics
 
     s ← s + ρ (s(part; θ) − s),   ρ = (w / n)^0.6,   θ ← the optimum at n s,
 
-of a unit of weight each: w is the weight of the part, n that of all rows so far. Of parts of one
-size ρ is t^−0.6, as in engines/restarting/batches.py: what earlier points expected is forgotten
-slowly.
+per unit of weight: w is the weight of the part, n that of all rows so far. For parts of equal size
+ρ is t^−0.6, as in engines/restarting/batches.py, so that expectations at earlier points lose
+weight slowly.
 """
 
 from collections.abc import Mapping
@@ -29,24 +29,29 @@ from probml.engines.restarting.batches import (
     sites_without_statistics,
 )
 from probml.errors import Refusal
-from probml.fits.merging import Kept, both, together
+from probml.fits.merging import (
+    RetainedStatistics,
+    StatisticsWithPattern,
+    merge_patterns,
+    merge_statistics,
+)
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
 from probml.queries.fitted import Fitted
 from probml.typing import PyTree
 
 
-class Standing(NamedTuple):
-    """Where a fit that goes on stands: its point, its running statistics, and what was seen of
-    which site in all parts."""
+class IncrementalState(NamedTuple):
+    """The state of a fit between steps: its point, its running statistics, and the pattern of
+    observed cells of all parts."""
 
     point: PyTree  # as the engine has it, a Way's
-    kept: Kept
+    kept: RetainedStatistics
     pattern: Mapping[str, str]
 
 
 def read_rows(fit: Fitted, rows: object, weights: object) -> tuple[Data, np.ndarray | None]:
-    """Rows coded as the fit codes them, and their weights.
+    """Rows read with the labels of the fit, and their weights.
 
     Raises:
         DataError: bad rows, by name.
@@ -58,7 +63,7 @@ def read_rows(fit: Fitted, rows: object, weights: object) -> tuple[Data, np.ndar
 
 
 def current_point(fit: Fitted) -> PyTree:
-    """The point at which a fit ended, as its engine's incremental steps take it.
+    """The point of a fit, in the form for its engine's incremental steps.
 
     Raises:
         Refusal: an engine that takes no steps.
@@ -71,12 +76,12 @@ def current_point(fit: Fitted) -> PyTree:
     return way.point_of_fit(fit.point, fit.belief)
 
 
-def expected(fit: Fitted, point: object, held: Data,
-             weight: np.ndarray | None) -> tuple[Kept, float]:
-    """What rows are expected to show at a point, and their log evidence.
+def expect_statistics(fit: Fitted, point: object, held: Data,
+             weight: np.ndarray | None) -> tuple[RetainedStatistics, float]:
+    """The expected sufficient statistics of rows at a point, and their log evidence.
 
     Raises:
-        Refusal: a site of which rows tell more than statistics.
+        Refusal: a site without sufficient statistics.
 
     Cost: one pass.
     """
@@ -90,24 +95,25 @@ def expected(fit: Fitted, point: object, held: Data,
     found, value = expected_statistics(plan, engine.capabilities.way, placed_all(point), known,
                                        rows)
     summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
-    return Kept.of(engine, summary, known, running=True), float(value)
+    return RetainedStatistics.of(engine, summary, known, running=True), float(value)
 
 
-def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tuple[Standing,
-                                                                                   float]:
-    """A step, by a part of further rows; and the objective of all rows so far as this part tells
-    it, at the point that has not met it.
+def step(fit: Fitted, at: IncrementalState, held: Data,
+         weight: np.ndarray | None) -> tuple[IncrementalState, float]:
+    """The state after a step by a part of further rows; and the objective of all rows so far,
+    estimated from this part at the point before the step.
 
     Raises:
         Refusal: a component has collapsed.
 
     Cost: one pass over the part, and an M-step.
     """
-    more, value = expected(fit, at.point, held, weight)
+    more, value = expect_statistics(fit, at.point, held, weight)
     before, own = float(at.kept.summary.weights), float(more.summary.weights)
     total, new = before + own, (own / (before + own)) ** FORGETTING
-    kept, pattern = joined(fit, (_scaled(at.kept, (1 - new) * total / before), at.pattern),
-                           (_scaled(more, new * total / own), held.pattern))
+    kept, pattern = merge_expected_statistics(
+        fit, (_scaled(at.kept, (1 - new) * total / before), at.pattern),
+        (_scaled(more, new * total / own), held.pattern))
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
     summary, known, point = placed_all((kept.summary, kept.known, at.point))
     way = more.engine.capabilities.way
@@ -115,11 +121,11 @@ def step(fit: Fitted, at: Standing, held: Data, weight: np.ndarray | None) -> tu
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': these rows let a component collapse. "
                       f"Keep prior=True, or give more rows at a time")
-    return Standing(found, kept, pattern), total * value / own + float(prior)
+    return IncrementalState(found, kept, pattern), total * value / own + float(prior)
 
 
-def ended(fit: Fitted, at: Standing, history: np.ndarray, steps: int) -> Outcome:
-    """Where steps have led, as an outcome of the engine.
+def to_outcome(fit: Fitted, at: IncrementalState, history: np.ndarray, steps: int) -> Outcome:
+    """The state after the steps as an outcome of the engine.
 
     Args:
         history: the objective before each step. steps: iterations in all.
@@ -130,18 +136,18 @@ def ended(fit: Fitted, at: Standing, history: np.ndarray, steps: int) -> Outcome
     return Outcome(params, history, Status.MOVED, steps, posterior=posterior)
 
 
-def joined(fit: Fitted, one: tuple[Kept, Mapping],
-           other: tuple[Kept, Mapping]) -> tuple[Kept, dict[str, str]]:
-    """As merging.together, of parts in one of which a discrete site is seen, and hidden in the
-    other.
+def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
+                              other: StatisticsWithPattern) -> StatisticsWithPattern:
+    """As merging.merge_statistics, also where a discrete site is observed in one part and latent in
+    the other.
 
     Raises:
-        Refusal: such a site has several cells in a row, whose statistics are those of each where
-            they are seen, and of all together where they are not.
+        Refusal: such a site has several cells in a row, whose statistics are those of each cell
+            where observed, and of all cells together where latent.
     """
-    plan = decide.make(fit.structure, both(one[1], other[1]), tuple(fit.given))
+    plan = decide.make(fit.structure, merge_patterns(one[1], other[1]), tuple(fit.given))
 
-    def hidden(part: tuple[Kept, Mapping]) -> tuple[Kept, Mapping]:
+    def as_latent(part: StatisticsWithPattern) -> StatisticsWithPattern:
         kept, summary = part[0], _summary(part[0])
         statistics = dict(summary.statistics)
         for name in plan.variables:
@@ -154,15 +160,15 @@ def joined(fit: Fitted, one: tuple[Kept, Mapping],
                 statistics[name] = own["log"][..., 0, :]
         return kept._replace(summary=summary._replace(statistics=statistics)), part[1]
 
-    return together(fit.structure, hidden(one), hidden(other))
+    return merge_statistics(fit.structure, as_latent(one), as_latent(other))
 
 
-def _summary(kept: Kept) -> Summary:
+def _summary(kept: RetainedStatistics) -> Summary:
     assert isinstance(kept.summary, Summary)
     return kept.summary
 
 
-def _scaled(kept: Kept, factor: float) -> Kept:
+def _scaled(kept: RetainedStatistics, factor: float) -> RetainedStatistics:
     """Statistics times a number, as of rows of the same weight."""
     summary = _summary(kept)
     scaled = jax.tree.map(lambda leaf: leaf * np.asarray(factor, leaf.dtype), summary.statistics)

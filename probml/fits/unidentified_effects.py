@@ -1,6 +1,6 @@
-"""What data do not determine of a model with effects of groups: members of one row each, whose
+"""Findings on identifiability in models with effects of groups: groups of one row each, whose
 standard deviation and the residual one are not identified separately; singular designs, in which
-rows depend on sums of effects alone; and standard deviations of few effects."""
+rows depend on sums of effects alone; and standard deviations estimated from few effects."""
 
 import functools
 import math
@@ -26,9 +26,9 @@ from probml.posteriors.posterior import Posterior
 from probml.posteriors.random_effects import Effects
 from probml.structure.indices import Index
 
-ALIKE = 1e-6  # relative difference of factors that are one
-LOADED = 0.05  # share of a direction from which a number is named
-FEW = 10  # numbers, by fewer of which a spread is told to worse than a quarter: 1 / √(2 (n − 1))
+MAX_FACTOR_DIFFERENCE = 1e-6  # relative difference of factors that are one
+MIN_NAMED_SHARE = 0.05  # share of a direction from which a number is named
+MIN_EFFECTS = 10  # for a relative error of a standard deviation below 1/4: 1 / √(2 (n − 1))
 
 
 def find_single_row_groups(plan: Plan, data: Data, found: Posterior,
@@ -45,12 +45,12 @@ def find_single_row_groups(plan: Plan, data: Data, found: Posterior,
     plain = grouping.cells == 1 and not grouping.nodes and not grouping.flat
     if grouping.index is None or not plain or not isinstance(found, Effects):
         return None
-    told = _count_observations(plan, data, grouping.index)
-    if told.max(initial=0) > 1:
+    information = _count_observations(plan, data, grouping.index)
+    if information.max(initial=0) > 1:
         return None
-    members = grouping.scale * np.flatnonzero(told) + grouping.offset
+    members = grouping.scale * np.flatnonzero(information) + grouping.offset
     lower = np.asarray(found.at.found.lower)[members, 0, 0]
-    if not lower.size or np.ptp(lower) > ALIKE * np.abs(lower).max():
+    if not lower.size or np.ptp(lower) > MAX_FACTOR_DIFFERENCE * np.abs(lower).max():
         return None
     sites = plan.structure.sites
     wide = tuple(width.name for width in spreads(plan) if width.plain)
@@ -80,15 +80,15 @@ def find_few_groups(plan: Plan) -> tuple[Finding, ...]:
     whole, found = decide.make(plan.structure, plan.pattern, plan.given), {}
     for tie in hierarchy.ties(whole):
         for other in tie.others if tie.name in plan.effects else ():
-            told = np.prod(sites[tie.name].shape) / np.prod(sites[other].shape)
-            if other in own and tie.kind in ("spread", "product") and told < FEW:
-                found[other] = (tie.name, told)
-    return tuple(Finding.of(Code.FEW_GROUPS, name, count=told, scale=quoted([other]),
-                            factor=np.exp(1 / np.sqrt(2 * max(told - 1, 0.5))))
-                 for other, (name, told) in found.items())
+            information = np.prod(sites[tie.name].shape) / np.prod(sites[other].shape)
+            if other in own and tie.kind in ("spread", "product") and information < MIN_EFFECTS:
+                found[other] = (tie.name, information)
+    return tuple(Finding.of(Code.FEW_GROUPS, name, count=information, scale=quoted([other]),
+                            factor=np.exp(1 / np.sqrt(2 * max(information - 1, 0.5))))
+                 for other, (name, information) in found.items())
 
 
-def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,
+def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: Known,
              rows: Rows) -> tuple[Finding, ...]:
     """A finding where all rows depend on sums of some effects of a member alone, so that the priors
     determine their standard deviations.
@@ -100,43 +100,42 @@ def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,
         Refusal: of effects without a prior (restricted maximum likelihood), which then have no
             integral.
 
-    Cost: a pass over rows, where what was found looks as if it were so.
+    Cost: a pass over rows, where the posterior of the effects is compatible with one.
     """
     first, *others = plan.groupings
-    if first.nodes or not isinstance(found, Effects) or not _suspect(plan, found):
+    if first.nodes or not isinstance(found, Effects) or not _may_be_singular(plan, found):
         return ()
     point = {name: found.moments.mean[name] for name in plan.effects}
     point = {name: np.nan_to_num(np.asarray(value)) for name, value in point.items()}
-    told = jax.device_get(_effect_information(plan, placed_all({n: params[n] for n in plan.free}),
-                                              known, rows,
-                                              placed_all(point)))
-    parts, out, begin = [(first, np.asarray(told.block, float).sum(0))], [], 0
+    information = jax.device_get(_effect_information(
+        plan, placed_all({n: params[n] for n in plan.free}), known, rows, placed_all(point)))
+    parts, out, begin = [(first, np.asarray(information.block, float).sum(0))], [], 0
     for grouping in others:
-        own = np.asarray(told.rest, float)[begin : begin + grouping.size,
+        own = np.asarray(information.rest, float)[begin : begin + grouping.size,
                                            begin : begin + grouping.size]
         blocks = own.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
         parts.append((grouping, np.einsum("iaib->ab", blocks)))
         begin += grouping.size
     flat = [(grouping, block) for grouping, block in parts if grouping.flat]
     if flat and all(grouping.index is None for grouping, _ in flat):
-        names = [name for grouping, _ in flat for name in _numbers(grouping)]
-        whole = _flat_block(plan, told)
-        text = _together(whole, names, _rounding(told))
+        names = [name for grouping, _ in flat for name in _coordinate_names(grouping)]
+        whole = _flat_block(plan, information)
+        text = _describe_undetermined(whole, names, _rounding(information))
         if text is not None:
             raise Refusal(f"model '{plan.structure.model.name}': the rows {text}: coefficients "
                           f"without a prior, as of restricted=True, have no integral then. Drop a "
                           f"column, or leave restricted=True out")
     for grouping, block in parts:
-        text = None if grouping.flat or grouping.cells < 2 else _together(
-            block, _numbers(grouping), _rounding(told))
+        text = None if grouping.flat or grouping.cells < 2 else _describe_undetermined(
+            block, _coordinate_names(grouping), _rounding(information))
         if text is not None:
             out.append(Finding.of(Code.COLLINEAR_EFFECTS, problem=text))
     return tuple(out)
 
 
-def _suspect(plan: Plan, found: Effects) -> bool:
-    """Whether what was found leaves open that a design is singular: a sum over members that has no
-    information in some direction, or no number."""
+def _may_be_singular(plan: Plan, found: Effects) -> bool:
+    """Whether the posterior of the effects is compatible with a singular design: the information,
+    summed over groups, is not finite or vanishes in some direction."""
     first, *others = plan.groupings
     lower = np.asarray(found.at.found.lower, float)
     rest = np.asarray(found.at.found.rest, float)
@@ -145,15 +144,17 @@ def _suspect(plan: Plan, found: Effects) -> bool:
     least = np.sqrt(np.finfo(np.asarray(found.at.found.lower).dtype).eps)
     if first.cells > 1:
         block = (lower @ np.swapaxes(lower, 1, 2)).sum(0) - len(lower) * np.eye(first.cells)
-        if _least(block) <= least:
+        if _least_eigenvalue(block) <= least:
             return True
     if any(grouping.cells > 1 or grouping.flat for grouping in others):
-        return _least(rest @ rest.T - np.eye(len(rest))) <= least or _least(rest @ rest.T) <= least
+        gram = rest @ rest.T
+        return _least_eigenvalue(gram - np.eye(len(rest))) <= least or (
+            _least_eigenvalue(gram) <= least)
     return False
 
 
-def _least(matrix: np.ndarray) -> float:
-    """The least eigenvalue, every number in units of its own."""
+def _least_eigenvalue(matrix: np.ndarray) -> float:
+    """The least eigenvalue of a matrix scaled to a unit diagonal."""
     diagonal = np.diagonal(matrix)
     if not (diagonal > 0).all():
         return 0.0
@@ -161,34 +162,35 @@ def _least(matrix: np.ndarray) -> float:
     return float(np.linalg.eigvalsh(matrix * unit[:, None] * unit)[0])
 
 
-def _flat_block(plan: Plan, told: Information) -> np.ndarray:
-    """What rows say of the effects without a prior, of one member each."""
+def _flat_block(plan: Plan, information: Information) -> np.ndarray:
+    """The information of rows about the effects without a prior, of one member each."""
     first, *others = plan.groupings
     if first.flat:
-        return np.asarray(told.block, float).sum(0)
+        return np.asarray(information.block, float).sum(0)
     keep = np.concatenate([np.full(grouping.size, grouping.flat) for grouping in others])
-    return np.asarray(told.rest, float)[np.ix_(keep, keep)]
+    return np.asarray(information.rest, float)[np.ix_(keep, keep)]
 
 
-def _rounding(told: Information) -> float:
-    return float(np.sqrt(np.finfo(np.asarray(told.block).dtype).eps))
+def _rounding(information: Information) -> float:
+    return float(np.sqrt(np.finfo(np.asarray(information.block).dtype).eps))
 
 
-def _numbers(grouping: Grouping) -> list[str]:
-    """The numbers of a member by name."""
+def _coordinate_names(grouping: Grouping) -> list[str]:
+    """The names of the effects of one group, an entry each: a, b[0], b[1], …"""
     return [name if width == 1 else f"{name}[{i}]"
             for name, width in zip(grouping.names, grouping.widths, strict=True)
             for i in range(width)]
 
 
-def _together(matrix: np.ndarray, names: list[str], least: float) -> str | None:
-    """What rows do not determine, in words, from Σ BᵀB of their slopes; None: they determine all.
+def _describe_undetermined(matrix: np.ndarray, names: list[str], least: float) -> str | None:
+    """The effects that rows do not determine, in words, from Σ BᵀB of their slopes B; None: they
+    determine all.
 
     Args:
-        least: eigenvalue, in units of each number's own, that is none.
+        least: eigenvalue of the matrix scaled to a unit diagonal that counts as 0.
     """
     diagonal = np.diagonal(matrix)
-    nothing = [name for name, told in zip(names, diagonal, strict=True) if not told > 0]
+    nothing = [name for name, own in zip(names, diagonal, strict=True) if not own > 0]
     if nothing:
         return f"contain no information about {quoted(nothing)}"
     unit = diagonal**-0.5
@@ -196,7 +198,8 @@ def _together(matrix: np.ndarray, names: list[str], least: float) -> str | None:
     if values[0] > least:
         return None
     share = np.abs(vectors[:, 0])
-    named = [name for name, own in zip(names, share, strict=True) if own > LOADED * share.max()]
+    named = [name for name, own in zip(names, share, strict=True)
+             if own > MIN_NAMED_SHARE * share.max()]
     return (f"determine {quoted(named)} only together (a column that is constant, or the sum of "
             f"others?)")
 

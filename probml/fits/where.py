@@ -1,11 +1,11 @@
-"""Which place a user names by `where=`."""
+"""The place of rows for the argument `where=`."""
 
 
 import jax
 
 from probml.errors import DataError
 from probml.fits.cluster import Cluster, is_client, is_frame
-from probml.fits.places import Devices, Here, Place
+from probml.fits.places import Devices, Place, SingleDevice
 from probml.numerics.outside.meshes import mesh_of
 
 
@@ -24,7 +24,7 @@ def place_of(where: object, data: object) -> Place:
         raise DataError("a Dask DataFrame lies with the workers of its cluster, who must be named: "
                         "fit(frame, ..., where=client), with client = dask.distributed.Client(...)")
     if where is None:
-        return Here()
+        return SingleDevice()
     mesh = mesh_of(where)
     alone = mesh.size == 1 and mesh.devices.flat[0] == jax.devices()[0]
-    return Here() if alone else Devices(mesh)
+    return SingleDevice() if alone else Devices(mesh)

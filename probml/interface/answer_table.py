@@ -1,9 +1,9 @@
-"""Several questions about rows at once, part by part, into a table or a file that is whole or not
-there.
+"""Several queries about rows at once, partition by partition, as a table or an atomically written
+file.
 
-A number or label a row is a column named after the question; of `predict_proba` each state has one,
-"predict_proba[label]"; of `impute` and `decode` each site, "impute[site]"; what has more cells is a
-column of fixed-size lists.
+A query with one number or label a row gives a column of its name; `predict_proba` a column for each
+state, "predict_proba[label]"; `impute` and `decode` a column for each site, "impute[site]"; an
+answer with several cells a row is a column of fixed-size lists.
 """
 
 import os
@@ -27,50 +27,51 @@ from probml.typing import DataLike
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ASKED = ("predict", "predict_proba", "log_prob", "impute", "decode")
-SITED = ("predict", "predict_proba")  # those that are about one site
-KINDS = (".parquet", ".arrow", ".feather", ".csv")  # of files, by their ending
+QUERIES = ("predict", "predict_proba", "log_prob", "impute", "decode")
+QUERIES_OF_A_SITE = ("predict", "predict_proba")
+FILE_SUFFIXES = (".parquet", ".arrow", ".feather", ".csv")
 
 
 def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
-                     hidden: Callable, to: str | os.PathLike | None) -> Any:
+                     default_site: Callable, to: str | os.PathLike | None) -> Any:
     """See Fit.answer.
 
     Args:
-        hidden: rows → the site that `predict_proba` is about where none is named.
+        default_site: rows → the site of `predict_proba` where none is named.
     """
-    many = isinstance(ask, Sequence | set | frozenset) and not isinstance(ask, str)
-    ask = tuple(ask) if many else (ask,)
-    wrong = [name for name in ask if not isinstance(name, str) or name not in ASKED]
+    is_list = isinstance(ask, Sequence | set | frozenset) and not isinstance(ask, str)
+    ask = tuple(ask) if is_list else (ask,)
+    wrong = [name for name in ask if not isinstance(name, str) or name not in QUERIES]
     if wrong or not ask or len(set(ask)) < len(ask):
         said = repr(wrong[0]) if wrong else list(ask)
-        raise ModelError(f"answer(ask={said}): expected some of {list(ASKED)}, each once")
+        raise ModelError(f"answer(ask={said}): expected some of {list(QUERIES)}, each once")
     if to is None:
-        found = pd.concat([part.to_pandas() for part in _tables(fit, data, ask, site, hidden)],
-                          ignore_index=True)
+        found = pd.concat([part.to_pandas() for part in _tables(
+            fit, data, ask, site, default_site)], ignore_index=True)
         return found.set_axis(data.index) if isinstance(data, pd.DataFrame) else found
     path = as_path(to, "answer(to)")
-    if path.suffix not in KINDS:
-        raise ModelError(f"answer(to='{path}'): expected a file that ends in one of {list(KINDS)}")
+    if path.suffix not in FILE_SUFFIXES:
+        raise ModelError(f"answer(to='{path}'): expected a file that ends in one of "
+                         f"{list(FILE_SUFFIXES)}")
     if not path.parent.is_dir():
         raise ModelError(f"answer(to='{path}'): there is no folder '{path.parent}'")
     with replacing(path) as temporary:
-        _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, hidden))
+        _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, default_site))
     return path
 
 
 def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
-            hidden: Callable) -> Iterator["pa.Table"]:
-    """The answers of part after part, as Arrow tables of one schema."""
+            default_site: Callable) -> Iterator["pa.Table"]:
+    """The answers of each partition, as Arrow tables of one schema."""
     source, schema, rows = source_of(data), None, 0
     parts = iter((Part("the data", data),)) if source is None else parts_of(source)
     with Progress("answer", None, False) as bar:
         for part in parts:
             if source is None:
-                found = _table(fit, part.rows, ask, site, hidden)
+                found = _table(fit, part.rows, ask, site, default_site)
             else:
                 with naming(part):
-                    found = _table(fit, part.rows, ask, site, hidden)
+                    found = _table(fit, part.rows, ask, site, default_site)
                     found = _cast_to(_widen_counts(fit, found), schema)
             schema, rows = found.schema, rows + found.num_rows
             bar.passed(rows)
@@ -81,8 +82,8 @@ def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
 
 
 def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
-    """Answers of a part, in types that those of any other part fit: the mean of an unseen count is
-    no whole number."""
+    """The answers of a partition with imputed counts as float64: in one partition they may be
+    integers, in another have the mean of a missing count."""
     import pyarrow as pa
 
     sites = fit.structure.sites
@@ -94,10 +95,10 @@ def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
 
 
 def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
-    """Answers under the schema of those before; None: there are none.
+    """The answers of a partition, cast to the schema of the first; None: this is the first.
 
     Raises:
-        DataError: they are other columns, or do not fit.
+        DataError: other columns, or types that cannot be cast.
     """
     import pyarrow as pa
 
@@ -111,21 +112,21 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
 
 
 def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
-           hidden: Callable) -> "pa.Table":
+           default_site: Callable) -> "pa.Table":
     import pyarrow as pa
 
     columns: dict[str, pa.Array] = {}
     for name in ask:
-        named = {"site": site} if name in SITED and site is not None else {}
+        named = {"site": site} if name in QUERIES_OF_A_SITE and site is not None else {}
         found = getattr(fit, name)(rows, **named)
-        if is_table(found):  # a table is answered by one, in which other columns stand as well
+        if is_table(found):  # of a table, with its other columns
             column = found.column if isinstance(found, pa.Table) else as_pandas(found).get
             found = {own: column(own) for own in names_of(found)
                      if str(own).partition("[")[0] in fit.structure.named}
         if isinstance(found, Mapping):
             columns |= {f"{name}[{own}]": values for own, values in found.items()}
         elif name == "predict_proba" and np.ndim(found) == 2:
-            labels = fit.labels(site or hidden(rows))
+            labels = fit.labels(site or default_site(rows))
             columns |= {f"{name}[{label}]": found[:, i] for i, label in enumerate(labels)}
         else:
             columns[name] = found
@@ -134,7 +135,7 @@ def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,
 
 
 def _column(values: np.ndarray) -> "pa.Array":
-    """(n, ...) as an Arrow array, of axes beyond the first as fixed-size lists."""
+    """(n, ...) as an Arrow array, axes after the first as fixed-size lists."""
     import pyarrow as pa
 
     flat = pa.array(values.reshape(-1))

@@ -1,4 +1,5 @@
-"""The answers about rows that several questions share."""
+"""The computations that several methods of a fit share: predictions, probabilities, imputation and
+simulation of rows that have been read."""
 
 import math
 from collections.abc import Sequence
@@ -28,29 +29,30 @@ from probml.typing import PyTree
 @in_its_own
 @dataclass(frozen=True, eq=False)
 class Answers(Parameters):
-    """The answers of the methods of Fit, from data that have been read, with labels."""
+    """Predictions, probabilities, imputed cells and simulated rows, with labels, of data that have
+    been read."""
 
     def _probabilities(self, held: dataset.Data, site: str | Sequence[str] | None, plug_in: bool,
                        given: str) -> PyTree:
         if site is not None and not isinstance(site, str):
             for name in site:
-                self._inside(name)
+                self._checked_row_site(name)
             if held.structure.losses:
                 return {name: self._probabilities(held, name, plug_in, given) for name in site}
             out = asking.answer(self, held, [("probability", name) for name in site], plug_in,
-                                self._view(given))[1]
+                                self._checked_view(given))[1]
             return {name: out["probability", name] for name in site}
-        name = self._inside(site or self._unseen(held))
-        table = self._weighted(held, name, plug_in, given)
+        name = self._checked_row_site(site or self._site_to_predict(held))
+        table = self._weighted_values(held, name, plug_in, given)
         if table is not None:
             return self._one_hot_observed(held, name,
                                           table.probabilities(self.structure.sites[name]))
         return asking.answer(self, held, [("probability", name)], plug_in,
-                             self._view(given))[1]["probability", name]
+                             self._checked_view(given))[1]["probability", name]
 
-    def _weighted(self, held: dataset.Data, name: str, plug_in: bool,
+    def _weighted_values(self, held: dataset.Data, name: str, plug_in: bool,
                  given: str) -> weighted.Table | None:
-        """The values of a site and their weights, where factors bear on it."""
+        """The values of a site and their weights, where factors depend on it; None: none does."""
         return weighted.table_of(self, held, name, plug_in) if given == queries.ALL else None
 
     @staticmethod
@@ -62,10 +64,11 @@ class Answers(Parameters):
         hot = (column.values[..., None] == np.arange(p.shape[-1])).astype(p.dtype)
         return hot if column.seen is None else np.where(column.seen[..., None], hot, p)
 
-    def _summed(self, held: dataset.Data, site: str | Sequence[str] | None) -> PyTree:
-        """The probabilities of a discrete site that one density of everything sums out."""
+    def _summed_probabilities(self, held: dataset.Data, site: str | Sequence[str] | None) -> PyTree:
+        """Probabilities of a discrete site that a model without rows, one joint density, sums
+        out."""
         if site is not None and not isinstance(site, str):
-            return {name: self._summed(held, name) for name in site}
+            return {name: self._summed_probabilities(held, name) for name in site}
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint and site in (None, *joint):
             name = site or joint[0]
@@ -82,10 +85,10 @@ class Answers(Parameters):
                           f"questions about rows need `with probml.rows():` instead of a plate")
         return marginal_weights.compute_probabilities(self, held, met, name)
 
-    def _whole_decoded(self, held: dataset.Data,
+    def _decode_joint_density(self, held: dataset.Data,
                        sites: Sequence[str] | None) -> dict[str, np.ndarray]:
-        """The most probable values of the discrete sites that one density of everything sums
-        out."""
+        """The most probable values of the discrete sites that a model without rows, one joint
+        density, sums out."""
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint:
             return decoding.outside(self, held, joint if sites is None else list(sites))
@@ -98,7 +101,7 @@ class Answers(Parameters):
                           f"{list(summed) or joint or 'none'}: ask for some of these")
         return marginal_weights.decode_summed_sites(self, held, summed, wanted)
 
-    def _view(self, given: str) -> str:
+    def _checked_view(self, given: str) -> str:
         views = (queries.ALL, queries.FILTERED, queries.PREDICTED)
         if not isinstance(given, str) or given not in views:
             raise ModelError(f"given={given!r:.80}: expected one of {list(views)}")
@@ -107,12 +110,12 @@ class Answers(Parameters):
                              f"it has no time steps")
         return given
 
-    def _inside(self, name: str) -> str:
+    def _checked_row_site(self, name: str) -> str:
         if not self._site(name, discrete=True).rows:
             raise ModelError(f"site '{name}' is outside rows(): use posterior('{name}')")
         return name
 
-    def _unseen(self, held: dataset.Data, continuous: bool = False) -> str:
+    def _site_to_predict(self, held: dataset.Data, continuous: bool = False) -> str:
         sites = [s for s in self.structure.sites.values() if s.rows
                  and held.pattern.get(s.name) != "seen" and not s.factor]
         candidates = [s.name for s in sites if s.states] or [s.name for s in sites if continuous
@@ -140,36 +143,36 @@ class Answers(Parameters):
             return intervals.interval(self, held, name, interval, plug_in, given)
         found = self._site(name)
         if found.kind == deterministics.KIND:
-            self._view(given)
-            return self._computed(held, [name], plug_in, given)[name]
+            self._checked_view(given)
+            return self._deterministic_means(held, [name], plug_in, given)[name]
         if found.states is not None:
             return tables.to_labels(self._probabilities(held, name, plug_in, given).argmax(-1),
                                     self.names.get(name))
         if not found.rows:
             raise ModelError(f"predict: site '{name}' is outside rows() and has the same value for "
-                             f"all rows: use {self._outside(name)}")
+                             f"all rows: use {self._expression_outside_rows(name)}")
         if not self.structure.has_mean(name):
             return intervals.median(self, held, name, plug_in, given)
-        table = self._weighted(held, name, plug_in, given)
+        table = self._weighted_values(held, name, plug_in, given)
         if table is not None:
             return table.mean()
-        held = self._unlearnt(held, name)
-        mean = asking.answer(self, held, [("mean", name)], plug_in, self._view(given))[1]["mean",
-                                                                                          name]
+        held = self._without_own_value(held, name)
+        answers = asking.answer(self, held, [("mean", name)], plug_in, self._checked_view(given))[1]
+        mean = answers["mean", name]
         if np.isfinite(mean).all():
             return mean
         return intervals.median(self, held, name, plug_in, given)
 
-    def _unlearnt(self, held: dataset.Data, name: str) -> dataset.Data:
-        """The rows without a site whose mean is asked for, where it is observed and so are its
-        parents in the row: its own value would inform the parameters a second time."""
+    def _without_own_value(self, held: dataset.Data, name: str) -> dataset.Data:
+        """The rows without the observed values of a site whose mean is computed, where its parents
+        in the row are observed too: its value would inform the parameters a second time."""
         parents = (p for p in self.structure.named[name].parents if self.structure.sites[p].rows)
         if held.pattern.get(name) != "seen" or any(held.pattern.get(p) != "seen" for p in parents):
             return held
         return held.without([name])
 
-    def _one_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
-        """Refuse a maximum along time over some of what is hidden there, the rest summed out: it
+    def _refuse_partial_path(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
+        """Refuse a maximum along time over some of the latent sites there, the rest summed out: it
         has no recursion."""
         inner = [name for name in wanted if name in (*plan.chains, *plan.step_order)]
         needed = (*plan.chains, *plan.along) if inner and plan.chains else ()
@@ -183,28 +186,30 @@ class Answers(Parameters):
                 f"probabilities of each step"
             )
 
-    def _maximised(self, held: dataset.Data, plan: planning.Plan, wanted: tuple[str, ...],
-                   every: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Variables whose joint maximum is asked for, and leaves, which follow from these.
+    def _variables_to_maximise(self, held: dataset.Data, plan: planning.Plan,
+                               wanted: tuple[str, ...],
+                               every: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The variables to maximise over jointly, and the leaves, whose maxima are conditional on
+        them.
 
         Args:
-            every: all that is hidden in a row is asked for.
+            every: maximise over all latent sites of a row.
         """
         sites = self.structure.sites
         cells = tuple(v for group in plan.latents for v in group.cellwise if v in wanted
                       and not group.names)
         variables = tuple(v for v in plan.variables if v in wanted or every and sites[v].rows)
-        self._cells_alone(plan, wanted)
+        self._refuse_dependent_cells(plan, wanted)
         rest = (name for name in wanted if name not in (*variables, *cells)
                 and held.pattern.get(name) != "seen")
         return (*variables, *cells), tuple(name for name in rest if all(
             p in variables for p in sites[name].parents if p in plan.variables))
 
-    def _cells_alone(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
-        """Refuse a maximum over hidden cells where what they depend on is summed or integrated out,
-        and one over what depends on them: neither goes cell by cell."""
-        lone = len(wanted) == 1 and math.prod(self.structure.sites[wanted[0]].cells) == 1
-        for group in plan.latents if not lone else ():  # of one cell its own probabilities do
+    def _refuse_dependent_cells(self, plan: planning.Plan, wanted: tuple[str, ...]) -> None:
+        """Refuse a maximum over latent cells whose parents are summed or integrated out, and one
+        over their children: neither factorises over cells."""
+        single = len(wanted) == 1 and math.prod(self.structure.sites[wanted[0]].cells) == 1
+        for group in plan.latents if not single else ():  # of one cell its own probabilities do
             name = next((name for name in group.cellwise if name in wanted), None)
             if name is not None and group.names:
                 raise Refusal(f"decode: the cells of '{name}' are independent given "
@@ -226,9 +231,9 @@ class Answers(Parameters):
                               f"it depends, are both missing: use predict_proba for each, or "
                               f"decode(data, sites=['{group.cellwise[0]}'])")
 
-    def _estimates(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
-        """What missing cells of sites are filled with: the most probable state, the mean, or the
-        median where there is no finite mean."""
+    def _cell_estimates(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
+        """The estimates of missing cells: the most probable state, the mean, or the median where
+        there is no finite mean."""
         out, ask, medians, sites = {}, [], [], self.structure.sites
         for name, site in sites.items():
             if (not site.rows or held.pattern.get(name) == "seen"
@@ -236,7 +241,7 @@ class Answers(Parameters):
                 continue
             if not site.states and not self.structure.has_mean(name):
                 medians.append(name)
-            elif (table := self._weighted(held, name, plug_in, queries.ALL)) is not None:
+            elif (table := self._weighted_values(held, name, plug_in, queries.ALL)) is not None:
                 out[name] = table.probabilities(site).argmax(-1) if site.states else table.mean()
             else:
                 ask.append(("probability" if site.states else "mean", name))
@@ -249,46 +254,46 @@ class Answers(Parameters):
                       for name in medians}
 
     def _imputed(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
-        out, estimates = {}, self._estimates(held, plug_in)
+        out, estimates = {}, self._cell_estimates(held, plug_in)
         for site in (site for site in self.structure.sites.values() if site.rows):
             column, filled = held.table.columns.get(site.name), estimates.get(site.name)
             if column is not None and column.likelihood is None:
                 if filled is not None and column.values.dtype.kind in "iu":
-                    filled = shortest(filled)  # beside counts a mean becomes a double
+                    filled = shortest(filled)  # NumPy would join counts and means as float64
                 filled = column.values if column.seen is None or filled is None else np.where(
                     column.seen, column.values, filled
                 )
             if filled is not None:
                 out[site.name] = tables.to_labels(filled, self.names.get(site.name))
-        return out | self._computed(
+        return out | self._deterministic_means(
             held, [s.name for s in self.structure.deterministics.values() if s.rows], plug_in
         )
 
-    def _computed(self, held: dataset.Data, names: Sequence[str], plug_in: bool,
+    def _deterministic_means(self, held: dataset.Data, names: Sequence[str], plug_in: bool,
                   given: str = queries.ALL) -> dict[str, np.ndarray]:
-        """The means of deterministics inside rows, over what is hidden and discrete in a row and
-        over the posterior; where one takes something else that is unseen, over simulated rows."""
+        """The means of deterministics inside rows over the latent discrete sites of the row and the
+        posterior; of one with other latent parents, over simulated rows."""
         out = {}
         for name in names:
             if not self._site(name).rows:
                 raise ModelError(f"'{name}' is computed outside rows() and is the same for every "
                                  f"row: use fit.params['{name}']")
-            if any(not self._settled(held, parent)
+            if any(not self._is_observed_or_summed(held, parent)
                    for parent in self.structure.deterministics[name].parents):
                 out[name] = intervals.simulated_mean(self, held, name, plug_in)
         rest = [("mean", name) for name in names if name not in out]
         found = asking.answer(self, held, rest, plug_in, given)[1] if rest else {}
         return {name: out[name] if name in out else found["mean", name] for name in names}
 
-    def _settled(self, held: dataset.Data, name: str) -> bool:
+    def _is_observed_or_summed(self, held: dataset.Data, name: str) -> bool:
         """Whether a site lies outside rows, is observed in every row, or can be summed out."""
         site = self.structure.sites[name]
         return not site.rows or site.states is not None or held.pattern.get(name) == "seen"
 
     def _simulated(self, held: dataset.Data, key: jax.Array, seed: int,
                    plug_in: bool) -> dict[str, np.ndarray]:
-        """Whole rows given their observed cells. Each has a draw of the parameters of its own, the
-        first again after asking.GROUPS."""
+        """Rows drawn given their observed cells, each with its own draw of the parameters; after
+        asking.GROUPS rows the draws repeat."""
         values = weighted.resampled(self, held, seed, plug_in)
         values = self._drawn_rows(held, key, seed, plug_in) if values is None else values
         n, named = held.table.rows, held.structure.named
@@ -297,14 +302,14 @@ class Answers(Parameters):
         for name, value in self.model.interventions:
             done, labels = np.asarray(thaw(value)), self.names.get(name)
             done = np.broadcast_to(done, (n, *done.shape))
-            values[name] = done if labels is None else tables.to_labels(done - self._low(name),
-                                                                        labels)
+            values[name] = done if labels is None else tables.to_labels(
+                done - self._lowest_value(name), labels)
         return values
 
     def _drawn_rows(self, held: dataset.Data, key: jax.Array, seed: int,
                     plug_in: bool) -> dict[str, np.ndarray]:
-        """The sites of rows as codes, and, of a model with factors in rows, under LOG_WEIGHT what
-        these weigh."""
+        """Drawn values of the sites of rows, discrete ones as codes, and, of a model with factors
+        in rows, their log weights, under LOG_WEIGHT."""
         plan, back, belief, states, log = asking.drawn(self, held, derive_key(key, Use.BELIEF),
                                                        seed,
                                                        plug_in)
@@ -318,7 +323,7 @@ class Answers(Parameters):
         values = {name: fixed[name] for name in fixed if sites[name].rows}
         named = held.structure.named
         if any(site.rows and site.name not in fixed for site in named.values()):
-            # by NumPy: seven small programs less for each shape
+            # by NumPy, which saves seven small programs for each shape
             params = {k: np.asarray(v)[np.arange(n) % len(v)] for k, v in belief.params.items()}
             columns = {name: (c.values, c.seen) for name, c in held.table.columns.items()
                        if name not in fixed and c.likelihood is None}
@@ -327,7 +332,7 @@ class Answers(Parameters):
                                    last, n, held.steps)
         return values
 
-    def _low(self, name: str) -> int:
-        """The least value of a site that do() may have set."""
+    def _lowest_value(self, name: str) -> int:
+        """The lowest state of a site, also of one that do() has set."""
         found = trace(self.model.plain, self.shapes).sites.get(name)
         return 0 if found is None else found.low

@@ -1,5 +1,5 @@
-"""Checks of the arguments of the methods of fits and models, by argument name; warnings about
-answers that are not finite; and hints at the names of methods of other libraries."""
+"""Checks of the arguments of methods of fits and models, by argument name; warnings about answers
+that are not finite; hints for the method names of other libraries."""
 
 import functools
 import inspect
@@ -25,7 +25,7 @@ def _names(value: Any) -> bool:
     return _name(value) or plain and all(isinstance(name, str) for name in value)
 
 
-# words of other libraries → what does it here
+# names in other libraries → what to use here
 OF_FITS = {
     "sample": "draws(n) of the parameters, simulate(n) of new rows", "get_samples": "draws(n)",
     "trace": "to_arviz()", "idata": "to_arviz()", "to_inferencedata": "to_arviz()",
@@ -51,8 +51,8 @@ OF_MODELS = {
 
 
 def missing_attribute(owner: Any, name: str, elsewhere: Mapping[str, str]) -> AttributeError:
-    """The error for an attribute that an object has not, with what may have been meant; one that
-    its class has, and that failed within, fails as it did."""
+    """The error for an attribute that an object does not have, with the nearest names. A property
+    of its class that raised AttributeError raises it again."""
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)
     known = [own for own in dir(type(owner)) if not own.startswith("_")]
@@ -69,11 +69,11 @@ RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "unknown": ("'refuse' or 'new'", lambda value: isinstance(value, str)),
     "strategy": ("'uniform' or 'quantile'", lambda value: isinstance(value, str)),
 }
-SEVERAL = ("predict_proba",)  # whose site may be several
+METHODS_OF_SEVERAL_SITES = ("predict_proba",)  # whose site may be several
 
 
-# verbs that answer with numbers → whether they draw them, so that infinite ones are none either
-NUMBERS = {"draws": True, "simulate": True, "log_prob": False, "log_joint": False,
+# methods that return numbers → whether they are draws, of which infinite ones are reported too
+NUMERIC_METHODS = {"draws": True, "simulate": True, "log_prob": False, "log_joint": False,
            "predict": False, "predict_proba": False, "joint": False, "impute": False}
 
 
@@ -87,11 +87,10 @@ def checked_verbs(cls: type) -> type:
 
 
 def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
-    """A refusal of a verb; of a fit's, with those of the engines that it names that take the data
-    that were fitted."""
+    """A refusal with alternatives: of the engines that it names, those that can fit the data."""
     if not why.instead or not hasattr(owner, "engine"):
         return why
-    data = owner.data if owner.again is None else owner.again.data
+    data = owner.data if owner.fitted_rows is None else owner.fitted_rows.data
     if data is None:
         return Refusal(f"{why.args[0]}. model.explain(data) lists the engines that support the "
                        f"data")
@@ -99,9 +98,9 @@ def _with_alternatives(owner: Any, why: Refusal) -> Refusal:
 
 
 def _with_finite_check(verb: str, function: Callable) -> Callable:
-    if verb not in NUMBERS:
+    if verb not in NUMERIC_METHODS:
         return function
-    drawn = NUMBERS[verb]
+    drawn = NUMERIC_METHODS[verb]
 
     @functools.wraps(function)
     def ask(self: Any, *args: object, **kwargs: object) -> Any:
@@ -125,7 +124,7 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
 
 
 def _describe_nonfinite(found: object, drawn: bool) -> str:
-    """The NaN entries of an answer, of drawn numbers also the infinite ones, in words; "": none."""
+    """The NaN entries of an answer, and the infinite ones of draws, in words; "": none."""
     parts = found if isinstance(found, Mapping) else {"": found}
     for name, part in parts.items():
         values = np.asarray(part) if isinstance(part, np.ndarray | float | jax.Array) else None
@@ -157,7 +156,7 @@ def _checked(verb: str, function: Callable) -> Callable:
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         for name in (name for name in rules if name in given):
             words, valid = rules[name]
-            single = name == "site" and verb not in SEVERAL
+            single = name == "site" and verb not in METHODS_OF_SEVERAL_SITES
             if not valid(given[name]) or single and not _name(given[name]):
                 raise ModelError(f"{verb}({name}={reprlib.repr(given[name])}): expected {words}")
         try:

@@ -1,5 +1,5 @@
-"""A model's data and engine, as a check of its density takes them; and the density of a function
-that names no rows, by NumPyro alone."""
+"""Model.check_density: the data and engine for the check, and the reference density of a function
+without rows, by NumPyro alone."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -50,8 +50,8 @@ def checked_density(model: Bound, data: DataLike, engine: object, seed: int) -> 
 
 
 def _reference_log_density(model: Bound, reading: Bound, data: SiteValues) -> Callable:
-    """Parameters → the log density of the function as it was written, by NumPyro: unobserved
-    discrete sites at all their joint values, numbers that are no parameters integrated out."""
+    """Parameters → the log density of the function as it was written, by NumPyro: latent discrete
+    sites summed over all their joint values, latent continuous sites integrated out."""
     own = model.generative.arguments
     arguments = {**model.bound, **{name: jnp.asarray(value) if np.ndim(value) else value
                                    for name, value in data.items() if name in own}}
@@ -75,7 +75,7 @@ def _reference_log_density(model: Bound, reading: Bound, data: SiteValues) -> Ca
 
 def _density(function: Callable, arguments: SiteValues,
              example: Mapping[str, jax.Array]) -> Callable[[Mapping], float]:
-    """Values of some sites → log density, all others summed or integrated out."""
+    """Values of the sites in `example` → log density, all others summed or integrated out."""
     traced = handlers.trace(handlers.seed(handlers.substitute(function, dict(example)), 1))
     sites = {name: site for name, site in traced.get_trace(**arguments).items()
              if site["type"] == "sample" and not site["is_observed"] and name not in example}

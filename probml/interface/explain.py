@@ -1,5 +1,5 @@
-"""The plan in words: how each site is treated, what is summed out at what cost, which update each
-parameter gets, who refuses."""
+"""Model.explain: how each site is treated, what is summed out at what cost, the update of each
+parameter, and the engines that can or cannot fit the model."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,8 +90,8 @@ def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ())
     try:
         plan = planned(held, lenient=True)
     except Refusal as why:
-        said = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
-        return Explanation(shown, _sites(held, None), (), (), (), said, _indices(held), reading)
+        refusals = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
+        return Explanation(shown, _sites(held, None), (), (), (), refusals, _indices(held), reading)
     penalties = _penalties(plan, held.table.values)
     return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
                        penalties, _engines(held, plan, others), _indices(held), reading)
@@ -99,7 +99,7 @@ def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ())
 
 def _engines(held: dataset.Data, plan: Plan,
              others: Sequence[Engine]) -> tuple[dict[str, str], ...]:
-    """Those of the ladder, of which one is chosen, and the others."""
+    """The engines of the selection order, of which one is chosen, and the others."""
     (chosen, *_), reasons = choose(held)
     out = []
     for engine in LADDER:
@@ -122,7 +122,7 @@ def _engines(held: dataset.Data, plan: Plan,
 
 
 def _indices(held: dataset.Data) -> tuple[dict[str, str], ...]:
-    """Which inputs pick entries of which parameters."""
+    """The inputs that index parameters, with the axes that they index and their labels."""
     out, sites = [], held.structure.sites
     for index in held.structure.indexed.values():
         axes = [f"{name} (axis {axis}, {sites[name].shape[axis]} entries)"
@@ -162,7 +162,7 @@ def _evaluated(plan: Plan | None, name: str) -> str:
 
 
 def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
-    """What a site is to the inference: observed, summed out, a parameter."""
+    """The role of a site in the inference: observed, summed out, a parameter."""
     if site.factor:
         return ("part of the log density" if held.model.whole
                 else "loss (not a likelihood): multiplies a row's density by exp(factor)"
@@ -201,7 +201,7 @@ def _role_outside_rows(held: dataset.Data, plan: Plan | None, site: Site) -> str
         return ("random effects, integrated out, "
                 + integrals.describe_integration(plan.groupings))
     if not site.discrete:
-        return "parameter" + _tied(held, plan, site.name)
+        return "parameter" + _describe_hierarchy(held, plan, site.name)
     if plan is not None and site.name not in plan.variables:
         return "latent, no observed site depends on it"
     return "summed out, outside rows"
@@ -211,8 +211,8 @@ TIES = {"spread": "its scale is estimated", "product": "its scale is a factor",
         "incidental": "few rows for each level"}
 
 
-def _tied(held: dataset.Data, plan: Plan | None, name: str) -> str:
-    """What makes a parameter one of a hierarchy, whose joint mode is no answer."""
+def _describe_hierarchy(held: dataset.Data, plan: Plan | None, name: str) -> str:
+    """Why a parameter is one of a hierarchy, whose joint mode is a poor estimate."""
     found = () if plan is None else hierarchy.ties(plan, held.table.rows)
     effects = () if plan is None or not plan.groupings else plan.effects
     for tie in hierarchy.ties(held.plan()) if effects else ():
@@ -247,15 +247,15 @@ def _updates(plan: Plan) -> tuple[dict[str, str], ...]:
     for stage in blocks(plan, True) if plan.free else ():
         for block in stage:
             size = sum(math.prod(plan.structure.sites[n].shape) for n in block.names)
-            note = block.describe(plan, True) + _coordinate(plan, block)
+            note = block.describe(plan, True) + _describe_coordinate(plan, block)
             out.append({"parameter": ", ".join(block.names), "entries": str(size),
                         "update (EM, MAP-EM)": note})
     return tuple(out)
 
 
 def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
-    """What the priors of coefficients, parameters in the argument of a site inside rows or of a
-    loss, add to −log likelihood."""
+    """The penalties that the priors of coefficients, parameters in the argument of a site inside
+    rows or of a loss, add to −log likelihood."""
     sites, out = plan.structure.sites, []
     users: dict[str, list[Any]] = {}
     for site in (sites[name] for name in plan.rowwise if sites[name].inputs):
@@ -264,18 +264,18 @@ def _penalties(plan: Plan, given: Mapping) -> tuple[dict[str, str], ...]:
             users.setdefault(name, []).append(site)
     for name in (n for n in plan.free if n in users):
         site = sites[name]
-        said = PENALTIES.get(site.kind)
-        if said is None or not set(site.parents) <= set(given):
+        penalty = PENALTIES.get(site.kind)
+        if penalty is None or not set(site.parents) <= set(given):
             continue
         prior = plan.structure.distribution(name, {parent: jnp.asarray(given[parent])
                                                    for parent in site.parents})
-        scale, locs = (None if said[0] is None or argument is None else np.asarray(
-            getattr(prior, argument)) for argument in (said[0], "loc"))
+        scale, locs = (None if penalty[0] is None or argument is None else np.asarray(
+            getattr(prior, argument)) for argument in (penalty[0], "loc"))
         centre = f"{name} - {_number(locs)}" if locs is not None and np.any(locs) else name
         s = None if scale is None else _number(scale)
-        peers = "" if site.kind != "Normal" else _peers(plan, users[name], scale)
-        out.append({"parameter": name, "prior": said[1].format(s=s),
-                    "equals": said[2](centre, s) + peers})
+        peers = "" if site.kind != "Normal" else _scikit_learn_parameter(plan, users[name], scale)
+        out.append({"parameter": name, "prior": penalty[1].format(s=s),
+                    "equals": penalty[2](centre, s) + peers})
     return tuple(out)
 
 
@@ -283,7 +283,7 @@ COEFFICIENTS = ("loc", "logits", "rate", "probs")
 
 
 def _number(value: ArrayLike) -> str:
-    """A number in words of four digits; several, if they differ, as their range."""
+    """A number as text, to four digits; several, if they differ, as their range."""
     low, high = float(np.min(value)), float(np.max(value))
     return f"{low:.4g}" if low == high else f"{low:.4g}…{high:.4g}"
 
@@ -292,8 +292,8 @@ def _ridge(name: str, s: str) -> str:
     return f"Σ {f'({name})' if ' ' in name else name}² / (2 · {s}²): ridge, L2"
 
 
-def _peers(plan: Plan, users: list[Any], scale: Any) -> str:
-    """What scikit-learn calls a ridge: C beside a sum of losses, alpha beside a sum of squares."""
+def _scikit_learn_parameter(plan: Plan, users: list[Any], scale: Any) -> str:
+    """scikit-learn's parameter for a ridge: C with a sum of losses, alpha with a sum of squares."""
     if float(np.min(scale)) != float(np.max(scale)):
         return ""
     variance = float(np.max(scale)) ** 2
@@ -315,9 +315,9 @@ PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
 }
 
 
-def _coordinate(plan: Plan, block: Block) -> str:
-    """Says where a prior with a concentration below 1 is maximised in another coordinate;
-    concentrations that are constants are read."""
+def _describe_coordinate(plan: Plan, block: Block) -> str:
+    """A note where a prior whose concentration is a constant below 1 is maximised in another
+    coordinate; "": it is not."""
     site = plan.structure.sites[block.names[0]]
     prior = site.entry.prior
     if prior is None or not prior.concentrations or plan.structure.programs[site.name][1]:

@@ -1,5 +1,4 @@
-"""What a user holds after fitting: one type for every engine; questions about rows, posteriors,
-simulation, saving."""
+"""A fitted model, of any engine: summaries, queries about rows, posteriors, simulation, saving."""
 
 import functools
 import math
@@ -20,19 +19,18 @@ from probml.dataset.tables import read_weights
 from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
-from probml.engines.ladder import written
 from probml.errors import ModelError, Refusal
 from probml.evidence.passes import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import further, saving, standard_errors
-from probml.fits.standard_errors import Again, Widths
+from probml.fits.standard_errors import FittedRows, StandardErrors
 from probml.interface.answer_table import answer_questions
 from probml.interface.argument_checks import OF_FITS, checked_verbs, missing_attribute
 from probml.interface.functions.read_function import read_function
 from probml.interface.functions.steps import step_posteriors
 from probml.interface.questions import Questions
-from probml.interface.record import Shell
+from probml.interface.record import StaticPart
 from probml.interface.showing import page
 from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.showing.text_and_html import fit_html, fit_text
@@ -66,16 +64,16 @@ class Fit(Questions):
         history: the objective (log posterior, or log likelihood with prior=False), its start
             included; for NUTS the optimisation before it, then the log density of each iteration,
             the mean of all chains; for SVI the evidence lower bound.
-        held_out: of MAP(held_out=...), the mean log evidence of a row not learnt from, at every
-            entry of history; else None.
-        converged: whether the engine ended as it should.
-        iterations: that it took.
-        status: how it ended, and what was found, in a line.
-        warnings: what to act on, a tuple of findings, each with `code`, `parameter`, `entry`,
+        held_out: of MAP(held_out=...), the mean log evidence of a held-out row, at every entry of
+            history; else None.
+        converged: whether the engine converged.
+        iterations: the number of iterations.
+        status: how the engine ended, and its findings, in a line.
+        warnings: findings that need action, a tuple, each with `code`, `parameter`, `entry`,
             `numbers`, `problem`, `consequence` and `remedies`; docs/how_to/warnings.md has a
             section for each code. findings: these, and those for information.
         log_evidence: log p(data): exact for Exact; an estimate by importance weights for Laplace,
-            where these pass and no prior is flat; else None.
+            where these pass their test and no prior is flat; else None.
         evidence_error: the standard error of such an estimate; None: log_evidence is exact, or
             there is none.
         bound: a lower bound of it, where the engine maximises one, as VB does; else None.
@@ -117,109 +115,115 @@ class Fit(Questions):
         Of a point (EM, MAP) `sd` is a standard error: the square root of the diagonal of the
         inverse of the observed information, with all latent variables summed or integrated out, by
         the delta method. It is not the standard deviation of a posterior: for that take Laplace()
-        or NUTS(). `summary().attrs["warnings"]` has those of the fit, and one where the posterior
-        is far from this point. For fixed effects next to random effects, and for these, it is
-        computed given the standard deviations of the effects, as in lme4. Where there is none it is
-        NaN, and a column `note` says why: an estimate at a boundary, a direction that is not
-        identified, a fit that ended before its maximum, more than 1,024 parameters, a fit without
-        its rows.
+        or NUTS(). `summary().attrs["warnings"]` has the warnings of the fit, and one where the
+        posterior is far from this point. In a mixed model, errors of fixed effects and of random
+        effects are computed given the standard deviations of the random effects, as in lme4. Where
+        there is no standard error it is NaN, and a column `note` says why: an estimate at a
+        boundary, a direction that is not identified, a fit that ended before its maximum, more than
+        1,024 parameters, a fit without its rows.
 
         Args:
-            data: the rows that were fitted, by default those that a fit of a point holds; a fit
+            data: the rows that were fitted; by default those that a fit of a point retains. A fit
                 from a file or a pickle, one by merge() or update(), of a source, or of more than 4
-                million numbers holds none. With them it takes as long as it takes, else about ten
-                seconds at the most. weights: theirs.
+                million numbers retains none. With `data` there is no limit of time, else about ten
+                seconds. weights: theirs.
 
         Raises:
             DataError: bad rows, by name.
 
         Cost: of a point, once, a Hessian of all rows (regressions), or four gradients a parameter.
         """
-        widths = self._widths if data is None else self._widths_of(data, weights)
-        return self._table(widths)
+        return self._table(self._standard_errors if data is None
+                           else self._standard_errors_from(data, weights))
 
-    def _table(self, widths: Widths | None):
-        """The summary with such standard errors; None: with none, which costs nothing."""
+    def _table(self, errors: StandardErrors | None):
+        """The summary with these standard errors; None: without, which costs nothing."""
         table = reports.summary(self, functools.partial(step_posteriors.draw_steps_by_chain, self),
-                                step_posteriors.names_of_loops(self), widths)
+                                step_posteriors.names_of_loops(self), errors)
         return rows_by_old_names(table, self.model.renamed)
 
     def _covariance(self, names: Sequence[str], data: object = None, weights: object = None):
-        """The joint covariance of parameters, told in units, their entries behind one another; NaN
-        where it is not known. `data`, `weights`: the rows, where the fit holds none."""
-        return reports.covariance(self, names, functools.partial(self._measured, data, weights))
+        """The joint covariance of the flattened, concatenated parameters, in the units of the
+        user's columns; NaN where it is not known. `data`, `weights`: the rows, where the fit holds
+        none."""
+        return reports.covariance(self, names, functools.partial(
+            self._standard_errors_of_rows, data, weights))
 
     def _with_errors(self, names: Sequence[str], data: object = None,
                      weights: object = None) -> "Fit":
-        """The fit, holding the standard errors of parameters that its summary shows; arguments as
-        of _covariance."""
-        errors = reports.standard_errors(self, names, functools.partial(self._measured, data,
-                                                                        weights))
+        """The fit with the standard errors of some parameters stored; arguments as of
+        _covariance."""
+        errors = reports.standard_errors(self, names, functools.partial(
+            self._standard_errors_of_rows, data, weights))
         found = replace(self, errors={**self.errors, **errors})
-        if "_widths" in vars(self):  # they are asked for but once
-            vars(found)["_widths"] = self._widths
+        if "_standard_errors" in vars(self):  # computed once
+            vars(found)["_standard_errors"] = self._standard_errors
         return found
 
-    def _measured(self, data: object, weights: object) -> Widths | None:
-        held = data is None or self.again is not None
-        return self._widths if held else self._widths_of(data, weights)
+    def _standard_errors_of_rows(self, data: object, weights: object) -> StandardErrors | None:
+        held = data is None or self.fitted_rows is not None
+        return self._standard_errors if held else self._standard_errors_from(data, weights)
 
     @functools.cached_property
-    def _widths(self) -> Widths | None:
-        """The standard errors of a point, by the rows that it holds."""
-        return self._errors(self.again)
+    def _standard_errors(self) -> StandardErrors | None:
+        """The standard errors of a point, from the rows that it retains."""
+        return self._compute_standard_errors(self.fitted_rows)
 
     @answers_in_tables()
-    def _widths_of(self, data: object, weights: object) -> Widths | None:
+    def _standard_errors_from(self, data: object, weights: object) -> StandardErrors | None:
         with jax.enable_x64(True):
             held = self._read(data)
         held = held._replace(table=replace(held.table,
                                            values={**self.given, **held.table.values}))
-        first: Any = self.again.first if self.again is not None else None
-        return self._errors(Again(held, read_weights(weights, held.table.rows), first), True)
+        first: Any = self.fitted_rows.first if self.fitted_rows is not None else None
+        return self._compute_standard_errors(
+            FittedRows(held, read_weights(weights, held.table.rows), first), True)
 
     @functools.cached_property
-    def _moves(self) -> Widths | None:
-        """The same, with how parameters move together, of a fit that holds standard errors too."""
-        found = self._widths
-        return found if found is None or found.moves else self._errors(self.again, every=True)
+    def _standard_errors_by_direction(self) -> StandardErrors | None:
+        """The standard errors with derivatives along directions, also of a fit that has stored
+        standard errors."""
+        found = self._standard_errors
+        if found is None or found.derivatives:
+            return found
+        return self._compute_standard_errors(self.fitted_rows, recompute=True)
 
-    def _errors(self, again: Again | None, patient: bool = False,
-                every: bool = False) -> Widths | None:
-        """None: there is nothing to compute, as of a posterior, or of parameters that were given.
+    def _compute_standard_errors(self, rows: FittedRows | None, unlimited: bool = False,
+                                 recompute: bool = False) -> StandardErrors | None:
+        """None where there is nothing to compute: of a posterior, of parameters that were given.
 
         Args:
-            every: also where the fit holds standard errors.
+            unlimited: however long it takes. recompute: also where the fit stores standard errors.
         """
         if (self.belief.exact or self.belief.varies and not self.belief.partly
             or self.outcome is Status.KNOWN or self.learnt is not None):
             return None
-        if not every and self.errors.keys() >= self.params.keys():
-            return Widths({}, {})
-        try:
-            engine = self.by or written(self.engine)
-        except ModelError:
-            return Widths({}, {"": f"'{self.engine}' is an engine that no file holds"})
+        if not recompute and self.errors.keys() >= self.params.keys():
+            return StandardErrors({}, {})
+        engine = self.made_by
+        if engine is None:
+            return StandardErrors.missing(f"'{self.engine}' is an engine that no file holds")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.RUNAWAY:
-            return Widths({}, {"": "there is no maximum"})
-        if again is None:
-            return Widths({}, {"": "the fit holds no rows: summary(data)"})
+            return StandardErrors.missing("there is no maximum")
+        if rows is None:
+            return StandardErrors.missing("the fit holds no rows: summary(data)")
         try:
-            return standard_errors.standard_errors(again._replace(first=again.first or engine),
-                                                   engine, self.point, self.units,
-                                                   self.belief.table is None, patient)
-        except Refusal as why:  # what all these rows would need, in double
-            return Widths({}, {"": str(why)})
+            return standard_errors.standard_errors(
+                rows._replace(first=rows.first or engine), engine, self.point, self.units,
+                self.belief.table is None, unlimited)
+        except Refusal as why:  # more memory in float64 than there is
+            return StandardErrors.missing(str(why))
 
     def to_arviz(self, data: object = None, prior: int | None = None):
-        """What ArviZ reads, of 0.2x an InferenceData, of 1.x a DataTree: posterior, sample_stats,
-        log_likelihood of each row, posterior_predictive, observed_data, with the names of plates
-        and the labels of states as dimensions and coordinates. Of a function that is one density of
-        everything log_likelihood is that of each element of what it observes, and nothing is
-        replicated. Of the `fit_` of an estimator of probml.models all of it is in the units of
-        the user's columns, as `summary` is; only `lp` is the log density that was sampled.
+        """The posterior for ArviZ, of 0.2x an InferenceData, of 1.x a DataTree: posterior,
+        sample_stats, log_likelihood of each row, posterior_predictive, observed_data, with the
+        names of plates and the labels of states as dimensions and coordinates. Of a function
+        without rows, one joint density, log_likelihood is that of each observed element, and there
+        is no posterior_predictive. Of the `fit_` of an estimator of probml.models all of it is in
+        the units of the user's columns, as `summary` is; only `lp` is the log density that was
+        sampled.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -260,9 +264,9 @@ class Fit(Questions):
         return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
 
     def do(self, values: SiteValues) -> "Fit":
-        """What was learnt, after an intervention: the named sites are set in every row and no
-        longer depend on their parents (Pearl 2009, graph surgery), so that nothing is learnt from
-        them about what causes them.
+        """The fit after an intervention: the named sites are set in every row and no longer depend
+        on their parents (Pearl 2009, graph surgery), so that they carry no information about their
+        causes.
 
         Args:
             values: site inside rows() → its state as a label, or its value, the same in every row.
@@ -278,10 +282,11 @@ class Fit(Questions):
                                               for x in labels):
                 raise ModelError(f"do({{'{name}': {value!r}}}): expected one of its labels, "
                                  f"{list(labels)}")
-            codes[name] = value if labels is None else labels.index(value) + self._low(name)
+            codes[name] = (value if labels is None
+                           else labels.index(value) + self._lowest_value(name))
         acted: Any = self.model
         return replace(self, model=acted._acted(codes, self.shapes),
-                       learnt=self.learnt or self.model, kept=None, again=None)
+                       learnt=self.learnt or self.model, kept=None, fitted_rows=None)
 
     def table(self, site: str):
         """The conditional probability table of a discrete site as a pandas table: parents in rows,
@@ -335,9 +340,9 @@ class Fit(Questions):
             DataError: bad rows, named by part and row.
         """
         return answer_questions(self, data, ask, site,
-                                lambda rows: self._unseen(self._read(rows)), to)
+                                lambda rows: self._site_to_predict(self._read(rows)), to)
 
-    # Keeping
+    # Merging, updating, saving
 
     def merge(self, other: "Fit") -> "Fit":
         """The Fit of both parts of the data together, by adding their sufficient statistics; no row
@@ -398,19 +403,19 @@ class Fit(Questions):
         """
         saving.save(self, path)
 
-    # Showing
+    # Reports and representations
 
     def report(self, path: str | os.PathLike, data: object = None, y: object = None,
                name: str | None = None) -> Path:
         """Write one HTML file about the model and the table: its columns, pictures of this kind of
-        model, estimates, posterior predictive checks, warnings and what to do, the model and its
+        model, estimates, posterior predictive checks, warnings with remedies, the model and its
         graph; folded, how it was computed, versions, seed, references. It needs no network, can be
         read by keyboard and by a screen reader, and prints.
 
         Args:
-            data: the rows that were fitted, to be described; a fit with draws has them itself. Of
-                the `fit_` of an estimator of probml.models rows as its `fit` takes them, and the
-                page is that of the estimator.
+            data: the rows that were fitted, to be described; a fit with draws retains them. Of the
+                `fit_` of an estimator of probml.models rows as its `fit` takes them, and the page
+                is that of the estimator.
             y: the target, of the `fit_` of an estimator.
             name: of the table, for the title; by default `data.attrs["name"]`, if there is one.
 
@@ -423,7 +428,7 @@ class Fit(Questions):
         return page.write(self._subject(data, y, name), path)
 
     def _subject(self, data: object, y: object, name: str | None) -> Subject:
-        """What its report is about: of the fit of an estimator what that one says."""
+        """The subject of its report: of the fit of an estimator that of the estimator."""
         estimator = vars(self).get("_estimator", lambda: None)()
         if estimator is not None and not isinstance(data, Mapping):
             return estimator._subject(data, y, name)
@@ -445,19 +450,19 @@ def _log_joint(plan: Plan, params: Mapping[str, jax.Array], known_: Known, rows:
 
 
 def _flatten(fit: Fit):
-    return (fit.point, fit.belief), fit._shell
+    return (fit.point, fit.belief), fit._static_part
 
 
-def _unflatten(shell: Shell, arrays: tuple) -> Fit:
+def _unflatten(shell: StaticPart, arrays: tuple) -> Fit:
     point, belief = arrays
     fit: Any = shell.fit
     return replace(fit, point=point, belief=belief)
 
 
-def as_tree(kind: type) -> type:
-    """Let JAX's transformations see the arrays of a fit."""
+def as_pytree(kind: type) -> type:
+    """Register a class of fits as a pytree, so that JAX's transformations see its arrays."""
     jax.tree_util.register_pytree_node(kind, _flatten, _unflatten)
     return kind
 
 
-as_tree(Fit)
+as_pytree(Fit)

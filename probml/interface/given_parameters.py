@@ -1,5 +1,5 @@
 """Fits at given parameters: nothing is fitted, the parameters are checked against the structure of
-the model; of a model with inputs the structure is known with the data of each question."""
+the model; of a model with inputs, whose shapes come with data, at each query."""
 
 import functools
 import inspect
@@ -14,7 +14,7 @@ from probml.dataset import dataset, read
 from probml.dataset.coding.indices import REFUSE, bounds
 from probml.errors import ModelError
 from probml.fits import saving
-from probml.interface.fit import Fit, as_tree
+from probml.interface.fit import Fit, as_pytree
 from probml.interface.functions.read_function import read_function
 from probml.interface.functions.readings import site_values
 from probml.interface.functions.replay import lacks_rows
@@ -63,11 +63,11 @@ def _checked_fit(structure: Structure, fit: Fit) -> Fit:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Deferred(Fit):
-    """A Fit at known parameters of a model with inputs, whose shapes are those of the data of each
-    question.
+    """A Fit at known parameters of a model with inputs: shapes are known with the data of each
+    query.
 
     Attributes:
-        acted: site → its value by an intervention that waits for these shapes.
+        acted: site → its value by an intervention, checked when shapes are known.
     """
 
     acted: SiteValues = field(default_factory=dict)
@@ -78,7 +78,7 @@ class _Deferred(Fit):
 
     @property
     def structure(self) -> Structure:
-        """As far as it can be told without data."""
+        """The structure as far as it is known without data."""
         return trace(self.model)
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
@@ -99,19 +99,19 @@ class _Deferred(Fit):
             known = False
         if known:
             return super().do(values)
-        # it is checked with the data of each question
+        # checked with the data of each query
         values = as_mapping(values, "do(values)", "{'smoke': 1}")
         return replace(self, acted={**self.acted, **values})
 
     def save(self, path: str | os.PathLike) -> None:
         """See Fit.save."""
         if self.acted:
-            raise ModelError(saving.ACTED)
+            raise ModelError(saving.AFTER_INTERVENTION)
         super().save(path)
 
 
 def _answer_with_data(verb: str):
-    """The method of a Fit for a _Deferred one."""
+    """A method of Fit for a _Deferred fit, called on the fit that the data complete."""
     method = getattr(Fit, verb)
     signature = inspect.signature(method)
 
@@ -135,7 +135,7 @@ OF_ROWS = ("log_prob", "predict_proba", "pairs", "forecast", "joint", "predict",
 for _verb in (*OF_ROWS, "log_joint", "simulate"):
     setattr(_Deferred, _verb, _answer_with_data(_verb))
 in_its_own(_Deferred)
-as_tree(_Deferred)
+as_pytree(_Deferred)
 
 
 def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
@@ -160,7 +160,7 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
 
 
 def _check_rows(name: str, table: np.ndarray) -> None:
-    """Refuse the first row of a table that is no distribution."""
+    """Refuse a table with a row that does not sum to 1 or has negative entries."""
     wrong = ~((table >= 0).all(-1) & (np.abs(table.sum(-1) - 1) <= 1e-4))
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -29,11 +29,11 @@ from probml.structure.portrait import difference
 from probml.typing import Json
 
 # the metadata of a file: name → its allowed types
-WORDS: dict[str, tuple[type, ...]] = {
+METADATA_TYPES: dict[str, tuple[type, ...]] = {
     "format": (int,), "model": (str,), "identity": (str,), "engine": (str,), "outcome": (int,),
     "iterations": (int,), "log_evidence": (float, int, type(None)),
     "names": (dict,), "shapes": (dict,), "pattern": (list,)}
-NUMBERS = ("params/", "given/", "closed/", "effects/", "states")  # arrays that hold no NaN
+ARRAYS_WITHOUT_NAN = ("params/", "given/", "closed/", "effects/", "states")  # by their prefix
 PATTERNS = ("seen", "part", "torn", "likelihood", "carried")
 
 
@@ -46,9 +46,9 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
             estimator, which the file names.
 
     Raises:
-        ModelError: not such a file, saved from another model, or from one that the file does not
-            know.
-        OSError: it is not there, or may not be read.
+        ModelError: not such a file, saved from another model, or from one of your own without
+            `model`.
+        OSError: it does not exist, or may not be read.
     """
     if model is not None and not isinstance(model, Bound):
         raise ModelError(f"load(path, model): expected the model that was fitted, with its "
@@ -72,8 +72,8 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
 
 
 def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The metadata of a saved fit, and its arrays, none longer than the bytes that the file has for
-    it."""
+    """The metadata and arrays of a saved fit; arrays that would be larger than the file are
+    refused."""
     with zipfile.ZipFile(raw) as packed:
         long = sum(member.file_size for member in packed.infolist())
     size = raw.seek(0, io.SEEK_END)
@@ -83,7 +83,7 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
     raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    # of a machine of the other order of bytes, which JAX does not read
+    # a file from a machine of the other byte order, which JAX does not read
     arrays = {name: value.astype(value.dtype.newbyteorder("="), copy=False)
               for name, value in arrays.items()}
     meta = json.loads(arrays.pop("meta").tobytes().decode())
@@ -93,7 +93,7 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
     kinds = "biufUS" if "face" in meta else "biuf"  # estimators hold names of columns and classes
     odd = [name for name, value in arrays.items() if not name.startswith("plain/")
            and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8
-                or name.startswith(NUMBERS) and np.isnan(value).any())]
+                or name.startswith(ARRAYS_WITHOUT_NAN) and np.isnan(value).any())]
     if odd:
         raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has dtype "
                          f"{arrays[odd[0]].dtype}, or contains NaN: expected numbers")
@@ -102,12 +102,12 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
 
 def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray],
             model: Bound | None = None) -> Fit:
-    """The fit of a file that is open.
+    """The fit that the metadata and arrays of a file describe.
 
     Raises:
         ModelError: as load.
     """
-    _check_words(meta)
+    _check_metadata_types(meta)
     model = _library_model(path, meta, arrays) if model is None else model
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
@@ -115,7 +115,7 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
                          f"model it was fitted with; for a function without rows(), or of several "
                          f"tables, use load(path, model.read(data))")
     if isinstance(model.generative, RelationalFunction) and meta.get("places"):
-        # as wide as the data were that were fitted; a question may have more rows, or fewer
+        # as many cells a row as in the fitted data; a query may have more rows, or fewer
         model = type(model)(model.generative.with_widths(meta["places"]), model.settings)
     meta, arrays = saving.by_new_names(meta, arrays, model.renamed)
     shapes = {k: (tuple(shape), kind) for k, (shape, kind) in meta["shapes"].items()}
@@ -146,13 +146,14 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     found = _check_draws(replace(fit, belief=belief), path)
     errors = saving.errors_of(meta, arrays, found.point)
     if errors is not None:
-        vars(found)["_widths"] = errors  # in the place of what its rows would tell
+        vars(found)["_standard_errors"] = errors  # in the place of those from its rows
     return found
 
 
 def _units(meta: Json, arrays: Mapping[str, np.ndarray],
            point: Mapping[str, np.ndarray]) -> dict[str, Unit]:
-    """The units in which summaries show parameters, checked against these; none in older files.
+    """The units in which summaries show parameters, checked against the parameters; older files
+    have none.
 
     Raises:
         TypeError, ValueError: the file holds something else.
@@ -182,7 +183,7 @@ def _library_model(path: object, meta: Json,
     if not zoo:
         raise ModelError(f"'{path}' was saved from {meta['model']}, a model of your own, which "
                          f"cannot be stored in a file: use load(path, model)")
-    if not str(zoo["module"]).startswith(saving.ZOO):
+    if not str(zoo["module"]).startswith(saving.LIBRARY_PREFIX):
         raise ModelError(f"'{path}' names {zoo['module']}, which is not in the model library")
     function = named(zoo["module"], zoo["name"])
     if not isinstance(function, Generative):
@@ -190,12 +191,12 @@ def _library_model(path: object, meta: Json,
     return function(**{name: unpacked(value, arrays) for name, value in zoo["settings"].items()})
 
 
-def _check_words(meta: Json) -> None:
+def _check_metadata_types(meta: Json) -> None:
     """
     Raises:
         TypeError: the metadata are not of the types that Fit.save writes.
     """
-    for name, kinds in WORDS.items():
+    for name, kinds in METADATA_TYPES.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
             raise TypeError(f"its {name} is {meta[name]!r:.60}")
 
@@ -243,7 +244,8 @@ def _check_sites(fit: Fit, path: object) -> None:
 
 
 def _check_draws(fit: Fit, path: object) -> Fit:
-    """A fit of whose form draws have the shapes of the parameters: nothing is computed."""
+    """The fit, after a check that draws of its posterior have the shapes of the parameters; by
+    jax.eval_shape, so that nothing is computed."""
     if not fit.belief.varies or fit.belief.chains is not None:
         return fit
     plan, known = fit._plan, fit._known()

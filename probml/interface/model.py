@@ -1,8 +1,8 @@
-"""`@model` turns a generative function into bound, hashable Models: what a user calls, each verb
-one call into the room that does it.
+"""`@model` turns a generative function into bound, hashable Models, whose methods fit, simulate,
+check, explain and draw.
 
-A Model lives beside its decorator (not in a `model.py` at the top): `probml.model` is the
-decorator, and a module of that name would shadow it.
+This file is not at the top of the package: `probml.model` is the decorator, and a module of that
+name would shadow it.
 """
 
 import functools
@@ -50,7 +50,7 @@ def model(function: Callable, *, rows: str | None = None) -> "Generative": ...
 @overload
 def model(function: None = None, *, rows: str | None = None) -> Callable[..., "Generative"]: ...
 def model(function: Callable | None = None, *, rows: str | None = None) -> "Generative | Callable":
-    """Decorate a generative NumPyro function that never mentions data.
+    """Decorate a generative NumPyro function that contains no data.
 
     Arguments with a default, and those given when the result is called, are settings; the arguments
     left unbound are inputs (covariates), taken from the data by name.
@@ -58,17 +58,16 @@ def model(function: Callable | None = None, *, rows: str | None = None) -> "Gene
     Args:
         function: samples every site with `numpyro.sample`, the exchangeable ones inside `with
             probml.rows()`.
-        rows: of a function that writes no rows(), the name of the plate of its own that is to be
-            read as these, or of a site along whose last axis they run; None: it is looked for, and
-            where there is none all is one density.
+        rows: of a function without rows(), the name of its plate that becomes the rows, or of a
+            site whose last axis does; None: found automatically, and where there is none the model
+            is one joint density.
 
     Returns:
         Generative: call it with settings to get a Model.
 
     Raises:
         ModelError: the function has *args, whose names are unknown, or an argument without default
-            that is named rows. When it meets its data: what `rows` names cannot be the rows, and
-            why.
+            that is named rows. At `fit`: the plate that `rows` names cannot be the rows, and why.
     """
     if rows is not None and not isinstance(rows, str):
         raise ModelError(f"model(rows={rows!r}): expected the name of a plate in the function")
@@ -80,7 +79,7 @@ class Generative:
 
     whole = found = False
     batch: int | None = None
-    key = ()  # as it is written
+    key = ()  # of a function read in another way than it is written: which
     summary_tables: Callable | None = None  # see summarized
     former: Callable | None = None  # see renames
     identified_by: Callable | None = None  # see identifies
@@ -125,10 +124,10 @@ class Generative:
         return tables
 
     def renames(self, names: Mapping[str, str] | Callable) -> None:
-        """Let names that its parameters had before go on working, see language/renamed.py.
+        """Let deprecated names of its parameters work, see language/renamed.py.
 
         Args:
-            names: old name → the name now; or a function that makes it of the settings.
+            names: old name → new name; or a function of the settings that returns this mapping.
         """
         self.former = names if callable(names) else lambda settings: names
 
@@ -210,35 +209,34 @@ class Model(Bound):
             seed: object = 0, start: Mapping[str, Any] | None = None,
             checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: object = None,
             seconds: float | None = None):
-        """Infer everything that `data` does not show.
+        """Infer the parameters and latent variables from `data`.
 
         Args:
             data: mapping name -> array (rows first), DataFrame or pyarrow Table; NaN, None, NA and
-                absent sites are missing; columns that the model does not name are left alone where
-                the table has all of its own. Rows that memory does not hold come from a source, see
-                dataset/source.py: an object with `parts()`, or a function that makes an iterator
+                absent sites are missing; columns that the model does not name are ignored where the
+                table has all those that it needs. Rows larger than memory come from a source, see
+                dataset/source.py: an object with `parts()`, or a function that returns an iterator
                 of tables; each pass reads them again. An input that the function uses as an index,
                 as in `alpha[group]`, may hold labels; its codes are checked against the axis.
             engine: Exact(), EM(), MAP(), NUTS(), Laplace(), SVI(), ...; None tries Exact, EM,
                 Laplace, MAP (only where a point is wanted: more than 512 parameters, rows read in
                 batches, numpyro.param, flat priors alone) and NUTS in this order, and
                 takes the first that does not refuse and whose answer passes its test (Pareto k-hat
-                of importance weights); `Fit.status` says which, and how the test came out.
+                of importance weights); `Fit.status` says which, and the result of the test.
             weights: one non-negative weight a row, shape (n,), or the name of their column in the
                 data, by which a source has them; weight 2 equals the row twice.
             seed: seeds every random choice: a whole number, a JAX key, or a NumPy generator.
-            start: starting values of some parameters, in their own coordinates, such as another
-                fit's `params`; what the model computes (numpyro.deterministic) is left out.
-            checkpoint: a file, or Checkpoint(file, seconds): what the fit holds is written there
-                every 30 seconds, and at Ctrl-C and SIGTERM. The same call goes on where it was,
-                and ends where it would have ended; after the end it returns at once. EM, VB, MAP,
-                SVI and NUTS keep what they iterate.
-            where: several devices, a list such as jax.devices() or a jax.sharding.Mesh: rows lie
-                and are passed over there, parameters are the same everywhere. Of several processes
+            start: starting values of some parameters, on their own scale, such as another fit's
+                `params`; deterministics (numpyro.deterministic) are ignored.
+            checkpoint: a file, or Checkpoint(file, seconds): the state of the fit is written there
+                every 30 seconds, and at Ctrl-C and SIGTERM. The same call resumes from it, with the
+                same result; of a finished fit it returns at once. EM, VB, MAP, SVI and NUTS save
+                their iterations.
+            where: several devices, a list such as jax.devices() or a jax.sharding.Mesh: rows are
+                distributed over them, parameters replicated. Of several processes
                 (jax.distributed.initialize) each passes its own rows, and all get the same Fit.
-            seconds: where no engine is named and NUTS is needed: it begins no iteration so many
-                seconds after its run began, and returns what was drawn by then; `Fit.status` says
-                so. None: no limit.
+            seconds: where no engine is named and NUTS is needed: the time limit of the sampler,
+                after which it returns the draws so far; `Fit.status` says so. None: no limit.
 
         Returns:
             Fit.
@@ -261,8 +259,8 @@ class Model(Bound):
         return Fit.of(read, found, columns, seed)
 
     def read(self, data: object) -> Bound:
-        """The model as a fit with these data holds it: of a function that writes no rows(), the one
-        whose plate has become the rows, or which is one density. What `probml.load` asks for.
+        """The model as it is fitted to these data: of a function without rows(), with the rows that
+        were found in it, or as one joint density. `probml.load` needs it for such a function.
 
         Raises:
             DataError, ModelError: data that the function cannot take.
@@ -273,9 +271,9 @@ class Model(Bound):
         """A Fit at known parameter values; nothing is fitted.
 
         Args:
-            params: every parameter site on which rows depend, name -> value in its own coordinate;
-                those that are only in priors of other parameters are needed by log_joint only; what
-                the model computes (numpyro.deterministic) may be among them and is computed anew.
+            params: every parameter on which rows depend, name -> value on its own scale;
+                hyperparameters are needed by log_joint only; deterministics
+                (numpyro.deterministic) may be among them and are recomputed.
             labels: site -> labels of its states, in code order; or input that is an index -> labels
                 of its entries.
 
@@ -322,8 +320,8 @@ class Model(Bound):
                             self.renamed)
 
     def do(self, values: SiteValues) -> "Model":
-        """The model after an intervention (Pearl 2009): the named sites no longer depend on
-        anything, they are these values in every row.
+        """The model after an intervention (Pearl 2009): the named sites have these values in every
+        row and no parents.
 
         Args:
             values: site inside rows() → its value in a row, as an array of its shape; states as
@@ -343,7 +341,7 @@ class Model(Bound):
         return self._acted(values)
 
     def _acted(self, values: SiteValues, specs: Mapping[str, tuple] | None = None):
-        """As do; `specs`: of the inputs, where they are known."""
+        """As do; `specs`: shapes and dtypes of the inputs, where they are known."""
         return Model(self.generative, self.settings, intervened(self, values, specs))
 
     def log_density(self, data: object, params: SiteValues,
@@ -355,8 +353,8 @@ class Model(Bound):
     def check_density(self, data: object, engine: object = None, seed: object = 0):
         """Whether the log density that `fit(data, engine)` would evaluate is that of the function
         itself by NumPyro, log p(parameters, rows), at three random points, on some of the rows: a
-        DensityCheck, with `ok`. What is hidden is summed, or integrated, by brute force (Refusal:
-        there is too much of it). Raises: as `fit`. Cost: a few seconds."""
+        DensityCheck, with `ok`. Latent variables are summed, or integrated, out by brute force
+        (Refusal: there are too many). Raises: as `fit`. Cost: a few seconds."""
         self.check_context()
         return checked_density(self, data, engine, check_seed(seed, "check_density"))
 
@@ -372,14 +370,14 @@ class Model(Bound):
         simulator: "Model | None" = None,
         progress: bool = False,
     ):
-        """A certificate: parameters are drawn from the prior, rows from the model, and the engine
-        must find the parameters again.
+        """Simulation-based calibration: parameters are drawn from the prior, rows from the model,
+        and the engine must recover the parameters; as a Certificate.
 
-        Simulation-based calibration (Talts et al. 2018): over simulations, the rank of each true
-        value among draws of its posterior is uniform if model, data pattern and engine are right; a
-        chi-square test says whether it is. Ranked are all elements of the parameters (of
-        exchangeable states what does not depend on their numbers) and the log likelihood (Modrák et
-        al. 2023). All of it is computed in double precision.
+        Over simulations, the rank of each true value among draws of its posterior is uniform if
+        model, data pattern and engine are right (Talts et al. 2018), which a chi-square test
+        checks. Ranked are all elements of the parameters (of exchangeable states functions that do
+        not depend on their order) and the log likelihood (Modrák et al. 2023). Everything is
+        computed in double precision.
 
         Args:
             data: rows, of which the inputs and the pattern of the observed cells are used, and the
@@ -389,8 +387,8 @@ class Model(Bound):
                 300 iterations a simulation.
             simulations: at least 20.
             rows, steps: of the simulated data, where `data` do not give them.
-            simulator: another Model that makes rows and true values, to see what this one makes of
-                them.
+            simulator: another Model that draws parameters and rows, to study this one under
+                misspecification.
             progress: show a progress bar.
 
         Returns:
@@ -404,7 +402,7 @@ class Model(Bound):
 
         Cost: `simulations` fits; Exact's are one program.
         """
-        # a lazy door: few runs ask, and `import probml` is everybody's
+        # imported here, since few runs need it
         from probml.assessment import certificate
 
         self.check_context()
@@ -415,11 +413,11 @@ class Model(Bound):
 
     def explain(self, data: object = None, engines: Sequence[Engine] = ()):
         """How each site is treated with these data: roles, elimination order and cost, the update
-        of each parameter, who refuses. Nothing is fitted.
+        of each parameter, the engines that can fit it and why others cannot. Nothing is fitted.
 
         Args:
             data: as of `fit`; without them nothing is observed.
-            engines: further ones to be asked, such as your own.
+            engines: further engines to report on, such as your own.
 
         Returns:
             Explanation: text when printed, tables in a notebook; `sites`, `engines`, `updates`.
@@ -427,7 +425,7 @@ class Model(Bound):
         Raises:
             DataError, ModelError: data that the model cannot take.
         """
-        from probml.interface.explain import explain  # a lazy door
+        from probml.interface.explain import explain  # imported here, since few runs need it
 
         self.check_context()
         return explain(self, data, engines)
@@ -437,12 +435,11 @@ class Model(Bound):
         children, each with its role.
 
         Args:
-            data: the observed cells of it; by default no site is, and observed and missing cells
-                look the same.
+            data: whose observed and missing cells are shown; by default no site is observed.
             ax: axes to draw on; by default those of a new figure.
 
         Returns:
-            The axes. Needs probml[plot], and nothing of the system.
+            The axes. Needs probml[plot]; no Graphviz.
 
         Raises:
             ModelError, DataError: a function that has no graph without data; data that it cannot

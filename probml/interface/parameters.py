@@ -1,4 +1,4 @@
-"""What a fit knows of the parameters: their posterior, draws of them."""
+"""The posterior of the parameters of a fit: marginals and draws."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,29 +28,30 @@ from probml.structure import deterministics
 @checked_verbs
 @dataclass(frozen=True, eq=False)
 class Parameters(Record):
-    """The answers about what lies outside rows."""
+    """Posterior marginals and draws of the sites outside rows."""
 
     def posterior(self, site: str) -> dist.Distribution:
         """The marginal posterior of a parameter, or of a discrete site outside rows, as a NumPyro
-        distribution; of one that a function without rows() has in plates or steps, which are summed
-        out cell by cell, or integrated out, that of every cell by itself. Of effects of groups, of
-        a fit that ends at a point, it is that given all other parameters there; `summary` has their
-        standard errors, which contain those of the coefficients.
+        distribution; in a function without rows(), of a site in plates or steps that is summed or
+        integrated out, the marginals of all its cells. Of effects of groups, with a point estimate,
+        it is conditional on all other parameters; their standard errors in `summary` include the
+        uncertainty of the coefficients.
 
         Raises:
             Refusal: the engine found a point, not a posterior in closed form.
             ModelError: the site is unknown or lies inside rows().
         """
-        known = self.structure.sites.get(site)  # what is summed out is named after a site of it
+        known = self.structure.sites.get(site)  # sites summed out jointly have the name of one
         if self.model.whole and (known is None or known.factor):
             summed = (step_posteriors.posterior_of_step(self, site)
                       or marginal_weights.posterior_of_summed_site(self, site))
             if summed is not None:
                 return summed
         found = self._site(site)
-        site = found.name  # which may have been another before
+        site = found.name  # the present name of a renamed site
         if found.kind == deterministics.KIND:
-            instead = f"fit.predict(data, '{site}')" if found.rows else self._outside(site)
+            instead = (f"fit.predict(data, '{site}')" if found.rows
+                       else self._expression_outside_rows(site))
             raise Refusal(f"'{site}' is computed from other sites (deterministic): its posterior "
                           f"has no closed form; use {instead}")
         if found.rows:
@@ -71,17 +72,17 @@ class Parameters(Record):
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
             raise Refusal(f"'{site}': {short_name(self.engine)} has no closed-form posterior for "
-                          f"it. Use {self._outside(site)}", ("Exact", "Laplace"))
+                          f"it. Use {self._expression_outside_rows(site)}", ("Exact", "Laplace"))
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
-        """Joint draws from the posterior of the parameters, name → (n, ...), and what the model
-        computes from each outside rows; of latent variables inside the rows that were fitted, (n,
-        rows, ...), and of the steps of loops that are integrated out, each drawn given the same
-        draw of the parameters, and what the model computes from them.
+        """Joint draws from the posterior of the parameters and of deterministics outside rows, name
+        → (n, ...); of latent variables inside the fitted rows, (n, rows, ...); and of the steps of
+        loops that are integrated out, with deterministics computed from them. Latent variables are
+        drawn given the draw of the parameters.
 
         Args:
-            n: how many; of a posterior in draws these, without a repeat while they last.
+            n: how many; of a posterior in draws these, none twice unless n exceeds their number.
             seed: a whole number, a JAX key, or a NumPy generator.
 
         Raises:
@@ -101,8 +102,8 @@ class Parameters(Record):
         return by_old_names(found | self._drawn_in_rows(draws, n) | inside, self.model.renamed)
 
     def _drawn_in_rows(self, draws: Mapping[str, jax.Array], n: int) -> dict[str, np.ndarray]:
-        """What a function that names no rows computes in those that were found in it, for the data
-        that were fitted: (n, rows, ...)."""
+        """Draws, (n, rows, ...), of the deterministics in the rows of a function without rows(), in
+        which these were found, for the fitted data."""
         sites = self.structure.sites
         names = tuple(site.name for site in self.structure.deterministics.values() if site.rows
                       and not any(sites[parent].rows for parent in site.parents))
@@ -114,5 +115,5 @@ class Parameters(Record):
         return {name: np.asarray(value) for name, value in found.items()}
 
     def _draws(self, n: int, seed: int) -> dict[str, jax.Array]:
-        """Of the sites outside rows alone, discrete ones as codes."""
+        """Draws of the sites outside rows alone, discrete ones as codes."""
         return self.belief.draw(self._plan, self._known(), n, seed)

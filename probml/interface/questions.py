@@ -1,4 +1,4 @@
-"""A user's questions about rows: how probable, which state, what value, what comes next."""
+"""The queries of a fit about rows: log densities, predictions, imputation, simulation."""
 
 import math
 from collections.abc import Sequence
@@ -31,31 +31,31 @@ from probml.typing import PyTree
 @checked_verbs
 @dataclass(frozen=True, eq=False)
 class Questions(Serving):
-    """The verbs of Fit that take rows."""
+    """The methods of Fit that take rows."""
 
     @by_parts
     @answers_in_tables()
     def log_prob(self, data: object, plug_in: bool = False, unknown: str = REFUSE) -> np.ndarray:
-        """log p(row | what was fitted), each row on its own, missing cells summed out; shape (n,)
-        .
+        """The log predictive density of each row, missing cells summed out; shape (n,).
 
         Args:
             plug_in: at the point `params`; by default averaged over the posterior, where the engine
                 has one.
-            unknown: what becomes of a row whose label of an index input the fit does not know:
-                "refuse" it, or take it for a "new" member of the plate, whose effect is drawn from
-                its prior given each draw of the other parameters; with a point it is the prior's
-                mean.
+            unknown: how to treat a row of a group that was not in the fitted data, a new label of
+                an index: "refuse" it, or take it for a "new" member of the plate, whose effect is
+                drawn from its prior given each draw of the other parameters; with a point it is
+                the prior's mean.
 
-        Of rows with factors (numpyro.factor): the log density of the sites plus the factors, as the
-        model is written.
+        Of rows with factors (numpyro.factor): the log density of the sites plus the factors, not
+        normalised.
 
         Of a posterior: log ∫ p(row | θ) p(θ | data) dθ, in closed form where it has one, else the
         log of the mean over draws.
 
         Raises:
-            DataError: bad rows, by name. Refusal: what is missing has no sum or integral; a factor
-                is a loss, such as the hinge of a support vector machine, and no likelihood.
+            DataError: bad rows, by name. Refusal: missing cells that can be neither summed nor
+                integrated out; a factor that is a loss, such as the hinge of a support vector
+                machine, and no likelihood.
 
         Cost: one pass; averaged over draws one for each of them.
         """
@@ -84,12 +84,12 @@ class Questions(Serving):
 
         Args:
             site: by default the one discrete site that is not observed; several names give a dict.
-            given: what of the row an answer about a step of a chain depends on: "all" of it
-                (smoothing), "filtered" (the steps up to that step) or "predicted" (the steps before
-                it).
+            given: the cells of the row on which the answer about a step of a chain conditions:
+                "all" (smoothing), "filtered" (the steps up to that step) or "predicted" (the steps
+                before it).
             unknown: as in log_prob.
 
-        Of a function that is one density of everything: of a site that it sums out in plates or
+        Of a function without rows, one joint density: of a site that is summed out in plates or
         steps, (*cells, states).
 
         Raises:
@@ -101,7 +101,7 @@ class Questions(Serving):
         """
         held = self._read(data, unknown=unknown)
         if self.model.whole:
-            return self._summed(held, site)
+            return self._summed_probabilities(held, site)
         return members.answer(self, held, plug_in,
                               lambda fit, held: fit._probabilities(held, site, plug_in, given))
 
@@ -122,7 +122,7 @@ class Questions(Serving):
         if not sites or len(set(sites)) < len(sites):
             raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
         for name in sites:
-            if math.prod(self.structure.sites[self._inside(name)].cells) > 1:
+            if math.prod(self.structure.sites[self._checked_row_site(name)].cells) > 1:
                 raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; use "
                                  f"predict_proba for the probabilities of each cell")
         if len({self.structure.sites[name].time for name in sites}) > 1:
@@ -144,18 +144,18 @@ class Questions(Serving):
         """The most probable state of a discrete site (as a label), or the mean of a continuous one,
         or of what the model computes in rows (numpyro.deterministic), for every row: (n, *cells).
         Where a continuous site is observed itself, the answer is the mean of a new value of it.
-        Where factors (numpyro.factor) bear on the site, they are part of the answer, which is
-        normalised over the site's values.
+        Where factors (numpyro.factor) depend on the site, the answer includes them, normalised over
+        the site's values.
 
         Args:
             given: as in predict_proba; "predicted" is the forecast of each step from those before
                 it.
             interval: a probability, such as 0.9: answer with an Interval (value, lower, upper), the
-                bounds of which leave half of the rest on either side of a new value of a continuous
-                site or a count, its parameters unknown as they are: given the other cells of the
-                row, for an observed cell those of other sites alone. They are quantiles of some
+                equal-tailed predictive interval of a new value of a continuous site or a count,
+                which includes the uncertainty of the parameters: given the other cells of the row,
+                for an observed cell those of other sites alone. The bounds are quantiles of some
                 thousand draws of each row, the same at every call, also where the posterior is
-                exact: good to a tenth of a standard deviation.
+                exact; their error is about a tenth of a standard deviation.
             unknown: as in log_prob.
 
         Raises:
@@ -166,7 +166,7 @@ class Questions(Serving):
         """
         held = self._read(data, unknown=unknown)
         self.structure.need_rows("predict")
-        name = site or self._unseen(held, continuous=True)
+        name = site or self._site_to_predict(held, continuous=True)
         return members.answer(self, held, plug_in, lambda fit, held: fit._predicted(
             held, name, plug_in, given, interval
         ))
@@ -175,8 +175,8 @@ class Questions(Serving):
     def decide(self, data: object, site: str | None = None, loss: object = None,
                reject: float | None = None, plug_in: bool = False) -> np.ndarray:
         """The action of least expected loss for every row, (n, *cells): see probml.decide. Where
-        the site's states have labels, or the loss names its actions, the answer bears names, and
-        None where no action is taken; else numbers, and −1.
+        the site's states have labels, or the loss names its actions, the answer has these names,
+        and None where no action is taken; else numbers, and −1.
 
         Args:
             site: as in predict_proba.
@@ -185,7 +185,7 @@ class Questions(Serving):
         """
         held = self._read(data)
         self.structure.need_rows("decide")
-        name = self._inside(site or self._unseen(held))
+        name = self._checked_row_site(site or self._site_to_predict(held))
         return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject,
                                 self.names.get(name))
 
@@ -193,8 +193,8 @@ class Questions(Serving):
         self, data: object, site: str | None = None, plug_in: bool = False, bins: int = 10,
         strategy: str = "uniform"
     ) -> Calibration:
-        """How far p(site | all else of the row) keeps its promise on rows that show `site`: see
-        probml.calibration, whose arguments these are."""
+        """The calibration of p(site | all other cells of the row) on rows in which `site` is
+        observed: see probml.calibration, whose arguments these are."""
         return compute_calibration(self, data, site, plug_in, bins, strategy)
 
     @by_parts
@@ -202,7 +202,7 @@ class Questions(Serving):
     def decode(self, data: object, sites: Sequence[str] | None = None,
                plug_in: bool = False) -> dict[str, np.ndarray]:
         """The jointly most probable values of all missing discrete cells, or of `sites` with all
-        else summed out; observed cells stay. Behind the end of a sequence of a list its last state
+        others summed out; observed cells stay. After the end of a shorter sequence its last state
         is repeated.
 
         The values maximise p(missing | observed, params); of `sites`, with the rest summed out.
@@ -212,19 +212,19 @@ class Questions(Serving):
 
         Raises:
             ModelError: `sites` is no list, or names no discrete site in rows; there is none with
-                a finite list of values. Refusal: a maximum
-                along time over some of what is hidden there, which has no recursion.
+                a finite list of values. Refusal: a maximum along time over some of the latent sites
+                there, which has no recursion.
 
         Cost: one pass; along a chain O(steps · K²) a row (Viterbi 1967).
 
-        Of a function that is one density of everything: of the sites that it sums out in plates or
+        Of a function without rows, one joint density: of the sites that are summed out in plates or
         steps, (*cells), at the point `params`.
         """
         held = self._read(data)
         if sites is not None and isinstance(sites, str):
             raise ModelError(f"decode(sites={sites!r}): pass a list, ['{sites}']")
         if self.model.whole:
-            return self._whole_decoded(held, sites)
+            return self._decode_joint_density(held, sites)
         # the best path of a longer sequence need not begin with that of the one that was given
         held = held._replace(lengths=held.given)
         finite = [s.name for s in self.structure.sites.values() if s.rows and s.finite]
@@ -234,13 +234,13 @@ class Questions(Serving):
         every = [name for name in finite if held.pattern.get(name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
-            self._inside(name)
+            self._checked_row_site(name)
 
         def best(question: asking.Question) -> tuple[np.ndarray, dict[str, np.ndarray]]:
             question = question.at_point(self)
             if sites is not None:
-                self._one_path(question.plan, wanted)
-            split = self._maximised(held, question.plan, wanted, sites is None)
+                self._refuse_partial_path(question.plan, wanted)
+            split = self._variables_to_maximise(held, question.plan, wanted, sites is None)
             log, states = decoding.decode(question.plan, *split, question.belief, question.known,
                                           question.rows)
             return question.back(log), {name: question.back(value, name)
@@ -248,11 +248,11 @@ class Questions(Serving):
 
         plan, (log, states) = asking.asked(self, held, wanted, plug_in, ("decode", sites is None),
                                            best)
-        variables, leaves = self._maximised(held, plan, wanted, sites is None)
+        variables, leaves = self._variables_to_maximise(held, plan, wanted, sites is None)
         asking.warn(self, log)
         out = {}
         for name in wanted:
-            table = self._weighted(held, name, True, queries.ALL)
+            table = self._weighted_values(held, name, True, queries.ALL)
             if table is not None:
                 codes = held.with_observed_codes(
                     name, table.probabilities(self.structure.sites[name]).argmax(-1))
@@ -275,7 +275,7 @@ class Questions(Serving):
                unknown: str = REFUSE) -> dict[str, np.ndarray]:
         """Every site inside rows(), observed cells as they are, missing ones filled: discrete by
         the most probable state, continuous by the conditional mean given the row's observed cells;
-        and what the model computes there, as predict has it.
+        and what the model computes there, as by predict.
 
         Args:
             plug_in, unknown: as in log_prob.
@@ -292,15 +292,16 @@ class Questions(Serving):
 
     @answers_in_tables()
     def conditional(self, data: object, site: str, plug_in: bool = False) -> dist.Distribution:
-        """What a row says of a continuous site that is missing in it: a NumPyro distribution of
-        batch shape (n,), along time (n, steps), of each step by itself. Normal for a scalar,
-        MultivariateNormal of all its cells behind one another for more, exact where that is what
-        they are given the row (`explain` says exact Gaussian), else with their mean and covariance,
-        of two numbers over nodes about their mode (of tails so heavy that there is no variance a
-        mean may miss a hundredth of itself: `impute` has it exactly where no site below is
-        observed); of a single number that is integrated over nodes, its density between these
-        (mean, variance, log_prob, cdf, icdf, sample). A mixture of these (MixtureSameFamily) where
-        something discrete is missing as well, or the engine has draws of the parameters.
+        """The conditional distribution of a missing continuous site given its row, as a NumPyro
+        distribution of batch shape (n,); along time (n, steps), the marginal of each step. Normal
+        for a scalar, MultivariateNormal of the flattened cells for more: exact where the
+        conditional is normal (`explain` says exact Gaussian), else with its mean and covariance,
+        for two numbers by quadrature about the mode (without a variance, of very heavy tails, the
+        mean may be off by a hundredth of itself: `impute` is exact where no child of the site is
+        observed). For a single number that is integrated by quadrature, the density interpolated
+        between the nodes (mean, variance, log_prob, cdf, icdf, sample). A mixture of these
+        (MixtureSameFamily) where a discrete site is missing as well, or the engine has draws of the
+        parameters.
 
         Raises:
             ModelError: the site is discrete, observed in every row, or lies outside rows().
@@ -321,26 +322,27 @@ class Questions(Serving):
         unknown: str = REFUSE,
         **inputs: object,
     ) -> dict[str, np.ndarray]:
-        """New rows from what was fitted, name → (rows, ...), each row with its own draw of the
-        parameters where there is a posterior.
+        """New rows from the posterior predictive distribution, name → (rows, ...), each row with
+        its own draw of the parameters; of a point, at the point.
 
         Args:
             rows: how many; by default as many as `given` or the inputs have.
             given: data and their inputs; observed cells stay, missing ones are drawn jointly given
                 them.
             steps: the length of chains, where neither the model nor the data give it.
-            unknown: as in log_prob; rows of one new member have its effect in common where they
-                have the draw of the parameters so.
+            unknown: as in log_prob; rows of one new member share its effect where they share the
+                draw of the parameters.
 
-        Of a function that is one density of everything, and has no rows: all that it observes and
-        computes, once more, at one draw of the parameters; `inputs` are its arguments, those left
-        out as they were fitted.
+        Of a function without rows, one joint density: a replicate of all observed and computed
+        sites, at one draw of the parameters; `inputs` are its arguments, by default as they were
+        fitted.
 
         Raises:
-            ModelError: rows said twice, inputs that are missing. Refusal: factors that weigh rows
-                too unevenly; an improper prior.
+            ModelError: rows said twice, inputs that are missing. Refusal: factors whose weights of
+                rows are too uneven; an improper prior.
 
-        Cost: one program; with `given` a pass that draws backwards through what was summed out.
+        Cost: one program; with `given` a pass that draws the variables that were summed out
+        backwards, in reverse order of elimination.
         """
         seed = check_seed(seed, "simulate")
         if self.model.whole:

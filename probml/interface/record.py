@@ -1,4 +1,4 @@
-"""The fields of a fit, and the properties that follow from them alone."""
+"""The fields of a fit, and the properties that are computed from them alone."""
 
 import functools
 import pickle
@@ -40,17 +40,17 @@ from probml.typing import SiteValues
 @in_its_own
 @dataclass(frozen=True, eq=False)
 class Record(Fitted):
-    """What an engine found, beside its model; immutable. See Fit for the attributes."""
+    """The model and the outcome of an engine; immutable. See Fit for the attributes."""
 
     @classmethod
-    def of(cls, model: Bound, found: fitting.Found,
+    def of(cls, model: Bound, found: fitting.InferenceResult,
            columns: Mapping[str, tuple] = MappingProxyType({}),
            seed: int | None = None) -> Self:
-        """The record of an engine's outcome; warns where it did not converge, raises where
-        everything collapsed.
+        """The record of an engine's outcome; warns where it did not converge, raises where a scale
+        collapsed to 0.
 
         Args:
-            columns: as frames.columns_of reads them from the data. seed: of all that was random.
+            columns: of frames.columns_of. seed: of the random choices.
         """
         seen, engine, outcome = found.seen, found.engine, found.outcome
         if outcome.status is Status.COLLAPSED:
@@ -94,16 +94,16 @@ class Record(Fitted):
             {name: own for name, own in columns.items() if name in model.inputs
              or name in found.pattern},
             seed,
-            again=found.again,
+            fitted_rows=found.fitted_rows,
             evidence_error=outcome.evidence_error,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows of a point, and without an engine that cannot be pickled, as one with an
-        optimiser made of closures: its name stays."""
+        """The state to pickle: without the rows of a point, and without an engine that cannot be
+        pickled, such as one with an optimiser made of closures; its name stays."""
         state = {name: value for name, value in self.__dict__.items()
-                 if name not in ("_shell", "_estimator")}
-        state["again"] = None
+                 if name not in ("_static_part", "_estimator")}
+        state["fitted_rows"] = None
         try:
             pickle.dumps(self.by)
         except (AttributeError, TypeError, pickle.PicklingError):
@@ -112,7 +112,7 @@ class Record(Fitted):
 
     @functools.cached_property
     def params(self) -> dict[str, ArrayLike]:
-        """Parameters and what the model computes outside rows, name → array: see Fit."""
+        """Parameters and deterministics outside rows, name → array: see Fit."""
         return by_old_names({**self.point, **step_posteriors.compute_step_means(self),
                              **outside.point(self)},
                             self.model.renamed)
@@ -124,7 +124,8 @@ class Record(Fitted):
 
     @property
     def made_by(self) -> Engine | None:
-        """The engine, of a fit from a file by its name there; None: one that no file holds."""
+        """The engine; of a fit from a file, one made from its representation there; None: it cannot
+        be made from that."""
         try:
             return self.by or written(self.engine)
         except ModelError:
@@ -132,12 +133,12 @@ class Record(Fitted):
 
     @property
     def drawn(self) -> Posterior | None:
-        """A posterior that is no closed form; None where it is one, or a point."""
+        """The posterior, if it is not in closed form; None: it is, or is a point."""
         return self.belief if self.belief.varies and not self.belief.exact else None
 
     @property
     def converged(self) -> bool:
-        """Whether the engine ended as it should, and its optimisation at an optimum."""
+        """Whether the engine converged."""
         ended = self.outcome in (Status.CONVERGED, Status.EXACT, Status.KNOWN, Status.SAMPLED,
                                  Status.APPROXIMATED, Status.WEIGHTED, Status.EARLY)
         return ended and not any(found.code.warning is ConvergenceWarning
@@ -145,12 +146,12 @@ class Record(Fitted):
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What a user should act on: findings with a code, the parameter, numbers and remedies."""
+        """The findings that need action, with a code, the parameter, numbers and remedies."""
         return tuple(finding for finding in self.findings if finding.warns)
 
     @property
     def ending(self) -> str:
-        """How the engine ended, and what was found for information, in a line."""
+        """How the engine ended, and the findings for information, in a line."""
         name = self.engine.partition("(")[0]
         steps = f", {self.iterations} iteration{'s' * (self.iterations != 1)}"
         steps *= self.iterations > 0 and self.certain
@@ -164,7 +165,7 @@ class Record(Fitted):
 
     @property
     def status(self) -> str:
-        """The same, and the problem that each of `warnings` is about."""
+        """How the engine ended, the findings, and the problem of each warning, in a line."""
         return self.ending + "".join(f". Warning [{found.code.value}]: {found.problem}"
                                      for found in self.warnings)
 
@@ -206,8 +207,8 @@ class Record(Fitted):
         return Known(placed_all(dict(self.given)), {}, {})
 
     @functools.cached_property
-    def _shell(self) -> "Shell":
-        return Shell(self)
+    def _static_part(self) -> "StaticPart":
+        return StaticPart(self)
 
     def _site(self, name: str, discrete: bool = False):
         sites = self.structure.named
@@ -225,13 +226,13 @@ class Record(Fitted):
                              f"{list(sites)}")
         if discrete and sites[name].finite is None:
             instead = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
-                       else f"take {self._outside(name)}")
+                       else f"take {self._expression_outside_rows(name)}")
             raise ModelError(f"site '{name}' ({sites[name].kind}) has no finite list of states: "
                              f"{instead}")
         return sites[name]
 
-    def _outside(self, name: str) -> str:
-        """Where a number outside rows is found."""
+    def _expression_outside_rows(self, name: str) -> str:
+        """The expression by which a user reads the value of a site outside rows."""
         return f"fit.params['{name}']" if self.certain else f"fit.draws(n)['{name}']"
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
@@ -245,13 +246,13 @@ class Record(Fitted):
 
 def refuse_precision_loss(held: dataset.Data,
                           given: SiteValues = MappingProxyType({})) -> dataset.Data:
-    """The same data.
+    """The data, unchanged.
 
     Args:
-        given: parameters that no fit in float32 has found and judged.
+        given: parameters that the user gave, so that no fit has checked their precision.
 
     Raises:
-        TooFewDigits: float32 does not hold them, and the verb that asks will do so in double.
+        TooFewDigits: float32 does not represent the data; the calling method repeats in float64.
     """
     if not jax.config.jax_enable_x64 and (digits.find_precision_loss(held) is not None
                                           or narrow(held, given)):
@@ -259,22 +260,21 @@ def refuse_precision_loss(held: dataset.Data,
     return held
 
 
-class Shell:
-    """A Fit without its arrays, as the static part of a pytree: equal to another of the same
-    values.
+class StaticPart:
+    """A Fit without its arrays, as the static part of a pytree; compared by value.
 
-    What was seen (`data`) and its statistics (`kept`) stay behind: they belong to the Fit that an
-    engine made, not to what a transformation makes of its arrays.
+    The data (`data`) and sufficient statistics (`kept`) are dropped: they belong to the Fit that an
+    engine made, not to a transformation of its arrays.
     """
 
     def __init__(self, fit: Record):
         self.fit = replace(fit, point={}, belief=Point(), kept=None, data=None, by=None, units={},
-                           errors={}, again=None)
+                           errors={}, fitted_rows=None)
         static = {f.name: getattr(self.fit, f.name) for f in fields(fit)}
         self.key = freeze(static | {"class": type(fit).__name__})
 
     def __eq__(self, other: object):
-        return isinstance(other, Shell) and self.key == other.key
+        return isinstance(other, StaticPart) and self.key == other.key
 
     def __hash__(self):
         return hash(self.key)

@@ -1,5 +1,5 @@
-"""The verbs of a Fit that go on: questions compiled for one row after another; sequences, how their
-states follow each other, and what comes next."""
+"""The methods of a fit for serving and for sequences: queries compiled for single rows, filters,
+pairwise marginals of chains, forecasts."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from probml.queries.serving import Compiled, Filter
 @checked_verbs
 @dataclass(frozen=True, eq=False)
 class Serving(Answers):
-    """A question compiled once, a chain filtered step after step, steps to come."""
+    """Compiled queries, filters, pairwise marginals and forecasts."""
 
     def compiled(self, ask: str, example: object, site: str | None = None,
                  plug_in: bool = False) -> Compiled:
@@ -43,7 +43,7 @@ class Serving(Answers):
             raise ModelError(f"compiled({ask!r}): expected one of {list(Compiled.ASKS)}")
         held = self._read(example)
         guess = ask != "log_prob" and site is None
-        name = self._unseen(held, continuous=ask == "predict") if guess else site
+        name = self._site_to_predict(held, continuous=ask == "predict") if guess else site
         return Compiled(self, held, ask, name, plug_in)
 
     def filter(self, example: object) -> Filter:

@@ -14,20 +14,20 @@ def grid(models: Mapping[int, Bound], data: object, site: str, engine: EM | VB, 
     """Fit one model with several numbers of states of a hidden site, all restarts of all sizes in
     one program.
 
-    A smaller model is the largest one whose states beyond its size are impossible. Of EM that holds
-    where their weights then vanish: under maximum likelihood, or a Dirichlet prior of concentration
-    1; VB takes the prior that the smaller model states.
+    A smaller model is computed as the largest one, with probability 0 for the states beyond its
+    size. With EM that is the smaller model under maximum likelihood, or a Dirichlet prior of
+    concentration 1; VB uses the prior of the smaller model.
 
     Args:
-        models: states of `site` → the model with so many; parameters lead with the axis of the
-            states, or do not have it.
-        where: see Model.fit; of few rows the restarts are cut over devices.
+        models: number of states of `site` → the model with so many; the axis of the states is the
+            first of a parameter, or it has none.
+        where: see Model.fit; with few rows the restarts are distributed over the devices.
 
     Returns:
-        states → Fit, the best of the engine's restarts each.
+        number of states → Fit, the best of the engine's restarts.
 
-    Raises: as Model.fit, of the largest model; of VB a Refusal where states have other priors of
-        their probabilities than Dirichlets.
+    Raises: as Model.fit, of the largest model; of VB a Refusal where the prior of the state
+        probabilities is no Dirichlet.
     Cost: every iteration is one of the largest model for each restart of each size.
     """
     found = fitting.infer_sizes(models, data, site, engine, weights, seed, where)

@@ -1,1 +1,1 @@
-"""What a traced program says: the only room that reads jaxprs."""
+"""Analysis and evaluation of traced programs: the only package that reads jaxprs."""

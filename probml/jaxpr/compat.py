@@ -1,9 +1,9 @@
-"""The private parts of JAX that probml uses, what each is for, and what is lost where a version has
-none: no other file imports from `jax._src`. Also which of the mechanisms that shorten the time to a
-first answer are off.
+"""The private parts of JAX that probml uses, and their substitutes if a version lacks them: no
+other file imports from `jax._src`. Also switches for the mechanisms that shorten the time to a
+first answer.
 
-The first three have to be there. The others are looked up when they are first asked for, and answer
-None (or False) where JAX has changed: programs are then the same, but slower to start.
+The first three are required. The others are looked up at their first use, and are None (or False)
+where JAX has changed: programs are then the same, but slower to start.
 """
 
 import functools
@@ -36,7 +36,7 @@ equation_settings: Callable[[], object] = getattr(core, "current_jaxpr_eqn_conte
 
 
 def start_lapack() -> None:
-    """Give LAPACK's functions their addresses, as lowering does."""
+    """Load the addresses of LAPACK's functions, as lowering does."""
     from jax._src.lib import lapack
 
     lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float64))
@@ -52,8 +52,8 @@ def has_started() -> bool:
 
 
 class Lowerings(NamedTuple):
-    """How the CPU's programs are made: primitive → its rule, and the function that makes a rule of
-    a traceable function; the primitives of Cholesky's, triangular and LU factors."""
+    """JAX's lowering rules for the CPU: primitive → its rule, and the function that makes a rule of
+    a traceable function; the primitives of Cholesky, triangular and LU factorisations."""
 
     table: dict[Primitive, Any]
     lower: Callable[..., Callable]
@@ -73,7 +73,7 @@ def cpu_lowerings() -> Lowerings:
 
 
 def compile_options() -> tuple[Any, Any]:
-    """JAX's module that makes XLA's options, by `get_compile_options`, and their class.
+    """JAX's module with `get_compile_options`, which makes XLA's options, and their class.
 
     Raises:
         ImportError, AttributeError: this JAX has them elsewhere.
@@ -85,9 +85,9 @@ def compile_options() -> tuple[Any, Any]:
 
 
 class CallSwitch(NamedTuple):
-    """What decides whether a call of a compiled function is one: `own`, a switch of ours;
-    `jax_own`, that of jax.disable_jit; `follow`, which tells the dispatcher which of them it
-    follows; `folding`, whether numbers are being computed at once."""
+    """The switches by which the dispatcher of compiled functions decides whether to inline a call:
+    `own`, one of ours; `jax_own`, that of jax.disable_jit; `follow`, which sets the one in use;
+    `folding`, whether values are being computed eagerly."""
 
     own: Any
     jax_own: Any

@@ -1,8 +1,6 @@
 """Whether rows depend on each other. The program is traced with a number of rows that is the length
-of no other axis, and the axis of rows is tracked through it.
-
-Along which axis of an array the rows of the data lie: a slice along this axis is a function of
-one row and of what all rows share, and of nothing else.
+of no other axis, and the axis of rows is tracked through it: a slice along this axis is a function
+of one row and of values that all rows share.
 
 Every element of an array with an axis of rows is labelled with the number of its row. A primitive
 is evaluated on these labels (provenance.py), and the axis of rows of the result is found from them.
@@ -35,10 +33,10 @@ COUNT = "shape"  # stands for dependence on the number of rows
 
 
 class Rows(NamedTuple):
-    """What is known of one array about rows.
+    """The axis of rows of an array, and its dependences.
 
     The axis of rows may be merged with others by a reshape: its size is then outer x rows x inner,
-    row i standing at every place p with (p // inner) % rows == i.
+    with row i at every position p with (p // inner) % rows == i.
     """
 
     # None: the same for all rows, and constant along every axis of that length; EACH: the value of
@@ -62,7 +60,7 @@ _SPREADING = frozenset("""
 
 
 class Mixed(Exception):
-    """A primitive combines rows, or is not known not to."""
+    """A primitive combines rows, or may do so."""
 
 
 def key_of(value: ArrayLike) -> tuple | None:

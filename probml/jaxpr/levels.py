@@ -1,13 +1,13 @@
-"""How outputs of a jaxpr depend on parameters: constant < moved < affine < general, found by
-abstract interpretation.
+"""How outputs of a jaxpr depend on parameters, constant < moved < affine < general, by abstract
+interpretation.
 
 The jaxpr is "parameters and other values -> distribution arguments"; the level of an argument in a
 parameter says which closed-form M-step can apply. `mean[z]` is moved; `sqrt(variance[z])` is moved
 in another coordinate; `x @ beta[z] + b` is affine in `beta` and `b`; `softmax(logits)` is general.
-A level is a promise: everything below GENERAL is proved from the equations (walk.py), and every
-equation not known here is GENERAL in all it depends on.
+Levels are conservative: everything below GENERAL is proved from the equations (analysis.py), and an
+unknown equation is GENERAL in everything it depends on.
 
-Three things the levels do not see, for those who rely on them:
+Three assumptions of the levels:
   - powers are read on the positive half line: `sqrt(x**2)` is `x`;
   - a constant factor that is not one known number may be zero somewhere, as in `mean * mask`;
   - an index out of bounds may read NaN (`jnp.take`) or drop a write; only an explicit fill value
@@ -73,7 +73,7 @@ _COPY = (_Step("copy"),)
 
 
 class _Value(NamedTuple):
-    """What is known of one array."""
+    """The abstract value of an array: its level in each parameter, and its coordinate."""
 
     levels: Mapping[str, Level]
     chain: tuple[_Step, ...] | None = None
@@ -114,21 +114,21 @@ def classify(closed_jaxpr: ClosedJaxpr, tracked: Mapping[int, str]) -> list[dict
              for value in outputs]
     if not any(eqn.primitive.name in _LOOPS for eqn in equations(closed_jaxpr)):
         return found
-    # a loop mixes all that enters it: which results take what is told by its body
+    # a loop mixes all its operands; its body tells on which of them each result depends
     return [{name: use for name, use in uses.items()
              if any(tracked.get(i) == name for i in taken)}
             for uses, taken in zip(found, dependencies(closed_jaxpr), strict=True)]
 
 
 def dependencies(closed_jaxpr: ClosedJaxpr) -> list[frozenset[int]]:
-    """For each output, the indices of all inputs it depends on: exact through calls and loops, all
-    inputs for what is not known."""
+    """For each output, the indices of all inputs it depends on: exact through calls and loops; of
+    unknown equations all operands."""
     return analyse(closed_jaxpr, Dependence(), map(frozenset, zip(range(len(
         closed_jaxpr.jaxpr.invars)))))
 
 
 class Dependence(Domain[frozenset]):
-    """The inputs on which an array depends, by what they are called."""
+    """The inputs on which an array depends, by their names."""
 
     def constant(self, value: object) -> frozenset:
         return frozenset()
@@ -144,8 +144,8 @@ def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJ
                                                                          tuple[int, ...]]:
     """A jaxpr of only these outputs, in this order, and the indices of the inputs it still takes.
 
-    Equations, constants and inputs that the outputs do not need are gone; a call or a loop is kept
-    or dropped as a whole, and what goes in for the sake of its other results is zero.
+    Equations, constants and inputs that the outputs do not need are dropped; a call or a loop is
+    kept or dropped as a whole, and operands that only its other results need are zero.
     """
     jaxpr = closed_jaxpr.jaxpr
     outvars = [jaxpr.outvars[i] for i in outputs]
@@ -174,7 +174,7 @@ def restrict(closed_jaxpr: ClosedJaxpr, outputs: Sequence[int]) -> tuple[ClosedJ
 
 
 def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
-    """The same program where these inputs are constants, of zeros."""
+    """The program with these inputs replaced by zeros."""
     jaxpr = closed_jaxpr.jaxpr
     constvars = [*jaxpr.constvars, *(jaxpr.invars[i] for i in idle)]
     invars = [var for i, var in enumerate(jaxpr.invars) if i not in idle]
@@ -184,7 +184,7 @@ def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
 
 
 def _constant(value: object) -> _Value:
-    """What is known of a literal or a constant of the jaxpr."""
+    """The abstract value of a literal or a constant of the jaxpr."""
     if not 1 <= getattr(value, "size", 1) <= _LARGEST_CONSTANT_READ:
         return _CONSTANT
     try:
@@ -196,8 +196,8 @@ def _constant(value: object) -> _Value:
 
 
 def _use(level: Level, chain: tuple[_Step, ...] | None) -> Use:
-    """The public form: factors are constants, and constants next to a last power are multiplied
-    away."""
+    """A level and a coordinate as a Use: factors are constants, and constants next to a last power
+    are left out."""
     if chain is None:
         return Use(level)
     steps = []
@@ -234,7 +234,7 @@ def _mixed(values: Sequence[_Value]) -> _Value:
 
 
 def _merged(one: tuple[_Step, ...], other: tuple[_Step, ...]) -> tuple[_Step, ...] | None:
-    """The coordinate that is both, up to factors that differ; None if they differ in more."""
+    """The common coordinate of two, up to different factors; None if they differ otherwise."""
     if [step[:2] for step in one] != [step[:2] for step in other]:
         return None
     return tuple(left if left == right else left._replace(factor=math.nan)
@@ -268,7 +268,7 @@ def _step(value: _Value, name: str, number: float = 1.0) -> _Value:
 
 
 def _times(value: _Value, factor: float | None) -> _Value:
-    """The value times a constant; None where it is not one known number."""
+    """The value times a constant; a factor of None is not one known number."""
     if factor == 0.0:  # not one-to-one
         return _affine([value])
     return _step(value, "times",
@@ -276,7 +276,7 @@ def _times(value: _Value, factor: float | None) -> _Value:
 
 
 class _Levels(Domain[_Value]):
-    """Levels and coordinates; a loop mixes all that enters it."""
+    """Levels and coordinates; a loop mixes all its operands."""
 
     def constant(self, value: object) -> _Value:
         return _constant(value)
@@ -300,8 +300,8 @@ class _Call(NamedTuple):
 
     Attributes:
         values: of its operands.
-        alone: the operand that depends on parameters, where it is the only one.
-        constant: the number that all elements of the other operand are, where it is known.
+        alone: the operand that depends on parameters, if it is the only one.
+        constant: the value of all elements of the other operand, if known.
     """
 
     eqn: JaxprEqn

@@ -1,9 +1,8 @@
-"""What functions have found, kept for as long as it is asked for.
+"""`memo`: functools.lru_cache whose old entries can be released when memory fills.
 
-A structure, a plan, a traced program of one shape is a megabyte of Python's objects; a process that
-meets new shapes all day long would keep hundreds of each, in as many caches as there are functions.
-So every cache says that it is one, and all of them let go of what is old when they are told
-(numerics/kept/holding.py, when memory fills).
+A structure, a plan, a traced program of one shape takes a megabyte of Python objects; a long
+process with ever new shapes would keep hundreds of each, in as many caches as there are functions.
+So all caches are registered here, and numerics/kept/holding.py releases old entries of all.
 """
 
 import functools
@@ -13,27 +12,27 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FORGETS: list[Callable[[], None]] = []
+_RELEASES: list[Callable[[], None]] = []
 
 
-def kept_by(forget: Callable[[], None]) -> None:
-    """From now on a cache is told to forget what is old by calling this."""
-    _FORGETS.append(forget)
+def register_cache(release_half: Callable[[], None]) -> None:
+    """Registers a cache by the function that releases its old entries."""
+    _RELEASES.append(release_half)
 
 
-def forget() -> None:
-    """All caches let go of what is old; what is let go of is found anew when it is asked for."""
-    for each in _FORGETS:
+def release_half() -> None:
+    """Releases the entries of all caches that were not used since the last release."""
+    for each in _RELEASES:
         each()
 
 
 def memo(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """functools.lru_cache of so many entries, that lets go of what has not been asked for since it
-    was last told to forget.
+    """functools.lru_cache of `most` entries; `release_half` releases those that were not used since
+    its last call.
 
-    When it is told, its entries become a second cache, which is asked where the first, empty then,
-    has nothing; what is in the second one the next time goes. So a call takes as long as one of
-    functools.lru_cache, and no note is made of it.
+    At a release the entries become a second generation, which is looked up where the first, then
+    empty, has no entry; the previous second generation is dropped. So a hit costs as much as with
+    functools.lru_cache.
     """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
@@ -43,22 +42,22 @@ def memo(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def call(*args: P.args, **said: P.kwargs) -> R:
             return held[0].find(*args, **said)
 
-        def turn() -> None:
-            held[0].behind = function  # what lay there goes
+        def release() -> None:
+            held[0].behind = function  # drops the previous second generation
             held[0] = _Generation(held[0].find, most)
 
         def clear() -> None:
             held[0] = _Generation(function, most)
 
         call.cache_clear = clear  # type: ignore[attr-defined]
-        kept_by(turn)
+        register_cache(release)
         return call
 
     return decorated
 
 
 class _Generation:
-    """What was asked for since a cache was last told to forget, and who is asked for the rest."""
+    """The entries since the last release, and the function `behind` that finds others."""
 
     def __init__(self, behind: Callable, most: int):
         self.behind = behind

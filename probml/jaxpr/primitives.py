@@ -1,5 +1,5 @@
-"""What is known of JAX's primitives: one table, name → what it does to axes, and how NumPy computes
-it. What is not in it is not known: all that reads programs takes it for the worst."""
+"""One table of JAX's primitives: name → its effect on axes, and its computation by NumPy. About a
+primitive that is not in the table, every analysis assumes the worst."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn
 
 from probml.jaxpr.tapes import elementwise, moves, randoms, sums
-from probml.jaxpr.tapes.operation import Aval, Operation, Untold
+from probml.jaxpr.tapes.operation import Aval, Operation, Unsupported
 
 
 class Kind(enum.Enum):
@@ -21,17 +21,16 @@ class Kind(enum.Enum):
     # every element of the result is an element of the first operand; the other operands are indices
     MOVE = enum.auto()
     WRITE = enum.auto()  # the first operand with elements of another written, or added, at indices
-    JOIN = enum.auto()  # operands side by side along an axis
-    REDUCE = enum.auto()  # combines elements along the axes of a parameter, which are gone
-    ALONG = enum.auto()  # combines elements along the one axis of a parameter, which stays
+    JOIN = enum.auto()  # concatenates operands along an axis
+    REDUCE = enum.auto()  # combines elements along axes, which are removed
+    ALONG = enum.auto()  # combines elements along one axis, which remains, such as a cumulative sum
     WINDOW = enum.auto()  # combines neighbours within a window
     CONTRACT = enum.auto()  # sums of products along paired axes
-    # anything at all of its own trailing axes; leading axes are a batch, shared by all operands
+    # any function of trailing axes; leading axes are a batch, shared by all operands
     OPAQUE = enum.auto()
-    # anything at all, appended behind or taken from the end: the leading axes are those of the
-    # operands
+    # appends or removes trailing axes; the leading axes are those of the operands
     LEADING = enum.auto()
-    CREATE = enum.auto()  # an array out of nothing
+    CREATE = enum.auto()  # an array without operands
     CALL = enum.auto()  # runs its jaxpr once on its operands
     LOOP = enum.auto()  # runs its jaxprs many times, or one of many
 
@@ -48,7 +47,7 @@ class Known(NamedTuple):
 
 
 _NAMES = {
-    # these, and all that NumPy is told of (tapes/elementwise.py)
+    # these, and those of tapes/elementwise.py
     Kind.ELEMENTWISE: """
         clz complex conj eq_to igamma_grad_a imag le_to lt_to mulhi population_count real
         shift_right_arithmetic threefry2x32 zeros_like""",
@@ -92,7 +91,7 @@ _OWN = {
     "triangular_solve": (2, 2),
     "tridiagonal": (2,),
     "tridiagonal_solve": (1, 1, 1, 2),
-    "fft": (),  # as many as it has lengths
+    "fft": (),  # as many axes as lengths
 }
 FACTORISING = frozenset(name for name, own in _OWN.items() if own[:1] == (2,)) - {
     "symmetric_product"}
@@ -111,7 +110,7 @@ TABLE |= {name: Known(Kind.OPAQUE, own) for name, own in _OWN.items()}
 
 
 def name_of(eqn: JaxprEqn) -> str:
-    """The name of an equation's primitive as the table writes it."""
+    """The name of an equation's primitive in the table."""
     return eqn.primitive.name.replace("-", "_")
 
 
@@ -127,11 +126,11 @@ def named(kind: Kind, table: Mapping[str, Known] = TABLE) -> frozenset[str]:
 
 def computed(eqn: JaxprEqn, values: Sequence[np.ndarray], dtype: np.dtype | None = None,
              **changed: Any) -> list[np.ndarray] | None:
-    """The results of an equation by NumPy; None where it is not told of it.
+    """The results of an equation by NumPy; None where it is not implemented.
 
     Args:
-        dtype: elements are moved that are of this type, whatever the program's are.
-        changed: other parameters than the equation's.
+        dtype: of the elements to move, if not that of the program.
+        changed: parameters that replace the equation's.
     """
     name = changed.pop("name", None) or name_of(eqn)
     operation = OPERATIONS.get(name)
@@ -144,7 +143,7 @@ def computed(eqn: JaxprEqn, values: Sequence[np.ndarray], dtype: np.dtype | None
               if key in operation.keys}
     try:
         function = operation.build(ins, outs, **params)
-    except Untold:
+    except Unsupported:
         return None
     with np.errstate(all="ignore"):
         found = function(*values)

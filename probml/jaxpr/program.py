@@ -1,5 +1,5 @@
-"""A traced program in one flat form: calls are opened, equations that nothing asks for are left
-out, and equal ones are one. What reads, replays or compares programs starts from it."""
+"""A traced program in flat form: calls are inlined, unused equations dropped, equal ones merged.
+Programs are analysed, evaluated and compared in this form."""
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,11 +20,11 @@ from probml.jaxpr.primitives import FACTORISING, Kind, name_of, named, table_ent
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 RULES = frozenset({"custom_jvp_call", "custom_vjp_call"})  # calls with derivatives of their own
 EVERY_CALL = named(Kind.CALL)
-SMALL = 64  # entries of a constant that is compared by value
+MAX_COMPARED_ENTRIES = 64  # of a constant that is compared by value
 
 
 class Line(NamedTuple):
-    """One equation at its places."""
+    """One equation, and the places of its operands and results."""
 
     eqn: JaxprEqn
     operands: tuple[int, ...]
@@ -63,7 +63,7 @@ class Program(NamedTuple):
         return _replayed(self.lines, self.initial_values(args), self.results)
 
     def restricted(self, wanted: Sequence[int], known: Collection[int] = ()) -> list[Line]:
-        """The lines that some places ask for, where the values of others are known."""
+        """The lines needed to compute some places, where the values of others are known."""
         alive, lines = set(wanted).difference(known), []
         for line in reversed(self.lines):
             if not alive.isdisjoint(line.results):
@@ -79,7 +79,7 @@ class Program(NamedTuple):
 
 def _replayed(lines: Sequence[Line], values: list[jax.Array] | dict[int, jax.Array],
               wanted: Sequence[int]) -> list[jax.Array]:
-    """The values of places, those of lines added to what is there."""
+    """The values of some places, after evaluating lines and adding their results to `values`."""
     for eqn, operands, results in lines:
         found = bind(eqn, [values[i] for i in operands])
         for place, value in zip(results, found, strict=True):
@@ -91,11 +91,11 @@ def flatten(closed: ClosedJaxpr, calls: Collection[str] = CALLS, idle: bool = Fa
     """The equations of a traced program.
 
     Args:
-        calls: which calls are opened: with RULES where nothing differentiates the program any more,
-            EVERY_CALL where it is only read.
-        idle: keep equations that no result asks for.
+        calls: the calls to inline: with RULES where the program is not differentiated afterwards,
+            EVERY_CALL where it is only analysed.
+        idle: keep equations that no result needs.
     """
-    opener = _Opener(calls, idle)
+    opener = _Flattener(calls, idle)
     inputs = [opener.place(var.aval) for var in closed.jaxpr.invars]
     wanted = [True] * len(closed.jaxpr.outvars)
     results = opener.walk(closed, inputs, wanted)
@@ -109,13 +109,13 @@ flat = memo(1024)(flatten)
 
 def bind(eqn: JaxprEqn, values: Sequence[ArrayLike]) -> Sequence[jax.Array]:
     """The results of an equation for operands of the same shapes."""
-    if eqn.primitive.name in RULES:  # a rule may index what it is given by a traced number
+    if eqn.primitive.name in RULES:  # a rule may index its arguments by a traced number
         values = [jnp.asarray(value) if isinstance(value, np.ndarray) else value
                   for value in values]
     params = eqn.primitive.get_bind_params(eqn.params)
     functions, params = params if isinstance(params, tuple) else ((), params)  # up to JAX 0.9
     with as_written_at(eqn.source_info.traceback):
-        if eqn.ctx is equation_settings():  # as nearly always
+        if eqn.ctx is equation_settings():  # nearly always
             found = eqn.primitive.bind(*functions, *values, **params)
         else:
             with eqn.ctx.manager:
@@ -123,13 +123,13 @@ def bind(eqn: JaxprEqn, values: Sequence[ArrayLike]) -> Sequence[jax.Array]:
     return found if eqn.primitive.multiple_results else [found]
 
 
-class _Opener:
+class _Flattener:
     def __init__(self, calls: Collection[str], idle: bool) -> None:
         self._calls, self._idle = calls, idle
         self.lines: list[Line] = []
         self.constants: list[tuple[int, ArrayLike]] = []
         self.avals: list[ShapedArray] = []
-        self._made: dict[tuple, tuple[int, ...]] = {}  # what a line does and takes → its results
+        self._made: dict[tuple, tuple[int, ...]] = {}  # key of a line → its results
         self._known: dict[tuple, int] = {}  # constant → its place
 
     def place(self, aval: object) -> int:
@@ -137,10 +137,11 @@ class _Opener:
         return len(self.avals) - 1
 
     def constant(self, value: ArrayLike, aval: ShapedArray) -> int:
-        """The place of a value; as bytes, since -0.0 is not 0.0, where it is not long."""
+        """The place of a constant; short ones are compared by their bytes: -0.0 is not 0.0."""
         kind = getattr(aval, "dtype", None)
         if isinstance(value, jax.core.Tracer) or not isinstance(kind, np.dtype) or (
-                np.size(value) > SMALL or not getattr(value, "is_fully_addressable", True)):
+                np.size(value) > MAX_COMPARED_ENTRIES
+                or not getattr(value, "is_fully_addressable", True)):
             key: tuple = (id(value),)
         else:
             key = (kind, getattr(aval, "weak_type", False), np.shape(value),
@@ -174,7 +175,7 @@ class _Opener:
                 for atom, want in zip(jaxpr.outvars, wanted, strict=True)]
 
     def _line(self, eqn: JaxprEqn, operands: tuple[int, ...]) -> tuple[int, ...]:
-        """The results of an equation; those of an equal one, where there is one."""
+        """The results of an equation, or those of an equal one before it."""
         key = None if eqn.effects else _key(eqn, operands)
         if key is not None and key in self._made:
             return self._made[key]
@@ -186,7 +187,7 @@ class _Opener:
 
 
 def _key(eqn: JaxprEqn, operands: tuple[int, ...]) -> tuple | None:
-    """What two equations share that are equal; None where that cannot be told."""
+    """A key that equal equations share; None where the parameters are not hashable."""
     try:
         key = (eqn.primitive, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), operands)
         hash(key)
@@ -216,12 +217,11 @@ def _literal(atom: object) -> bool:
 
 
 def called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[int]]:
-    """The jaxpr that this equation runs once, if it does just that, and on which of its
-    operands."""
+    """The jaxpr of an equation that is a single call, and the operands on which it is run."""
     entry, everything = table_entry(eqn), list(range(len(eqn.invars)))
     if entry is None or entry.kind is not Kind.CALL:
         return None, everything
-    # takes what matvec, vecmat, solve and transpose_solve hold, then b
+    # operands: the constants of matvec, vecmat, solve and transpose_solve, then b
     if eqn.primitive.name == "custom_linear_solve":
         before, own, after = (sum(eqn.params["const_lengths"][i])
                               for i in (slice(0, 2), slice(2, 3), slice(3, 4)))
@@ -254,7 +254,7 @@ def _closed(body: object) -> ClosedJaxpr | None:
 
 
 class Scan(NamedTuple):
-    """The parts of a `scan`: operands and results by what they are to the body."""
+    """The parts of a `scan`: its operands are constants, carries and scanned arrays."""
 
     body: ClosedJaxpr
     constants: int
@@ -271,7 +271,7 @@ class Scan(NamedTuple):
         return cls(_closed(params["jaxpr"]), constants, carries, params["length"])
 
     def is_invariant(self, carry: int) -> bool:
-        """Whether the body returns this carry as it took it."""
+        """Whether the body returns this carry unchanged."""
         return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
 
 
@@ -290,17 +290,16 @@ class While(NamedTuple):
                    params["cond_nconsts"], params["body_nconsts"])
 
     def is_invariant(self, carry: int) -> bool:
-        """Whether the body returns this carry as it took it."""
+        """Whether the body returns this carry unchanged."""
         return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
 
 
 def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
-    """As jax.make_jaxpr, but what the program holds of NumPy's arrays is its own.
+    """jax.make_jaxpr with copies of the NumPy arrays that the function closes over.
 
-    JAX (0.10) makes of an array that a function holds one of its precision, and hands that out
-    again, in any precision, for as long as something holds it: a program of float32 would then have
-    constants of double, which no operation takes, or one of double those of float32. A copy is
-    nobody else's.
+    JAX (0.10) converts such an array to its present precision and caches the result by identity, in
+    any precision: a program in float32 would then have constants in float64, which operations
+    reject, or the reverse. A copy is not in that cache.
     """
     trace = jax.make_jaxpr(function)
 
@@ -313,7 +312,7 @@ def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
 
 
 def evaluate(closed: ClosedJaxpr, *values: object) -> list:
-    """The results of a program; inside a trace its calls are opened."""
+    """The results of a program; inside a trace its calls are inlined."""
     if is_outside_of_traces():
         return jaxpr_as_fun(closed)(*values)
     return flat(closed).run(values)
@@ -334,9 +333,9 @@ def largest_matrix(closed: ClosedJaxpr) -> int:
 
 
 def one_way(closed: ClosedJaxpr) -> bool:
-    """Whether a program can be differentiated backwards alone: it has functions with a derivative
-    of their own (jax.custom_vjp), as solvers of differential equations have, or primitives of other
-    libraries (lineax's), of which nothing is known."""
+    """Whether a program supports reverse-mode differentiation alone: it has functions with
+    jax.custom_vjp, such as solvers of differential equations, or primitives of other libraries,
+    such as lineax's."""
     return any(eqn.primitive.name.startswith("custom_vjp_call") or table_entry(eqn) is None and any(
         np.issubdtype(getattr(var.aval, "dtype", bool), np.inexact) for var in eqn.outvars)
         for eqn in equations(closed))

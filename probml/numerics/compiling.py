@@ -13,7 +13,7 @@ import jax
 from probml.numerics import compile_effort
 from probml.numerics.compile_effort import FULL, LITTLE, PIECE
 from probml.numerics.kept import holding
-from probml.numerics.kept.programs import Shelf
+from probml.numerics.kept.programs import ProgramCache
 from probml.numerics.outside import feeding, processes
 from probml.numerics.process import whole_loops
 from probml.numerics.process.inline_calls import inline_calls
@@ -36,7 +36,7 @@ def _prepare(function: Callable) -> Callable:
     @functools.wraps(function)
     def traced(*args):
         _COMPILING_SINCE.setdefault(threading.get_ident(), time.monotonic())
-        holding.made()
+        holding.count_program()
         with single_thread():
             try:
                 with inline_calls():
@@ -73,7 +73,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
     """
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
     prepared = _prepare(function)
-    shelf = Shelf(prepared, keywords, seldom, on_host)
+    shelf = ProgramCache(prepared, keywords, seldom, on_host)
 
     def choose_options(args: tuple, leaves: list, fixed: list) -> dict | None:
         """Returns XLA's options for these arguments; None: none."""
@@ -97,7 +97,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         tier = None if options is None else tuple(options.items())
         if tier not in compiled:
             compiled[tier] = jax.jit(prepared, compiler_options=options, **keywords)
-        holding.let_go()
+        holding.release_if_many()
         try:
             program = shelf.find(args, options)
             if program is not None:

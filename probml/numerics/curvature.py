@@ -5,7 +5,8 @@ the host from differences of gradients; `units`, `scaled` and `whitened` rescale
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from types import ModuleType
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ MAX_DENSE_COORDINATES = 16  # coordinates up to which a matrix costs no more tha
 MAX_ROUNDS = 8  # rounds of central differences in `measure`
 MAX_HESSIAN_COORDINATES = 1024  # coordinates up to which a Hessian is computed
 
+A = TypeVar("A", np.ndarray, jax.Array)
 # u (d,) → (value, gradient of its negative)
 Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -214,15 +216,32 @@ def second_order(function):
     return evaluate
 
 
-def units(hessian: np.ndarray) -> np.ndarray:
-    """Returns the unit of each coordinate, |H_ii|^(−1/2), (d,); 1 where H_ii is 0."""
-    diagonal = np.abs(np.diagonal(hessian))
-    return np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 1.0)
+def units(hessian: A, xp: ModuleType = np) -> A:
+    """Returns the unit of each coordinate, |H_ii|^(−1/2), (d,); in an indefinite Hessian a smaller
+    one where needed for |H_ij| ≤ 1 in these units, as in a definite one; 1 where row i is 0.
+
+    Args:
+        xp: numpy, or jax.numpy for a traced Hessian.
+    """
+    diagonal = xp.abs(xp.diagonal(hessian))
+    with np.errstate(over="ignore", invalid="ignore"):
+        bound = xp.max(hessian**2 / xp.where(diagonal > 0, diagonal, xp.inf), 1, initial=0.0)
+    diagonal = xp.maximum(diagonal, xp.where(xp.isfinite(bound), bound, 0.0))
+    return xp.where(diagonal > 0, 1 / xp.sqrt(xp.where(diagonal > 0, diagonal, 1.0)), 1.0)
 
 
-def scaled(hessian: np.ndarray, unit: np.ndarray) -> np.ndarray:
+def scaled(hessian: A, unit: A) -> A:
     """Returns the Hessian (d, d) with each coordinate in its unit."""
     return hessian * unit[:, None] * unit
+
+
+def curvature_axes(hessian: np.ndarray, min_curvature: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the eigenvalues (d,) of a symmetric Hessian (d, d), with each coordinate in its own
+    unit, and axes (d, d), one a column, along which the absolute curvature is 1. Curvatures below
+    `min_curvature` count as this."""
+    unit = units(hessian)
+    curvature, axes = np.linalg.eigh(scaled(hessian, unit))
+    return curvature, unit[:, None] * axes / np.sqrt(np.maximum(np.abs(curvature), min_curvature))
 
 
 def whitened(hessian: np.ndarray, min_curvature: float) -> np.ndarray | None:
@@ -230,11 +249,8 @@ def whitened(hessian: np.ndarray, min_curvature: float) -> np.ndarray | None:
     with each coordinate in its own unit, exceed `min_curvature`."""
     if not (np.isfinite(hessian).all() and (np.diagonal(hessian) > 0).all()):
         return None
-    unit = units(hessian)
-    curvature, axes = np.linalg.eigh(scaled(0.5 * (hessian + hessian.T), unit))
-    if curvature.min() <= min_curvature:
-        return None
-    return axes.T * unit / np.sqrt(curvature)[:, None]
+    curvature, axes = curvature_axes(0.5 * (hessian + hessian.T), min_curvature)
+    return None if curvature.min() <= min_curvature else axes.T
 
 
 def estimate_hessian(evaluate: Evaluate, end: np.ndarray, slope: np.ndarray) -> np.ndarray | None:

@@ -24,7 +24,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.jaxpr.opened import backward
-from probml.numerics.curvature import MIN_CURVATURE, differences, estimate_hessian, whitened
+from probml.numerics.curvature import (
+    MIN_CURVATURE,
+    differences,
+    estimate_hessian,
+    scaled,
+    units,
+    whitened,
+)
 from probml.numerics.process.inline_calls import traced_once
 from probml.typing import PyTree
 
@@ -70,12 +77,9 @@ def dense_step(point: jax.Array, gradient: jax.Array, hessian: jax.Array,
                damping: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns the damped Newton step (d,), the solution of (−H + damping · diag −H) step =
     gradient, and its predicted gain. Both are NaN if that matrix is not positive definite."""
-    diagonal = jnp.maximum(jnp.abs(jnp.diagonal(hessian)), jnp.finfo(hessian.dtype).tiny)
-    # in a definite matrix H_ii is at least H_ij² / H_jj
-    bound = jnp.max(hessian**2 / diagonal, 1)
-    unit = jnp.sqrt(jnp.maximum(diagonal, jnp.where(jnp.isfinite(bound), bound, 0.0)))
-    scaled = damping * jnp.eye(len(unit), dtype=hessian.dtype) - hessian / unit[:, None] / unit
-    step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(scaled), True), gradient / unit) / unit
+    unit = units(hessian, jnp)
+    damped = damping * jnp.eye(len(unit), dtype=hessian.dtype) - scaled(hessian, unit)
+    step = unit * jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(damped), True), unit * gradient)
     return step, 0.5 * jnp.vdot(gradient, step)
 
 
@@ -397,11 +401,8 @@ def is_flat(value, gradient):
 def newton_converged(value, gradient, hessian):
     """Whether the predicted decrease of the Newton step at a minimum is negligible. Unlike
     `is_flat`, this does not depend on the units of the coordinates."""
-    diagonal = jnp.abs(jnp.diagonal(hessian))
-    # without these units lstsq would treat small curvatures as singular
-    unit = jnp.where(diagonal > 0, 1 / jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), 1.0)
-    scaled = hessian * unit[:, None] * unit
-    step = unit * jnp.linalg.lstsq(scaled, unit * gradient)[0]
+    unit = units(hessian, jnp)  # without them lstsq would treat small curvatures as singular
+    step = unit * jnp.linalg.lstsq(scaled(hessian, unit), unit * gradient)[0]
     predicted = 0.5 * jnp.vdot(gradient, step)
     return (predicted >= 0) & (predicted <= negligible(value))
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probml.numerics.curvature import DIFFERENCE_STEP, MIN_CURVATURE, Evaluate
+from probml.numerics.curvature import DIFFERENCE_STEP, MIN_CURVATURE, Evaluate, curvature_axes
 from probml.numerics.optimum import (
     BACKTRACKING_FACTOR,
     GRADIENT_TOLERANCE,
@@ -181,7 +181,7 @@ def refine_with_hessians(evaluate: Evaluate, end: np.ndarray) -> Refined:
         found = _compute_hessian(evaluate, u, root, share if turn else 1.0)
         if not np.isfinite(found).all():
             return Refined(u, heights, np.inf, root, False)
-        curvature, turned = _compute_axes(found, min_curvature)
+        curvature, turned = curvature_axes(found, min_curvature)
         root = root @ turned
         gain = 0.5 * float((slope @ root) @ (slope @ root))
         sure = bool(turn and curvature.min() > min_curvature)
@@ -243,20 +243,6 @@ def _compute_hessian(evaluate: Evaluate, u: np.ndarray, root: np.ndarray,
                 for way in root.T]
         found = np.array([(up - down) / (2 * step) for up, down in ends], float)
         return 0.5 * (found + found.T)
-
-
-def _compute_axes(hessian: np.ndarray, min_curvature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the eigenvalues (d,) of a Hessian (d, d), with each coordinate in its own unit, and
-    axes (d, d), one a column, along which the absolute curvature is 1. Curvatures below
-    `min_curvature` count as this."""
-    diagonal = np.abs(np.diagonal(hessian))
-    # in a definite matrix H_ii is at least H_ij² / H_jj
-    with np.errstate(over="ignore"):  # an infinite curvature gives the unit 0
-        bound = np.max(hessian**2 / np.where(diagonal > 0, diagonal, np.inf), 1, initial=0.0)
-    diagonal = np.maximum(diagonal, bound)
-    unit = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 1.0)
-    curvature, axes = np.linalg.eigh(hessian * unit[:, None] * unit)
-    return curvature, unit[:, None] * axes / np.sqrt(np.maximum(np.abs(curvature), min_curvature))
 
 
 def _newton_step(evaluate: Evaluate, u: np.ndarray, root: np.ndarray, slope: np.ndarray,

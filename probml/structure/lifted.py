@@ -17,7 +17,7 @@ from numpyro import sample
 from numpyro.distributions import constraints
 
 from probml.errors import ModelError, Refusal
-from probml.jaxpr.memo import kept_by, memo
+from probml.jaxpr.memo import memo, register_cache
 from probml.language.language import Bound
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
@@ -108,7 +108,7 @@ def _clear_half() -> None:
         _CACHE.pop(key, None)
 
 
-kept_by(_clear_half)
+register_cache(_clear_half)
 
 
 def _with_settings(model: Bound, rest: tuple) -> Bound:

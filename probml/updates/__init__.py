@@ -1,1 +1,1 @@
-"""The M-step: every block of parameters at its maximum."""
+"""The M-step: every block of parameters is maximised."""

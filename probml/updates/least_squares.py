@@ -1,5 +1,5 @@
-"""A gaussian block in the locations of rows, by the QR decomposition of its residuals: half the
-digits that their products need.
+"""The M-step of coefficients of normal rows by the QR decomposition of residuals, which needs half
+the precision of normal equations.
 
 With r(c) all residuals of rows and of the prior in units of their deviations, linear in c, and
 −∂r/∂c = Q R: the precision is RᵀR, and the mode is c + R⁻¹ Qᵀ r(c). The products of columns square
@@ -21,18 +21,18 @@ from probml.factors.rowwise import row_environment
 from probml.plan.blocks import Block, pack, unpack, users
 from probml.plan.plan import Plan
 
-MOST = 512  # coefficients
+MAX_COEFFICIENTS = 512
 
 
 def rooted(plan: Plan, block: Block) -> bool:
     """Whether a block is one vector of coefficients in the locations of row-wise Normals alone,
     under normal priors."""
     own = [plan.structure.sites[name] for name in block.names]
-    vector = block.stacked or len(own[0].shape) == 1  # else several vectors, each its own
+    vector = block.stacked or len(own[0].shape) == 1  # else several independent vectors
     if not (block.form and block.form.joint and block.rowwise and block.event and vector) or (
             block.steps or plan.variables or plan.steps):
         return False
-    return sum(math.prod(site.shape) for site in own) <= MOST and all(
+    return sum(math.prod(site.shape) for site in own) <= MAX_COEFFICIENTS and all(
         site.traits.normal for site in own) and all(
         _enters_by_location(plan, block, user) for user in users(plan))
 

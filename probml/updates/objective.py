@@ -20,12 +20,12 @@ class Objective:
     """Q(params) = ⟨q, log factors⟩ + log prior, as a function of some blocks' quantities c, with
     its derivatives.
 
-    The part of pooled sites is a function of small tables; the part of row-wise sites is a pass
-    over the chunks, made only where a block touches one.
+    Pooled sites contribute functions of their sufficient statistics; row-wise sites a pass over the
+    chunks, made only where such a site depends on a block.
 
     Args:
-        mode: priors in the coordinates that are maximised, or their own densities.
-        settings: of parameters, over which Q is averaged; None: it is taken at `params`.
+        mode: with prior densities in the coordinates of the maximisation; False: of the parameters.
+        settings: draws of parameters, over which Q is averaged; None: Q is at `params`.
     """
 
     def __init__(self, plan: Plan, expected: Expected, params: Mapping, known: Known,
@@ -36,14 +36,14 @@ class Objective:
         self.plan, self.expected, self.params, self.known, self.rows, self.prior = (
             plan, expected, dict(params), known, rows, prior
         )
-        self.passes = not isinstance(rows, Summary)  # else `expected` has all of them
+        self.passes = not isinstance(rows, Summary)  # else all sites are in `expected`
 
     def _over(self, function: Callable) -> PyTree:
         assert not isinstance(self.rows, Summary)
         return over_responsible(self.plan, self.expected, self.rows, function)
 
     def _averaged(self, function: Callable, changed: Mapping) -> jax.Array:
-        """function(parameters), some of them changed; its mean over the settings, if any."""
+        """function(parameters), with some of them changed; its mean over the settings, if any."""
         if self.settings is None:
             return function({**self.params, **changed})
         return self.settings.mean(lambda setting: function({**self.params, **setting, **changed}))
@@ -61,16 +61,16 @@ class Objective:
         return self._averaged(at, unpack(c))
 
     def _moving(self, names: set[str]) -> tuple[str, ...]:
-        """The priors that some of the parameters `names` enter: the others have no gradient."""
+        """The priors that depend on the parameters `names`: the others have no gradient."""
         sites = self.plan.structure.sites
         return tuple(n for n in self.priors if n in names or names.intersection(sites[n].parents))
 
     def gradients(self, unpack: Callable, points: list[jax.Array], rowwise: bool, names: set[str]):
         """∇Q(unpack(c)) at several points c, stacked on a leading axis; of sites with a minorant,
-        that of it, which has a form.
+        the gradient of the minorant, which has a closed-form maximum.
 
         Args:
-            names: the parameters that `unpack` makes.
+            names: the parameters that `unpack` returns.
         """
         priors = self._moving(names)
         total = jax.vmap(gradient(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
@@ -87,13 +87,14 @@ class Objective:
 
     def value_and_gradient(self, unpack: Callable, c: jax.Array, rowwise: bool, names: set[str],
                            origin: Mapping[str, jax.Array]):
-        """What Q(unpack(c)) gains over the point whose naturals are `origin`, up to a constant, and
-        its gradient.
+        """The gain of Q(unpack(c)) over the point with natural parameters `origin`, up to a
+        constant, and its gradient.
 
-        In float32 an optimisation of the sum itself ends where a step gains less than its rounding.
+        An optimisation of Q itself would end, in float32, where a step gains less than its
+        rounding.
 
         Args:
-            names: the parameters that `unpack` makes.
+            names: the parameters that `unpack` returns.
         """
         priors = self._moving(names)
         value, slope = value_and_gradient(
@@ -111,10 +112,10 @@ class Objective:
         return value, slope
 
     def hessian(self, unpack: Callable, c: jax.Array, names: tuple[str, ...]):
-        """The Hessian of Q(unpack(c)) at a vector c, of blocks that rows see.
+        """The Hessian of Q(unpack(c)) at a vector c, of blocks on which rows depend.
 
         Args:
-            names: the parameters that `unpack` makes, in their order in c.
+            names: the parameters that `unpack` returns, in their order in c.
         """
         plan, sites = self.plan, self.plan.structure.sites
         seeing = [site for site in plan.rowwise

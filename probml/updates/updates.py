@@ -1,8 +1,8 @@
-"""The M-step: every block of parameters at its maximum, in closed form or by numerical
-optimisation.
+"""The M-step: every block of parameters is maximised, in closed form or by numerical optimisation.
 
-A form is read off from derivatives of the one objective ⟨q, log factors⟩ + log prior, so that ties,
-shared parameters and several sites need no case of their own.
+The natural parameters of a closed form are computed from derivatives of the objective
+⟨q, log factors⟩ + log prior, so that ties, shared parameters and several sites need no special
+case.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ from probml.plan.blocks import Block, blocks, pack, unpack
 from probml.plan.plan import Plan
 from probml.updates.objective import Objective
 
-NEWTON = 40  # Newton's steps at the most
-WORTH = 10  # steps of L-BFGS that one of Newton's stands for
-ROUNDS = 2  # readings of a form: the second is taken at the first one's mode, free of cancellation
+MAX_NEWTON_STEPS = 40
+LBFGS_STEPS_PER_NEWTON_STEP = 10
+ROUNDS = 2  # of reading a form: the second at the mode of the first, without cancellation
 
 
 def maximise(
@@ -54,9 +54,8 @@ def maximise(
     few L-BFGS steps.
 
     Args:
-        only_forms: leave the blocks without a form alone.
-        closed: use the forms; False: every block by L-BFGS, to which a run falls back if a form is
-            wrong.
+        only_forms: update only the blocks with a closed form.
+        closed: use closed forms; False: every block by L-BFGS, the fallback if a form is wrong.
     """
     params = dict(params)
     for stage in blocks(plan, prior):
@@ -73,11 +72,10 @@ def maximise(
 
 
 def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, jax.Array]:
-    """A prior that is not conjugate: the form without it is read off, and form + prior is maximised
-    by itself.
+    """A block whose prior is not conjugate: the closed form of the likelihood is read, and its sum
+    with the log prior is maximised numerically, without passes over rows.
 
-    The search starts at the better of the present point and the form's own maximum; no row is
-    touched.
+    The search starts at the better of the present point and the maximum of the form.
     """
     plan, params, known = objective.plan, objective.params, objective.known
     objective.priors = tuple(name for name in objective.priors if name not in block.names)
@@ -105,8 +103,9 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
 
     site = plan.structure.sites[block.names[0]]
     if block.event == 0 and not site.event and not site.entry.kinked:
-        found = maximize(separable(height), origin, Newton(NEWTON, 1e-16, step=clipped_step))
-        # where there is no maximum, as of a spread on its way to 0, nothing is moved to infinity
+        found = maximize(separable(height), origin,
+                         Newton(MAX_NEWTON_STEPS, 1e-16, step=clipped_step))
+        # without a maximum, as of a scale that tends to 0, no coordinate becomes infinite
         left = clipped_step(found.point, found.gradient, found.hessian, 0.0)[1]
         ended = left <= negligible(found.value)
         best = jax.tree.map(lambda a, b: jnp.where(ended, a, b), found.point, origin)
@@ -168,7 +167,7 @@ def _by_block(stage: Sequence[Block], groups: list[tuple[list[Block], Bundle]],
 
 
 def _points(c: jax.Array, block: Block) -> jax.Array:
-    """Where gradients are wanted; of vectors that are not coupled, along one axis of all at
+    """The points at which gradients are computed; of uncoupled vectors, along one axis of all at
     once."""
     if not block.vectors:
         return block.closed_form.points(c, block.event)
@@ -184,8 +183,8 @@ def _inverted(block: Block) -> bool:
 
 def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
           block: Block) -> dict[str, jax.Array]:
-    """The natural parameters of a block's form from those; of vectors that are not coupled, those
-    of the one vector that they stand for.
+    """The natural parameters of a block's form from gradients at points; of uncoupled vectors, one
+    set for each.
 
     Args:
         places: where gradients were taken: the points c, or their inverses (`_inverted`).
@@ -205,19 +204,19 @@ def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
 
 def modes(params: Mapping, stage: Sequence[Block],
           natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
-    """The parameters at the modes of forms that were read."""
+    """The parameters at the modes of the closed forms."""
     return _led(params, stage, natural, lambda form, *found: form.mode(*found))
 
 
 def ahead(params: Mapping, stage: Sequence[Block],
           natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
-    """Where forms that were read at `params` are to be read next."""
+    """The parameters at which forms that were read at `params` are read next."""
     return _led(params, stage, natural, lambda form, *found: form.onward(*found))
 
 
 def _led(params: Mapping, stage: Sequence[Block], natural: Sequence[Mapping[str, jax.Array]],
          where: Callable) -> dict[str, jax.Array]:
-    """where(form, natural, c, event) of each block, those alike as one, as parameters."""
+    """where(form, natural, c, event) of each block as parameters; blocks of one form together."""
     out, of = {}, {block.names: found for block, found in zip(stage, natural, strict=True)}
     for alike in _bundled_blocks(params, stage):
         (first, *_), bundle = alike
@@ -252,8 +251,8 @@ def _packed(params: Mapping, alike: tuple[list[Block], Bundle]) -> jax.Array:
 
 def _unpacked(params: Mapping, alike: tuple[list[Block], Bundle], c: jax.Array,
               there: bool = False) -> dict[str, jax.Array]:
-    """Parameters of blocks alike from their quantities as one array; which they are already, if
-    they are `there`."""
+    """Parameters of blocks of one form from their quantities as one array; if `there`, the array
+    holds the parameters themselves."""
     blocks, bundle = alike
     if bundle.event is None:
         return {blocks[0].names[0]: c} if there else unpack(params, blocks[0], c)
@@ -282,8 +281,8 @@ def _ascend_curved(objective: Objective, stage: Sequence[Block],
     """Damped Newton steps, by the Hessian of the present point, on blocks that are affine in the
     rows' arguments, all together; never lowers the objective.
 
-    A few: one a M-step has the rate of EM itself near the end (Lange 1995, "A gradient algorithm
-    locally equivalent to the EM algorithm"), and what more of them gain, the next E-step moves.
+    Few steps: one per M-step has the local rate of EM (Lange 1995, "A gradient algorithm locally
+    equivalent to the EM algorithm"), and the next E-step changes the optimum anyway.
     """
     plan, params = objective.plan, objective.params
     names = {name for block in stage for name in block.names}
@@ -295,7 +294,8 @@ def _ascend_curved(objective: Objective, stage: Sequence[Block],
     def at(c: jax.Array):
         return (*objective.value_and_gradient(unpack, c, True, names, origin), ())
 
-    return unpack(maximize(at, start, chords(hessian, -(-steps // WORTH))).point)
+    newton_steps = -(-steps // LBFGS_STEPS_PER_NEWTON_STEP)
+    return unpack(maximize(at, start, chords(hessian, newton_steps)).point)
 
 
 def transforms(plan: Plan, params: Mapping, known: Known, names: Iterable[str]) -> dict:

@@ -16,7 +16,7 @@ from coded import codes
 from probml.dataset import read
 from probml.dataset.checks import digits
 from probml.engines.engine import Outcome, State, Status
-from probml.fits.double import precise
+from probml.fits.double import retry_in_float64
 
 
 @probml.model
@@ -110,7 +110,7 @@ def test_a_climb_without_end_is_repeated_in_double_where_rounding_hides_its_gain
         ended = jax.config.jax_enable_x64
         return outcome(Status.CONVERGED if ended else Status.MAX_ITERATIONS, history)
 
-    found, note = precise(attempt, lambda found: found)
+    found, note = retry_in_float64(attempt, lambda found: found)
     assert (found.status is Status.CONVERGED) == again and (note is not None) == again
 
 

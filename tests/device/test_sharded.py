@@ -179,7 +179,7 @@ def test_runs_are_cut_over_devices_where_rows_are_few(tmp_path):
     assert len(calls) == 3 and spread.draws(240)["slope"].shape == (240, 2)
     deviation = plain.draws(240)["slope"].std(0)
     assert (np.abs(spread.params["slope"] - plain.params["slope"]) < 0.5 * deviation).all()
-    places.FEW = 0  # as of many rows: the chains, one after another, pass over rows that devices share
+    places.MAX_REPLICATED_NUMBERS = 0  # as of many rows: the chains, one after another, pass over rows that devices share
     shared = lines().fit(other, chains, where=devices)
     assert len(calls) == 3
     assert (np.abs(shared.params["slope"] - plain.params["slope"]) < 0.5 * deviation).all()

@@ -111,9 +111,9 @@ def test_scales_that_differ_from_row_to_row_and_products_of_parameters_keep_thei
 def test_map_and_laplace_find_from_squares_what_they_find_from_rows(monkeypatch):
     model, data = CASES["line"]
     engines = probml.MAP(), probml.Laplace()
-    monkeypatch.setattr("probml.fits.fitting.MANY", N + 1)
+    monkeypatch.setattr("probml.fits.fitting.MIN_ROWS_FOR_SQUARES", N + 1)
     rows = [model.fit(data, engine) for engine in engines]
-    monkeypatch.setattr("probml.fits.fitting.MANY", N)
+    monkeypatch.setattr("probml.fits.fitting.MIN_ROWS_FOR_SQUARES", N)
     monkeypatch.setattr("probml.engines.optimization.maximization.SAMPLE_ROWS", 10)  # none of rows not held
     for engine, one in zip(engines, rows, strict=True):
         other = model.fit(data, engine)
@@ -125,7 +125,7 @@ def test_map_and_laplace_find_from_squares_what_they_find_from_rows(monkeypatch)
 
 
 def test_nuts_draws_the_conjugate_posterior_from_squares(monkeypatch):
-    monkeypatch.setattr("probml.fits.fitting.MANY", N)
+    monkeypatch.setattr("probml.fits.fitting.MIN_ROWS_FOR_SQUARES", N)
     precision = X.T @ X / 4 + np.eye(3) / 100
     root = np.linalg.cholesky(precision)
     parts = [{"x": X[some], "y": Y[some]} for some in (slice(0, 170), slice(170, N))]
@@ -138,7 +138,7 @@ def test_nuts_draws_the_conjugate_posterior_from_squares(monkeypatch):
 
 
 def test_columns_that_say_the_same_are_no_obstacle(monkeypatch):
-    monkeypatch.setattr("probml.fits.fitting.MANY", N)
+    monkeypatch.setattr("probml.fits.fitting.MIN_ROWS_FOR_SQUARES", N)
     x = np.concatenate([X, X[:, :1]], 1)
     fit = line().fit({"x": x, "y": Y}, probml.MAP())
     np.testing.assert_allclose(fit.params["beta"][0], fit.params["beta"][3], rtol=1e-6)

@@ -88,9 +88,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fits", type=int, default=20_000)
     parser.add_argument("--fresh", type=int, default=100)
-    parser.add_argument("--most", type=int, default=holding.MOST)
+    parser.add_argument("--most", type=int, default=holding.MAX_MAPPINGS)
     said = parser.parse_args()
-    holding.MOST = said.most
+    holding.MAX_MAPPINGS = said.most
     warnings.simplefilter("ignore")
     began = time.process_time()
     found = lived(said.fits, said.fresh)

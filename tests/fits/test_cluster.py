@@ -52,24 +52,24 @@ def test_what_workers_do_adds_up_to_what_one_process_does():
     content = cluster.portable(model)
     assert cluster.model_of(content) == model
     parts = [frame[:150], frame[150:]]
-    looks = [pickle.loads(pickle.dumps(cluster.look(content, True, part, f"partition {i}", first)))
+    looks = [pickle.loads(pickle.dumps(cluster.profile_partition(content, True, part, f"partition {i}", first)))
              for i, (part, first) in enumerate(zip(parts, (0, 150), strict=True))]
-    profile = cluster.merge(content, True, *looks).dressed(model)
-    whole = cluster.look(content, True, frame, "all", 0).dressed(model)
+    profile = cluster.merge(content, True, *looks).with_model(model)
+    whole = cluster.profile_partition(content, True, frame, "all", 0).with_model(model)
     assert profile.rows == 400 and profile.labels == whole.labels and profile.pattern == whole.pattern
     np.testing.assert_array_equal(profile.sample.table.columns["colour"].values, whole.sample.table.columns["colour"].values)
     np.testing.assert_array_equal(profile.ranks, whole.ranks)
-    recipe = cluster.Recipe(content, True, cluster.bare(profile.sample.taken(np.arange(1))), profile.sample.shapes,
+    recipe = cluster.Recipe(content, True, cluster.without_model(profile.sample.taken(np.arange(1))), profile.sample.shapes,
                          profile, (), 1)
     chunks = [chunk for i, part in enumerate(parts)
               for chunk in cluster.chunks(recipe, part, f"partition {i}", len(part))]
     assert sum(chunk.weights.sum() for chunk in chunks) == 400
     heavy = frame.assign(w=np.arange(400.0))
-    look = cluster.look(content, True, heavy, "all", 0, "w")
-    chunks = cluster.chunks(recipe._replace(weights="w", profile=look.dressed(model)), heavy, "all", 400)
+    look = cluster.profile_partition(content, True, heavy, "all", 0, "w")
+    chunks = cluster.chunks(recipe._replace(weights="w", profile=look.with_model(model)), heavy, "all", 400)
     assert sum(chunk.weights.sum() for chunk in chunks) == look.profile.weight == heavy["w"].sum()
     with pytest.raises(DataError, match="part 'partition 3': 'x' must be finite, got inf in row 2"):
-        cluster.look(content, True, frame[:5].assign(x=[0, 1, np.inf, 2, 3]), "partition 3", 0)
+        cluster.profile_partition(content, True, frame[:5].assign(x=[0, 1, np.inf, 2, 3]), "partition 3", 0)
 
 
 def test_places_of_frames_are_named(monkeypatch):
@@ -92,7 +92,7 @@ def test_what_is_slow_to_come_is_waited_for_and_a_tasks_own_time_out_is_told(mon
     with pytest.raises(TimeoutError, match="its own"):
         Cluster(client).result(failed)
     client.scheduler_info.return_value = {"workers": {}}
-    monkeypatch.setattr(cluster, "PATIENCE", 10.0)
+    monkeypatch.setattr(cluster, "MAX_SECONDS_WITHOUT_WORKERS", 10.0)
     slow.result.side_effect = TimeoutError
     with pytest.raises(DataError, match="had no workers for 10 seconds: what was found since the last checkpoint is lost"):
         Cluster(client).result(slow)

@@ -13,7 +13,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.errors import ModelError
-from probml.numerics.outside.checkpoint import Checkpoint, Grown, Journal, _digest
+from probml.numerics.outside.checkpoint import Checkpoint, GrowingList, Journal, _digest
 
 X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, 20) for m in (-0.7, 0.7)])
 ENGINE = probml.EM(max_iterations=80, tolerance=0.0, accelerate=False, restarts=2)
@@ -150,14 +150,14 @@ def test_a_checkpoint_of_the_other_order_of_bytes_is_read(good, tmp_path):
     ([{"z": np.zeros((3, 2)), "a": np.zeros(2)}], 3, {"z": (None, 2), "a": (None,)}, 0)])
 def test_what_no_turn_adds_is_refused(said, done, shape, more):
     with pytest.raises(ValueError, match="what is held"):
-        Grown(shape, more).check(said, done, "what is held")
+        GrowingList(shape, more).check(said, done, "what is held")
 
 
 def test_what_turns_add_is_taken():
-    Grown((2, 3)).check([np.zeros((2, 3))] * 2, 5, "what is held")
-    Grown((), 1).check([1.0, 2], 1, "what is held")
-    Grown((None,), 0).check([np.zeros(3), np.zeros(1)], 4, "what is held")
-    Grown({"z": (2, None, 2), "a": (2, None)}, 0).check(
+    GrowingList((2, 3)).check([np.zeros((2, 3))] * 2, 5, "what is held")
+    GrowingList((), 1).check([1.0, 2], 1, "what is held")
+    GrowingList((None,), 0).check([np.zeros(3), np.zeros(1)], 4, "what is held")
+    GrowingList({"z": (2, None, 2), "a": (2, None)}, 0).check(
         [{"z": np.zeros((2, 3, 2)), "a": np.zeros((2, 3), bool)}], 3, "what is held")
 
 

@@ -199,18 +199,18 @@ def test_nothing_is_taken_before_it_is_asked_and_rows_are_in_no_file(tmp_path):
     data = {"x": X, "y": CLASSES}
     fit = LOGISTIC.fit(data, MOST_LIKELY)
     repr(fit), fit._repr_html_()
-    assert "_widths" not in fit.__dict__ and fit.again is not None
+    assert "_standard_errors" not in fit.__dict__ and fit.fitted_rows is not None
     fit.save(tmp_path / "fit")
-    again, copied = probml.load(tmp_path / "fit", LOGISTIC), pickle.loads(pickle.dumps(fit))
-    for other in (again, copied):
+    fitted_rows, copied = probml.load(tmp_path / "fit", LOGISTIC), pickle.loads(pickle.dumps(fit))
+    for other in (fitted_rows, copied):
         table = other.summary()
         assert table["sd"].isna().all() and "summary(data)" in table["note"].iloc[0]
         assert told(other, data) == pytest.approx(told(fit))
     assert told(pickle.loads(pickle.dumps(fit))) == told(fit)  # once asked, they travel
-    others = again.summary({"x": X, "y": 1 - CLASSES})
+    others = fitted_rows.summary({"x": X, "y": 1 - CLASSES})
     assert others["sd"].isna().all() and "from the maximum" in others["note"].iloc[0]
     with pytest.raises(probml.DataError, match="'x'"):
-        again.summary({"y": CLASSES})
+        fitted_rows.summary({"y": CLASSES})
 
 
 def test_rows_that_were_changed_in_place_since_are_not_taken():

@@ -132,7 +132,8 @@ def test_a_function_of_parameters_has_the_delta_methods_error():
     y = 1.5 + 2.0 * x[:, 0] + random.normal(size=200)
     fit = models.GeneralizedLinearModel("normal").fit(x, y).fit_
     found = Estimates(fit).function(lambda beta, bias: beta[0] / bias, "beta", "intercept")
-    root = np.concatenate([fit._moves.root[name].reshape(len(fit._moves.root[name]), -1)
+    own = fit._standard_errors_by_direction.root
+    root = np.concatenate([own[name].reshape(len(own[name]), -1)
                            for name in ("intercept", "beta")], 1)
     covariance = root.T @ root
     bias, beta = (float(np.ravel(Estimates(fit).values[name])[0]) for name in ("intercept", "beta"))

@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import probml
 from probml import DataError, ModelError
 from probml.models import Boosted, EvidenceTree, NearestNeighbours
-from probml.models.trees.prunings import Grown, log_leaf, shares, weighed
+from probml.models.trees.prunings import GrowingList, log_leaf, shares, weighed
 
 X, Y = load_iris(return_X_y=True)
 
@@ -32,7 +32,7 @@ def grown(seed=0):
     counts[[2, 3, 5, 6]] = random.integers(0, 9, (4, 3))
     counts[1], counts[4] = counts[2] + counts[3], counts[5] + counts[6]
     counts[0] = counts[1] + counts[4]
-    return Grown(left, right, counts, np.array([0, 1, 2, 2, 1, 2, 2]), np.array([6, 3, 1, 1, 2, 1, 1]))
+    return GrowingList(left, right, counts, np.array([0, 1, 2, 2, 1, 2, 2]), np.array([6, 3, 1, 1, 2, 1, 1]))
 
 
 def prunings(tree, t=0):

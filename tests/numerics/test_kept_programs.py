@@ -59,8 +59,8 @@ def folder(tmp_path_factory):
 
 def forget() -> None:
     """As a new process begins: no program is held."""
-    shelves = list(holding._SHELVES)
-    assert len(shelves) > 20 and all(isinstance(shelf, programs.Shelf) for shelf in shelves)
+    shelves = list(holding._CACHES)
+    assert len(shelves) > 20 and all(isinstance(shelf, programs.ProgramCache) for shelf in shelves)
     for shelf in shelves:
         shelf._held.clear()
 
@@ -77,23 +77,23 @@ def test_what_is_found_on_disk_answers_to_the_last_digit_and_is_not_traced(name,
 
 
 @pytest.mark.parametrize(("mappings", "grown", "since", "goes"), [
-    (holding.MANY + 10, 1001, 0, True), (holding.MANY + 10, 999, 0, False),
-    (holding.MANY - 10, 10**6, 0, False), (holding.MOST, 0, 0, True),
-    (10, 1001, holding.PROGRAMS, True), (10, 999, holding.PROGRAMS, False)])
+    (holding.MIN_NEW_MAPPINGS + 10, 1001, 0, True), (holding.MIN_NEW_MAPPINGS + 10, 999, 0, False),
+    (holding.MIN_NEW_MAPPINGS - 10, 10**6, 0, False), (holding.MAX_MAPPINGS, 0, 0, True),
+    (10, 1001, holding.MAX_PROGRAMS, True), (10, 999, holding.MAX_PROGRAMS, False)])
 def test_programs_are_let_go_where_they_fill_memory_or_mappings(mappings, grown, since, goes, monkeypatch):
     """Whoever holds a hundred gigabytes of rows, and a program, keeps his program; what NumPy runs has no mappings."""
     cleared, shelves = [], []
     monkeypatch.setattr(holding, "HEAVY", 1000)
-    monkeypatch.setattr(holding, "_RESTED", [holding.Held(0, 0)])
+    monkeypatch.setattr(holding, "_AFTER_RELEASE", [holding.MemoryUse(0, 0)])
     monkeypatch.setattr(holding, "_SHELVES", shelves)
-    monkeypatch.setattr(holding, "_MADE", [holding.OFTEN])
-    monkeypatch.setattr(holding, "_SINCE", [since])
+    monkeypatch.setattr(holding, "_NEW_PROGRAMS", [holding.PROGRAMS_BETWEEN_CHECKS])
+    monkeypatch.setattr(holding, "_PROGRAMS_SINCE_RELEASE", [since])
     monkeypatch.setattr(holding, "mappings", lambda: mappings)
     monkeypatch.setattr(holding, "resident", lambda: grown)
     monkeypatch.setattr(holding.jax, "clear_caches", lambda: cleared.append(True))
-    assert holding.let_go() is goes and len(cleared) == goes
-    monkeypatch.setattr(holding, "_MADE", [holding.OFTEN])
-    assert holding.let_go() is (mappings >= holding.MOST)  # what stays is no reason to let go again
+    assert holding.release_if_many() is goes and len(cleared) == goes
+    monkeypatch.setattr(holding, "_NEW_PROGRAMS", [holding.PROGRAMS_BETWEEN_CHECKS])
+    assert holding.release_if_many() is (mappings >= holding.MAX_MAPPINGS)  # what stays is no reason to let go again
 
 
 def test_programs_of_every_function_of_the_library_can_be_kept():

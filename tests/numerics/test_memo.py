@@ -33,12 +33,12 @@ def test_what_is_not_asked_for_again_goes_and_the_rest_stays_as_it_is():
 
     kept, left = found("kept"), weakref.ref(found("left"))
     assert found("kept") is kept and asked == ["kept", "left"]
-    memo.forget()
+    memo.release_half()
     assert found("kept") is kept and left() is not None
-    memo.forget()
+    memo.release_half()
     gc.collect()
     assert found("kept") is kept and left() is None
-    memo.forget(), memo.forget()
+    memo.release_half(), memo.release_half()
     assert found("kept") is not kept and asked == ["kept", "left", "kept"]
     assert found("left", beside=1) is not found("left", beside=2)
     again = found("kept")
@@ -63,9 +63,9 @@ def test_no_shape_that_was_met_once_stays_for_ever():
         met += [weakref.ref(fit.structure)]
     del fit
     for _ in range(12):
-        for shelf in list(holding._SHELVES):
-            shelf.forget()
-        memo.forget()
+        for shelf in list(holding._CACHES):
+            shelf.release_half()
+        memo.release_half()
     jax.clear_caches()
     gc.collect()
     assert [structure() is None for structure in met[:2]] == [True, True]

@@ -29,8 +29,8 @@ from probml.numerics.kept import programs
 if sys.argv[1] == "compiled":
     programs.record = lambda *_: None
 traced = []
-own = programs.Shelf._traced
-programs.Shelf._traced = lambda *args: traced.append(1) or own(*args)
+own = programs.ProgramCache._trace
+programs.ProgramCache._trace = lambda *args: traced.append(1) or own(*args)
 def make(variance):
     @probml.model
     def plane():
@@ -80,7 +80,7 @@ def shelf(tmp_path, monkeypatch):
     folder = disk.Folder(tmp_path / "programs")
     monkeypatch.setattr(disk, "folder", lambda: folder)
     monkeypatch.setattr(_scaled, "__module__", "probml.somewhere")
-    return lambda: programs.Shelf(_scaled, {"static_argnums": 0})
+    return lambda: programs.ProgramCache(_scaled, {"static_argnums": 0})
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def _asks_python(x):
 
 def test_a_program_that_calls_back_into_its_process_is_not_kept(shelf, monkeypatch, tmp_path):
     monkeypatch.setattr(_asks_python, "__module__", "probml.somewhere")
-    program = programs.Shelf(_asks_python, {}).find((X,), None)
+    program = programs.ProgramCache(_asks_python, {}).find((X,), None)
     np.testing.assert_array_equal(program(X), X + 1)
     assert files(tmp_path) == []
 
@@ -229,7 +229,7 @@ def test_what_runs_seldom_on_little_is_never_compiled(kept, tmp_path, monkeypatc
     folder = disk.Folder(tmp_path / "programs") if kept else None
     monkeypatch.setattr(disk, "folder", lambda: folder)
     monkeypatch.setattr(_summed, "__module__", "probml.somewhere")
-    own = programs.Shelf(_summed, {}, LITTLE)
+    own = programs.ProgramCache(_summed, {}, LITTLE)
     with counted() as made:
         for x in (X, X + 1):
             found = own.find((x,), None)(x)
@@ -242,9 +242,9 @@ def test_another_process_finds_what_numpy_runs_untraced(tmp_path, monkeypatch):
     folder = disk.Folder(tmp_path / "programs")
     monkeypatch.setattr(disk, "folder", lambda: folder)
     monkeypatch.setattr(_summed, "__module__", "probml.somewhere")
-    first = programs.Shelf(_summed, {}, LITTLE).find((X,), None)(X)
-    other = programs.Shelf(_summed, {}, LITTLE)
-    monkeypatch.setattr(other, "_traced", None)
+    first = programs.ProgramCache(_summed, {}, LITTLE).find((X,), None)(X)
+    other = programs.ProgramCache(_summed, {}, LITTLE)
+    monkeypatch.setattr(other, "_trace", None)
     np.testing.assert_array_equal(other.find((X,), None)(X)["total"], first["total"])
 
 

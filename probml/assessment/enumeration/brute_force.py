@@ -1,9 +1,9 @@
-"""The right answers by brute force: the model runs under NumPyro's handlers at every joint state of
-what is finite and unseen; unseen numbers are integrated out as the normal that they are, or over a
-grid.
+"""Exact answers by brute force: the model runs under NumPyro's handlers at every joint state of the
+latent discrete sites; latent continuous ones are integrated out, in closed form where normal, else
+over a grid.
 
-Nothing of probml but the model is used, and of that only the generative function: no plan, no
-elimination, no family. Exponential and obvious.
+Of probml only the generative function of the model is used: no plan, no elimination, no family.
+The cost is exponential in the number of latent sites.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
@@ -14,27 +14,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from probml.assessment.enumeration.joint_states import MOST, Joint, states_of, user_layout
+from probml.assessment.enumeration.joint_states import (
+    MAX_JOINT_STATES,
+    Joint,
+    states_of,
+    user_layout,
+)
 from probml.assessment.enumeration.separable_integral import Unknown
 from probml.language.language import Bound
 from probml.typing import SiteValues
 
 NODES = 3001
-REACH, BOUNDED = 11.0, 5.0  # of t, sinh t being the number: of its own, of the logarithm of one
-STRAIGHT = 1e-7  # by how much a log density may miss the parabola that it is
+MAX_T, MAX_BOUNDED_T = 11.0, 5.0  # of the grid in t = asinh x, and for x a logarithm or a logit
+QUADRATIC_TOLERANCE = 1e-7  # of a log density, for it to be that of a normal
 
 
 class Truth(NamedTuple):
-    """What is true of rows at known parameters.
+    """Exact quantities of rows at known parameters.
 
     Attributes:
-        log: log p(row's seen cells, joint state), (n, joint states), numbers integrated out.
+        log: log p(row's observed cells, joint state), (n, joint states), continuous sites
+            integrated out.
         states: site → its cells in each joint state, (joint states, *cells).
-        means: site of numbers → their means given the row and the joint state,
-            (n, joint states, *cells); seen cells as they are.
-        prior: log p(parameters), those that are finite left out.
-        finite: log p(parameters that are finite).
-        together: log p(all rows, parameters), if finite parameters have been summed out.
+        means: continuous site → means given the row and the joint state,
+            (n, joint states, *cells); observed cells as they are.
+        prior: log p(parameters), without discrete ones.
+        finite: log p(discrete parameters).
+        together: log p(all rows, parameters), if discrete parameters have been summed out.
     """
 
     log: np.ndarray
@@ -79,7 +85,7 @@ class Truth(NamedTuple):
         return np.einsum("na,ai,aj->nij", self.weights, *hots)
 
     def mean(self, name: str) -> np.ndarray:
-        """The mean of a site of numbers given the row, (n, *cells)."""
+        """The mean of a continuous site given the row, (n, *cells)."""
         means = self.means[name]
         weights = self.weights.reshape(self.log.shape + (1,) * (means.ndim - 2))
         return (weights * means).sum(1)
@@ -94,11 +100,11 @@ def log_sum(log: np.ndarray) -> np.ndarray:
 
 
 def mixed(parts: Mapping[Hashable, Truth]) -> Truth:
-    """What is true where finite parameters are unseen: of a row by itself it is a mixture of what
-    is true at each of their values, of all rows together one value holds.
+    """Exact quantities with discrete parameters summed out: for a row by itself a mixture over
+    their values; for all rows together a sum over values that all rows share.
 
     Args:
-        parts: what is true at each of their joint values.
+        parts: joint value of the discrete parameters → the quantities given it.
     """
     some = list(parts.values())
     own = np.concatenate([np.full(part.log.shape[1], part.finite) for part in some])
@@ -113,20 +119,19 @@ def mixed(parts: Mapping[Hashable, Truth]) -> Truth:
 def truth(model: Bound, params: SiteValues, data: SiteValues,
           inputs: SiteValues, fill: Mapping[str, np.ndarray],
           read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
-          without: Collection[str] = (), most: int = MOST) -> Truth:
-    """The right answers for rows.
+          without: Collection[str] = (), most: int = MAX_JOINT_STATES) -> Truth:
+    """Exact quantities of rows at known parameters.
 
     Args:
         model: a bound model.
         params: every site outside rows → its value.
-        data: site inside rows → (n, *cells), NaN unseen; sites may be absent.
+        data: site inside rows → (n, *cells), NaN where missing; sites may be absent.
         inputs: as the model takes them.
-        fill: site inside rows → possible values, (n, *cells), which stand in unseen cells while
-            they do not matter.
-        read: the sites that others look at.
-        soft: scalar finite site → likelihoods of its states, (n, states).
-        without: sites whose own densities do not count: they are set, not seen.
-        most: joint states that are gone through.
+        fill: site inside rows → possible values, (n, *cells), as placeholders for missing cells.
+        read: the sites on which others depend.
+        soft: scalar discrete site → likelihoods of its states, (n, states).
+        without: sites whose densities are left out, since they are set by an intervention.
+        most: the greatest number of joint states.
 
     Raises:
         Unknown: there is no brute-force answer.
@@ -157,7 +162,7 @@ def truth(model: Bound, params: SiteValues, data: SiteValues,
     means = {}
     for name, own in jax.jit(jax.vmap(means_at))(at).items():
         weight = share.reshape(*share.shape, *(1,) * (own.ndim - 2))
-        with np.errstate(invalid="ignore"):  # far nodes, of no weight
+        with np.errstate(invalid="ignore"):  # distant nodes of weight 0
             mean = np.where(weight > 0, weight * np.asarray(own), 0.0).sum(0)
         means[name] = mean.reshape(n, a, *mean.shape[1:])
     return Truth((log + joint.possible).reshape(n, a), joint.states, means,
@@ -171,8 +176,8 @@ def _mean(message: Mapping, shape: tuple[int, ...]) -> jax.Array:
 
 
 def _integral(log_density: Callable, rows: int, size: int, bent: bool):
-    """(log of the integral over `size` numbers, (rows,); nodes of it, (nodes, rows, size), and
-    their weights, (nodes, rows)): of a normal its mean alone."""
+    """(log of the integral over `size` numbers, (rows,); its nodes, (nodes, rows, size), and their
+    weights, (nodes, rows)); of a normal its mean is the only node."""
     if not bent:
         zero, density = np.zeros((rows, size)), jax.jit(log_density)
         along = np.broadcast_to(np.eye(size)[:, None], (size, rows, size))
@@ -190,12 +195,12 @@ def _integral(log_density: Callable, rows: int, size: int, bent: bool):
         probe = np.random.default_rng(0).normal(size=(rows, size))
         foretold = found - 0.5 * np.einsum("ri,rij,rj->r", probe, curved, probe)
         error = np.abs(np.asarray(density(at + probe)) - foretold)
-        if np.all(error < STRAIGHT * (1 + np.abs(foretold))):
+        if np.all(error < QUADRATIC_TOLERANCE * (1 + np.abs(foretold))):
             log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
             return np.asarray(log), at[None], np.ones((1, rows))
     if size > 1:
         raise Unknown("several latent continuous variables whose density is not normal")
-    t = np.linspace(-1.0, 1.0, NODES) * (BOUNDED if bent else REACH)
+    t = np.linspace(-1.0, 1.0, NODES) * (MAX_BOUNDED_T if bent else MAX_T)
     nodes = np.sinh(t)
     logs = np.asarray(jax.jit(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u))))(nodes))
     if np.isposinf(logs).any():

@@ -1,5 +1,5 @@
-"""Whether the log density that an engine evaluates is the model's own, by NumPyro: at random
-points, on a few rows, what is hidden summed by brute force or integrated by itself."""
+"""Model.check_density: compares the log density that an engine evaluates with NumPyro's of the
+model, at random points, on a few rows, latent variables summed or integrated out by brute force."""
 
 import functools
 import itertools
@@ -25,7 +25,7 @@ from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
 from probml.evidence.passes import log_evidence
 from probml.factors.prior import log_prior
-from probml.fits.fitting import reduced
+from probml.fits.fitting import reduce_rows
 from probml.language.language import chain_length_scope
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
@@ -34,14 +34,14 @@ from probml.structure.site import Site
 from probml.typing import SiteValues
 
 POINTS = 3
-AWAY = 0.5  # standard deviation of the points, in coordinates without bounds
-# nats a number from 0 beyond which a point's coordinates are halved while that helps, and how far
-FAR, SMALL = 5.0, 1e-5
-ROWS = 12  # of the data, at the most
-STATES = 4096  # joint states of what is hidden in a row, at the most
-WORK = 2**15  # rows × joint states
-CLOSE = 1e-7  # by which the two may differ, relative to 1 + |log density|
-ROUGH = 2e-2  # the same where the engine's integral is an approximation by design
+POINT_SD = 0.5  # of the random points, in unbounded coordinates
+# nats per observed number from 0, beyond which coordinates are halved; their least scale
+MAX_NATS, MIN_POINT_SCALE = 5.0, 1e-5
+MAX_ROWS = 12  # of the data
+STATES = 4096  # joint states of the latent sites of a row, at the most
+MAX_WORK = 2**15  # rows × joint states
+TOLERANCE = 1e-7  # between the two, relative to 1 + |log density|
+APPROXIMATE_TOLERANCE = 2e-2  # where the engine's integral is an approximation by design
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class DensityCheck:
 
     Attributes:
         model, engine: their names.
-        rows: how many were compared; steps: of each, where they are sequences; else None.
-        summed, integrated, sampled: the hidden sites that the engine sums out, integrates out, and
-            moves beside the parameters.
-        points: name → value of what was moved, of each point.
+        rows: the number compared; steps: of each, where they are sequences; else None.
+        summed, integrated, sampled: the latent sites that the engine sums out, integrates out, and
+            samples with the parameters.
+        points: name → value of the parameters and sampled sites, of each point.
         found: by the engine, (points,). expected: by NumPyro, (points,).
-        tolerance: by which these may differ, nats.
+        tolerance: of their difference, nats.
     """
 
     model: str
@@ -72,13 +72,13 @@ class DensityCheck:
 
     @property
     def difference(self) -> float:
-        """The largest, nats."""
+        """The largest difference, nats."""
         with np.errstate(invalid="ignore"):
             return float(np.max(np.abs(self.found - self.expected)))
 
     @property
     def ok(self) -> bool:
-        """Whether it is within the tolerance; what is not finite is not."""
+        """Whether the difference is within the tolerance, and finite."""
         return bool(self.difference <= self.tolerance < np.inf)
 
     def __bool__(self) -> bool:
@@ -107,7 +107,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
 
     Args:
         held: all rows. asked: the engine was named.
-        plain: of one density of everything, sites → log density by NumPyro; None: it has rows.
+        plain: of a model without rows, sites → log density by NumPyro; None: it has rows.
 
     Raises:
         Refusal: there are too many joint states, or numbers, for brute force.
@@ -116,12 +116,12 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
     data = engine.taken(held)
     plan = planned(data, engine if asked else None)
     rows, known = load.load(data, plan)
-    problem = reduced(engine, Problem(data, plan, rows, known, asked=asked))
+    problem = reduce_rows(engine, Problem(data, plan, rows, known, asked=asked))
     random, found, expected, points = np.random.default_rng([seed, 5]), [], [], []
     try:
-        own: Any = None if plain else _own(held, plan)
+        own: Any = None if plain else _numpyro_log_density(held, plan)
         for _ in range(POINTS):
-            params, inside, value = _evaluated(problem, rows, random)
+            params, inside, value = _evaluate_at_random_point(problem, rows, random)
             found.append(value)
             points.append({**params, **inside})
             if plain is not None:
@@ -137,19 +137,19 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
     return DensityCheck(
         held.model.name, type(engine).__name__ + "()", held.table.rows, held.steps,
         tuple(plan.variables), (*plan.hidden, *plan.effects), plan.carried, tuple(points),
-        np.array(found), np.array(expected), scale * (ROUGH if rough else CLOSE))
+        np.array(found), np.array(expected),
+        scale * (APPROXIMATE_TOLERANCE if rough else TOLERANCE))
 
 
 def incomparable(name: str, why: Unknown) -> Refusal:
-    """What is said where there is no answer by brute force."""
+    """The error where brute force is not possible."""
     return Refusal(f"check_density: the density of model '{name}' cannot be computed by brute "
                    f"force for comparison: {why}. Give some of the latent sites in the data, or "
                    f"use fewer states, steps or elements")
 
 
 def _subsample(held: Data, seed: int) -> Data:
-    """Some of the rows, and of sequences some of the first steps, so that brute force has few joint
-    states."""
+    """Some of the rows, and of sequences the first steps, so that there are few joint states."""
     plan, sites = held.plan(lenient=True), held.structure.sites
     states = math.prod(plan.variables[name].states for name in plan.chains)
     if held.steps is not None:
@@ -161,23 +161,25 @@ def _subsample(held: Data, seed: int) -> Data:
         states = states**steps
     states *= math.prod(plan.variables[name].states for name in plan.variables
                         if sites[name].rows and sites[name].time is None)
-    count = min(held.table.rows, int(np.clip(WORK // states, 2, ROWS)))
+    count = min(held.table.rows, int(np.clip(MAX_WORK // states, 2, MAX_ROWS)))
     picked = np.random.default_rng([seed, 3]).permutation(held.table.rows)[:count]
     return held.taken(np.sort(picked))
 
 
-def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
+def _evaluate_at_random_point(problem: Problem, rows: Any, random: np.random.Generator
                ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
-    """A random point, the parameters and rows' own numbers of it, and its log density as engines
-    evaluate it: by its gradient, and by what EM sums; if these differ, what is worse."""
+    """A random point, its parameters and sampled variables of rows, and its log density as engines
+    evaluate it: with gradients, and by the E-step; if these differ, the one farther off."""
     plan, known = problem.plan, problem.known
     start = compiled_prior_point(plan, known)
-    noise = AWAY * random.standard_normal(density.size(plan))
-    own = AWAY * random.standard_normal(row_coordinates.size(plan, rows)) if plan.carried else None
-    # where inputs are large, exp(2000 b), or the prior's point is, densities have no digits
+    noise = POINT_SD * random.standard_normal(density.size(plan))
+    own = (POINT_SD * random.standard_normal(row_coordinates.size(plan, rows)) if plan.carried
+           else None)
+    # with large inputs, as in exp(2000 b), or a large point of the prior, densities lose precision
     found, near, gains = None, 1.0, True
-    far = FAR * (noise.size + sum(int(c.values.size) for c in problem.data.table.columns.values()))
-    while found is None or gains and near > SMALL and not abs(found[2]) < far:
+    columns = problem.data.table.columns.values()
+    far = MAX_NATS * (noise.size + sum(int(column.values.size) for column in columns))
+    while found is None or gains and near > MIN_POINT_SCALE and not abs(found[2]) < far:
         last, found = found, jax.device_get(_at(plan, start, known, problem.rows, near * noise,
                                                 own, near))
         gains = last is None or not abs(found[2]) > 0.9 * abs(last[2])
@@ -186,15 +188,15 @@ def _evaluated(problem: Problem, rows: Any, random: np.random.Generator
     order = layout.order(problem.data, plan)
     inside = {name: load.unload(chunk, problem.size, order) for name, chunk in inside.items()}
     one, other = float(one), float(other)
-    value = 2 * one - other if abs(one - other) > CLOSE * (1 + abs(one)) else one
+    value = 2 * one - other if abs(one - other) > TOLERANCE * (1 + abs(one)) else one
     return params, inside, value
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
 def _at(plan: Plan, start: Mapping, known: Known, rows: Any, noise: jax.Array,
         own: jax.Array | None, near: float) -> tuple[Mapping, Mapping, jax.Array, jax.Array]:
-    """The values at random coordinates of the parameters, and of rows' numbers; and the log density
-    there, twice: of numbers of rows, what samplers see without the volumes of coordinates."""
+    """The values at random coordinates of the parameters, and of latent variables of rows; and the
+    log density there, twice: as samplers evaluate it, without the Jacobians of coordinates."""
     u = near * density.flat(plan, start, known) + noise
     params, volume = density.unflat(plan, u, known)
     if own is None:
@@ -212,9 +214,9 @@ def _at(plan: Plan, start: Mapping, known: Known, rows: Any, noise: jax.Array,
     return params, inside, value - volume, value - volume
 
 
-def _own(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
-    """(parameters, rows' own numbers) → log p of these and the rows by NumPyro, what is hidden
-    summed or integrated out."""
+def _numpyro_log_density(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
+    """(parameters, sampled variables of rows) → log p of these and the rows by NumPyro, other
+    latent variables summed or integrated out."""
     structure, model, inputs = held.structure, held.structure.model, dict(held.table.inputs)
     sites, n = structure.sites, held.table.rows
     totals = [site.name for site in sites.values() if site.traits.ancillary is not None]
@@ -259,8 +261,8 @@ def _own(held: Data, plan: Plan) -> Callable[[Mapping, Mapping], float]:
 
 
 def _integrand(joint: Joint, effects: Mapping[str, tuple[int, ...]]) -> Callable:
-    """(numbers, parameters) → their log density with the rows: those of the effects, by their
-    shapes, then those of the rows."""
+    """(numbers, parameters) → their log density with the rows; the numbers are the effects, by
+    their shapes, then the latent variables of the rows."""
     cuts = np.cumsum([math.prod(shape) for shape in effects.values()], dtype=int)
 
     def total(numbers: jax.Array, params: Mapping) -> jax.Array:
@@ -285,7 +287,7 @@ def _observed(held: Data) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 
 
 def _values(site: Site, states: Iterable) -> list[jax.Array]:
-    """The values of a discrete site outside rows, as NumPyro has them."""
+    """The values of a discrete site outside rows, in NumPyro's coding."""
     return [jnp.asarray(site.valued(np.asarray(site.place(state)))) for state in states]
 
 

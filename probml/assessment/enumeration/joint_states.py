@@ -1,5 +1,5 @@
-"""A model's rows at every joint state of what is finite and unseen in them, run under NumPyro's
-handlers: their log densities, and nothing else. No plan, no elimination, no family is used."""
+"""The log densities of a model's rows at every joint state of their latent discrete sites, under
+NumPyro's handlers; no plan, elimination or family is used."""
 
 import itertools
 import math
@@ -21,22 +21,22 @@ from probml.language.named_rows import ROWS
 from probml.structure.recorder import log_weight_of
 from probml.typing import SiteValues
 
-MOST = 400  # joint states
+MAX_JOINT_STATES = 400  # joint states
 
 
 class Joint:
-    """Rows at every joint state of what is finite and unseen in them: arguments as of `truth`.
+    """Rows at every joint state of their latent discrete sites; arguments as of `truth`.
 
     Attributes:
         n, a: rows, joint states. states: site → its cells in each, (a, *cells).
-        size: numbers of a row that are to be integrated over.
-        possible: 0, or −∞ where a joint state is not what is seen, (n · a,).
+        size: latent numbers of a row, to be integrated over.
+        possible: 0, or −∞ where a joint state contradicts an observed cell, (n · a,).
     """
 
     def __init__(self, model: Bound, params: SiteValues, data: SiteValues,
                  inputs: SiteValues, fill: Mapping[str, np.ndarray],
                  read: Collection[str], soft: Mapping[str, np.ndarray] = MappingProxyType({}),
-                 without: Collection[str] = (), most: int = MOST):
+                 without: Collection[str] = (), most: int = MAX_JOINT_STATES):
         n = len(next(iter(fill.values())))
         self.model, self.without = model, without
         first = _trace_abstractly(model, params, fill, inputs, n)
@@ -67,17 +67,18 @@ class Joint:
             self._set_states(name, repeat_rows(shown[name]), soft.get(name))
         self.given = {name: repeat_rows(value) for name, value in inputs.items()}
         self.masks = {name: repeat_rows(~holes[name]) for name in sites}
-        met = _run(model, params, fill, inputs, n) if self.moved else first  # bounds as numbers
-        self.places = {name: _place(met[name]["fn"]) for name in self.moved}
+        # with values, so that bounds of supports are numbers
+        met = _run(model, params, fill, inputs, n) if self.moved else first
+        self.places = {name: _bijection(met[name]["fn"]) for name in self.moved}
         self.size = sum(int(np.prod(shown[name].shape[1:])) for name in self.moved)
 
     @property
     def bent(self) -> bool:
-        """Whether some of the numbers that are integrated over have bounds."""
+        """Whether some of the numbers that are integrated over have bounded support."""
         return any(place is not None for place in self.places.values())
 
     def _set_states(self, name: str, shown: np.ndarray, soft: np.ndarray | None) -> None:
-        """Give a site its states, and joint states that differ from what is shown no probability.
+        """Set the states of a site, and exclude joint states that contradict its observed cells.
 
         Args:
             shown: (n · a, *cells), NaN where missing. soft: (n, states) likelihoods.
@@ -90,16 +91,16 @@ class Joint:
             self.possible += np.log(np.repeat(soft, self.a, 0)[np.arange(len(codes)), codes])
 
     def at(self, params: SiteValues, numbers: ArrayLike) -> tuple[dict, dict]:
-        """The values of all sites with the numbers in their places, and the messages there; sites
-        inside rows that are among `params`, (n, *cells), have these values."""
-        full = _numbers(self.values, self.masks, self.moved, self.places, numbers)[0]
+        """The values of all sites with the numbers inserted, and NumPyro's messages there; sites
+        inside rows that are in `params`, (n, *cells), have these values."""
+        full = _insert_numbers(self.values, self.masks, self.moved, self.places, numbers)[0]
         full |= {name: jnp.repeat(jnp.asarray(params[name]), self.a, 0) for name in self.sites
                  if name in params}
         return full, _run(self.model, params, full, self.given, self.n * self.a)
 
     def rows(self, params: SiteValues, numbers: ArrayLike) -> jax.Array:
         """log p(row, joint state, numbers), (n · a,)."""
-        total = _numbers(self.values, self.masks, self.moved, self.places, numbers)[1]
+        total = _insert_numbers(self.values, self.masks, self.moved, self.places, numbers)[1]
         full, found = self.at(params, numbers)
         total = jnp.zeros(self.n * self.a) + total
         for name in self.inside:
@@ -108,7 +109,7 @@ class Joint:
             elif name not in self.without:
                 unseen_too = name in self.counted or name in self.moved
                 total += _log(found[name], full[name], None if unseen_too else self.masks[name])
-        # a number that is seen, or does not exist, is a standard normal of its own
+        # an observed or absent number has an independent standard normal, whose integral is 1
         return total + jnp.where(_seen(self.masks, self.moved, self.n * self.a),
                                  -0.5 * numbers**2 - 0.5 * np.log(2 * np.pi), 0.0).sum(-1)
 
@@ -146,7 +147,7 @@ def joint_states(shapes: Mapping[str, tuple[int, ...]],
 
 def _trace_abstractly(model: Bound, params: Mapping[str, jax.Array], values: SiteValues,
                       inputs: Mapping[str, jax.Array], rows: int):
-    """The sites of a trace in which nothing is computed."""
+    """The sites of an abstract trace (jax.eval_shape)."""
     kept = {}
 
     def run(params: Mapping[str, jax.Array]):
@@ -164,12 +165,12 @@ def _run(model: Bound, params: Mapping[str, jax.Array], values: SiteValues,
     at = {**params}
     for name, value in values.items():
         at[name] = value
-    moved = handlers.substitute(first, substitute_fn=lambda m: _placed(m, at))
+    moved = handlers.substitute(first, substitute_fn=lambda m: _set_value(m, at))
     return {name: message for name, message in handlers.trace(moved).get_trace(
         rows=rows, **inputs).items() if message["type"] == "sample"}
 
 
-def _placed(message: dict, at: SiteValues):
+def _set_value(message: dict, at: SiteValues):
     if message["type"] != "sample" or message["name"] not in at:
         return None
     value = jnp.asarray(at[message["name"]])
@@ -177,8 +178,8 @@ def _placed(message: dict, at: SiteValues):
 
 
 def _axes(message: Mapping) -> tuple[list[int], list[int]]:
-    """The batch axes of rows and of the plates inside them, the outermost first; and the others,
-    of size 1."""
+    """The batch axes of rows and of the plates inside them, the outermost first; and the other
+    axes, of size 1."""
     rank = len(message["fn"].batch_shape)
     row = message[ROWS]
     plates = [frame.dim for frame in reversed(message["cond_indep_stack"]) if frame.dim != row]
@@ -196,7 +197,7 @@ def _in_numpyro_axes(message: Mapping, value: jax.Array) -> jax.Array:
 
 
 def user_layout(message: Mapping, value: jax.Array) -> jax.Array:
-    """The other way round."""
+    """A value in NumPyro's order of axes with the row axis first and then the plates."""
     axes, rest = _axes(message)
     value = jnp.transpose(value, (*axes, *rest, *range(len(axes) + len(rest), value.ndim)))
     return value.reshape(*value.shape[: len(axes)], *value.shape[len(axes) + len(rest) :])
@@ -210,7 +211,7 @@ def _base(fn: dist.Distribution) -> dist.Distribution:
 
 
 def _support(fn: dist.Distribution) -> constraints.Constraint:
-    """The values of a cell, a tracer amid a trace; none where there is no end of them."""
+    """The values of a cell, traced or not; empty where they are infinitely many."""
     fn = _base(fn)
     if isinstance(fn, MarkovChain):
         return np.arange(fn.states)
@@ -218,18 +219,17 @@ def _support(fn: dist.Distribution) -> constraints.Constraint:
 
 
 def values_of(fn: dist.Distribution) -> np.ndarray:
-    """The values of a cell; none where there is no end of them."""
+    """The values of a cell; empty where they are infinitely many."""
     return np.ravel(np.asarray(_support(fn)))
 
 
 def states_of(fn: dist.Distribution) -> int:
-    """The number of values of a cell, 0 where there is no end."""
+    """The number of values of a cell, 0 where they are infinitely many."""
     return len(_support(fn))
 
 
 def _log(message: Mapping, value: ArrayLike, mask: np.ndarray | None) -> jax.Array:
-    """log p of a site, (rows,), without the cells that are unseen and have no say; of a factor what
-    it adds."""
+    """log p of a site, (rows,), without masked cells; of a factor its value."""
     fn = message["fn"]
     if (weight := log_weight_of(fn)) is not None:
         return user_layout(message, weight.log_factor).reshape(len(value), -1).sum(-1)
@@ -256,17 +256,16 @@ def _path(fn: MarkovChain, z: jax.Array) -> jax.Array:
     return log
 
 
-def _place(fn: dist.Distribution) -> dist.Distribution:
-    """The map from all numbers to where a site lies; None: everywhere."""
+def _bijection(fn: dist.Distribution) -> dist.Distribution:
+    """The bijection from the real numbers to the support of a site; None: the support is real."""
     support = _base(fn).support
     support = getattr(support, "base_constraint", support)
     return None if support is constraints.real else biject_to(support)
 
 
-def _numbers(values: SiteValues, masks: Mapping[str, np.ndarray], moved: ArrayLike,
-             places: ArrayLike, numbers: jax.Array):
-    """(the values of all sites with the numbers that are integrated in their places, log of the
-    volume of these)."""
+def _insert_numbers(values: SiteValues, masks: Mapping[str, np.ndarray], moved: ArrayLike,
+                    places: ArrayLike, numbers: jax.Array):
+    """(the values of all sites with the integrated numbers inserted, the log Jacobian)."""
     out, start, volume = dict(values), 0, 0.0
     for name in moved:
         size = int(np.prod(masks[name].shape[1:]))

@@ -1,6 +1,5 @@
-"""Integrals over many numbers whose joint density is that of a normal, or falls into parts of one
-number, or of two, each by itself: by the normal, or by nodes about the mode. Nothing of a model is
-known here."""
+"""Integrals over many numbers whose joint density is normal, in closed form, or a product of
+factors of one or two numbers each, by quadrature about the mode."""
 
 from collections.abc import Callable
 
@@ -8,15 +7,15 @@ import jax
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-STRAIGHT = 1e-8  # by how much a log density may miss the parabola that it is
-STEPS = 60  # of Newton's method
-NODES, PAIR = 241, 61  # of one number, and in each direction of two
-REACH = 12.0  # standard deviations of the curvature on either side
+QUADRATIC_TOLERANCE = 1e-8  # of a log density, for it to be that of a normal
+MAX_NEWTON_STEPS = 60
+NODES, PAIR_NODES = 241, 61  # of one number, and in each direction of two
+HALF_RANGE = 12.0  # standard deviations of the curvature on either side of the mode
 
 
 class Unknown(Exception):
-    """There is no answer by brute force: too many joint states, or numbers that are no normal and
-    depend on one another."""
+    """Brute force is not possible: too many joint states, or dependent numbers that are not normal.
+    """
 
 
 class SeparableIntegral:
@@ -47,17 +46,18 @@ class SeparableIntegral:
         probes = np.random.default_rng(0).normal(size=(3, len(at)))
         found = [float(self._value(at + root @ probe, *args)) for probe in probes]
         parabola = top - 0.5 * (probes**2).sum(1)
-        if np.allclose(found, parabola, rtol=0, atol=STRAIGHT * (1 + abs(top))):
+        if np.allclose(found, parabola, rtol=0, atol=QUADRATIC_TOLERANCE * (1 + abs(top))):
             return top + 0.5 * len(at) * np.log(2 * np.pi) - 0.5 * float(log_det)
         small = 1e-12 * np.abs(curved).max()
         linked = np.abs(curved) > small
         for probe in probes:
             linked |= np.abs(np.asarray(self._bend(at + root @ probe, *args))) > small
-        return top + sum(self._of_part(args, at, top, part, curved) for part in _parts(linked))
+        return top + sum(self._of_part(args, at, top, part, curved)
+                         for part in _independent_parts(linked))
 
     def _mode(self, at: np.ndarray, args: tuple) -> tuple[np.ndarray, float, np.ndarray]:
-        """Where the density is highest, how high, and its curvature there, by Newton's method."""
-        for _ in range(STEPS):
+        """The mode, the log density and the curvature there, by Newton's method."""
+        for _ in range(MAX_NEWTON_STEPS):
             step = np.linalg.solve(-np.asarray(self._bend(at, *args)),
                                    np.asarray(self._slope(at, *args)))
             best, size = float(self._value(at, *args)), 1.0
@@ -71,13 +71,13 @@ class SeparableIntegral:
 
     def _of_part(self, args: tuple, at: np.ndarray, top: float, part: list[int],
                  curved: np.ndarray) -> float:
-        """log of the integral over some of the numbers, the density at the mode taken as 1."""
+        """log of the integral over some of the numbers, relative to the density at the mode."""
         if len(part) > 2:
             raise Unknown(f"{len(part)} latent variables that are not normal depend on one another")
         root = np.linalg.cholesky(np.linalg.inv(curved[np.ix_(part, part)]))
-        count = NODES if len(part) == 1 else PAIR
+        count = NODES if len(part) == 1 else PAIR_NODES
         # sinh t: tails that fall like exponentials, or powers, are met
-        t = np.linspace(-1, 1, count) * np.arcsinh(REACH**2 if len(part) == 1 else REACH)
+        t = np.linspace(-1, 1, count) * np.arcsinh(HALF_RANGE**2 if len(part) == 1 else HALF_RANGE)
         nodes, widths = np.sinh(t), np.cosh(t) * (t[1] - t[0])
         grid, width = (np.stack(np.meshgrid(*[one] * len(part), indexing="ij"), -1).reshape(
             -1, len(part)) for one in (nodes, widths))
@@ -88,7 +88,7 @@ class SeparableIntegral:
                      + np.log(np.diag(root)).sum())
 
 
-def _parts(linked: np.ndarray) -> list[list[int]]:
-    """The numbers in parts that do not depend on one another."""
+def _independent_parts(linked: np.ndarray) -> list[list[int]]:
+    """The numbers in mutually independent parts: connected components."""
     count, part = connected_components(linked)
     return [np.flatnonzero(part == k).tolist() for k in range(count)]

@@ -34,7 +34,7 @@ from probml.numerics.optimum import (
     negligible,
     newton_converged,
 )
-from probml.numerics.outside.checkpoint import Grown
+from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
@@ -259,7 +259,7 @@ def run_in_blocks(engine: OptimizerSettings, block: Callable,
         block: (state, iterations at most) → (state, value, iterations, values of the iterations,
             whether the gradient is zero).
     """
-    limit, loop = engine.steps or 1000, Loop(state, history=Grown((None,)))
+    limit, loop = engine.steps or 1000, Loop(state, history=GrowingList((None,)))
     history = loop.lists["history"]
 
     def turn(done: int) -> Turn:

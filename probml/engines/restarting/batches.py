@@ -36,7 +36,7 @@ from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
 from probml.numerics.compiling import jit
-from probml.numerics.outside.checkpoint import Grown
+from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.posteriors.posterior import Point, Posterior
@@ -126,7 +126,7 @@ def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: PyTr
     first = float(_objective(plan, way, point, known, rows)[0])
     # the point, its statistics, number of batches so far; the best point, and its objective
     loop = Loop((point, _zero_statistics(plan, way, point, known, rows), np.asarray(0), point,
-                 first), history=Grown((), 1))
+                 first), history=GrowingList((), 1))
     history = loop.lists["history"]
     history.append(first)
 

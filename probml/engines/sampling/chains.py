@@ -20,7 +20,7 @@ from probml.engines.progress import Loop, Progress, Turn, in_threads, iterate
 from probml.engines.sampling import nuts_kernel as kernel
 from probml.engines.sampling.nuts_kernel import BLOCK, STATS
 from probml.numerics.curvature import Frame, Starts
-from probml.numerics.outside.checkpoint import Grown
+from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.transfer import random_key, rows_of
 from probml.plan.plan import Plan
 from probml.posteriors.diagnostics import LEAST, effective, energy_fraction, r_hat
@@ -208,7 +208,7 @@ class Chains:
             lead = np.shape(state.num_steps)  # chains, where they go together
             drawn = dict.fromkeys(STATS, (*lead, None)) | {
                 "z": (*lead, None, np.shape(state.z)[-1])}
-            loop = Loop(state, out=Grown(drawn, 0))
+            loop = Loop(state, out=GrowingList(drawn, 0))
             # one iteration at first: it may take 2^depth gradients, of unknown duration
             out, size, spent = loop.lists["out"], 1, 0
 

@@ -1,8 +1,10 @@
-"""A function as one density of everything: what is bound, and what is summed out cell by cell."""
+"""A function without rows read as one joint density: the arguments that are bound, and the sites
+that are summed out cell by cell or integrated out."""
 
 import itertools
 import math
 from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,34 +23,33 @@ from probml.language.language import Bound
 from probml.language.settings import freeze
 from probml.typing import SiteValues
 
-# binary digits of the joint values of sites of one cell each that are kept as they are; the same of
-# what is summed as joint values at all
-FEW_JOINT_BITS, MOST_JOINT_BITS = 12, 16
+MAX_BITS_OF_LONE_CELLS = 12  # log2 joint values, up to which sites of one cell are summed jointly
+MAX_JOINT_BITS = 16  # log2 joint values, up to which any sites are
 
 
 def read_as_density(model: Bound, shown: Survey, arguments: SiteValues,
                     given: SiteValues,
                     why: str, named: Collection[str] = ()) -> ReadModel:
-    """The function as one density; discrete sites of several cells are summed out cell by cell, or,
-    where that cannot be and their joint values are few, as these. Continuous sites that are the
-    steps of a loop, or stand in a scan, are integrated out where they can be, else one site.
+    """The function as one joint density; discrete sites of several cells are summed out cell by
+    cell, or, where that is impossible and their joint values are few, jointly. Continuous sites
+    that are the steps of a loop, or of a scan, are integrated out where possible, else one site.
 
     Args:
-        named: parameters whose values are told: these are not integrated out.
+        named: parameters whose values are given: these are not integrated out.
     """
     summed = sites_summed_by_cell(shown)
-    ways: list[tuple] = [(summed,)]
-    if summed and sum(site.bits for site in shown.hidden) <= MOST_JOINT_BITS:
-        ways.append(((),))
+    attempts: list[tuple] = [(summed,)]
+    if summed and sum(site.bits for site in shown.hidden) <= MAX_JOINT_BITS:
+        attempts.append(((),))
     loops, scans = find_loop_sites(shown), find_scan_sites(shown)
     if loops is not None:
         own = {name for title, names in loops.items() for name in (title, *names)}
-        ways = [*(((), loops, how) for how in (True, False) if not how or own.isdisjoint(named)),
-                *ways]
+        attempts = [*(((), loops, integrated) for integrated in (True, False)
+                      if not integrated or own.isdisjoint(named)), *attempts]
     elif scans is not None and (scans.keys().isdisjoint(named) or not shown.hidden):
-        ways.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
+        attempts.insert(0, (summed, scans, scans.keys().isdisjoint(named)))
     failures = list[ModelError]()
-    for sums, *joined in ways:
+    for sums, *joined in attempts:
         try:
             return read_with_numbers_bound(model, shown, arguments, given, sums, why, *joined)
         except ModelError as error:
@@ -58,11 +59,11 @@ def read_as_density(model: Bound, shown: Survey, arguments: SiteValues,
 
 def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteValues,
                               why: str) -> tuple[list[str], list[str]]:
-    """The arguments, and the given sites, of which cells are unseen that can be left out.
+    """The arguments, and the given sites, with missing cells that can be left out.
 
     Raises:
-        DataError: something else looks at them, or a vector is seen in part: only rows are
-            integrated over these.
+        DataError: another computation reads them, or a vector is partially observed: only vectors
+            of rows are integrated over their missing coordinates.
     """
     found = [name for name, value in {**arguments, **given}.items() if has_missing_cells(value)]
     for name in found:
@@ -83,73 +84,96 @@ def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
                             given: SiteValues, summed: tuple[str, ...], why: str,
                             loops: Mapping[str, tuple[str, ...]] | None = None,
                             integrated: bool = False) -> ReadModel:
-    """The function as one density; arguments that it needs as numbers are bound.
+    """The function as one joint density; arguments that it needs as numbers are bound.
 
     Args:
         summed: discrete sites that are summed out cell by cell; loops, integrated: see
-            readings.Whole.
+            readings.JointReading.
     """
     own, hidden = _names_with_missing_cells(model, arguments, given, why)
-    holed = bool(own or hidden)
     masks = {name: freeze(~np.isnan(given[name]), name) for name in hidden}
     given = {name: missing_cells.fill_missing(value) if name in masks else value
              for name, value in given.items()}
+    reader = _DensityReader(model, shown, arguments, given, summed, why,
+                            masks if own or hidden else None, loops, integrated)
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
             and value.dtype.kind in "biuf" and name not in own and not np.isinf(value).any()]
     fixed = [name for name in arguments if name not in free]
-    # where a number of all of it is asked for, such as int(np.max(codes)) + 1, it is stated
-    every = distinct_values({name: arguments[name] for name in free})
+    # a function may need a number of the whole array, such as int(np.max(codes)) + 1
+    distinct = distinct_values({name: arguments[name] for name in free})
     failure: Exception | None = None
-    for baked, told in (([], {}), ([], every), *(([name], {}) for name in free), (free, {})):
+    for bound, values in (([], {}), ([], distinct), *(([name], {}) for name in free), (free, {})):
         try:
-            return _read_with_bound(model, shown, arguments, given, [*fixed, *baked], summed, why,
-                                    masks if holed else None, loops, integrated, told)
-        except (DataError, NotLinearGaussian):  # whatever is baked
+            return reader.read([*fixed, *bound], values)
+        except (DataError, NotLinearGaussian):  # whatever is bound
             raise
         except Exception as error:
             failure = failure or error
-            if baked == free:
+            if bound == free:
                 last = error
     raise last if isinstance(last, ModelError) else present(failure)
 
 
-def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping, given: Mapping,
-                     baked: list[str], summed: tuple[str, ...], why: str,
-                     masks: Mapping[str, Hashable] | None,
-                     loops: Mapping[str, tuple[str, ...]] | None, integrated: bool,
-                     every: Mapping[str, tuple]) -> ReadModel:
-    names = {input_name(own, shown): own for own in arguments if own not in baked}
-    seen = {f"{site} (seen)": site for site in given}
-    fixed = {name: arguments[name] for name in baked}
-    reading = JointReading(model.generative, names, seen, summed, masks, loops, integrated,
-                           shown.computed if integrated else (),
-                           {own: values for own, values in every.items() if own in names.values()},
-                           why, params=shown.params)
-    read = bind(model, reading, fixed, arguments)
-    seen_as = {id(site.value) for site in shown.seen}
-    data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)
-            for name, own in names.items()}
-    _check_labels_agree({name: arguments[name] for name in baked})
-    data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
-    structure = trace_structure(read, data)
-    outside = [names[name] for site in structure.named.values() if not site.rows
-               for name in site.inputs if name in names]
-    if outside:  # what lies outside rows is a function of parameters alone
-        return _read_with_bound(model, shown, arguments, given, [*baked, *dict.fromkeys(outside)],
-                                summed, why, masks, loops, integrated, every)
-    if masks is not None:
-        why += "; missing cells are left out"
-    arrays = [name for name in baked if np.ndim(arguments[name])]
-    verb = "is" if len(arrays) == 1 else "are"
-    inside = f"; {quoted(arrays)} {verb} baked into it" if arrays else ""
-    why = (f"one joint density without rows: {why}{inside}. For rows write `with probml.rows():` "
-           f"instead of their plate{reading.steps.describe(integrated)}")
-    return ReadModel(read, data, why, shown.begin)
+@dataclass(frozen=True)
+class _DensityReader:
+    """The arguments of a reading as one joint density, which is tried with several sets of bound
+    arguments.
+
+    Attributes:
+        given: observed sites, missing cells filled in. masks: site → its observed cells; None: no
+            cell is missing. The others as of `read_with_numbers_bound`.
+    """
+
+    model: Bound
+    shown: Survey
+    arguments: Mapping[str, Any]
+    given: Mapping[str, Any]
+    summed: tuple[str, ...]
+    why: str
+    masks: Mapping[str, Hashable] | None
+    loops: Mapping[str, tuple[str, ...]] | None
+    integrated: bool
+
+    def read(self, bound: list[str], distinct: Mapping[str, tuple]) -> ReadModel:
+        """The reading with some arguments bound to their numbers.
+
+        Args:
+            distinct: argument → its distinct values, where the function may read these.
+        """
+        shown, arguments = self.shown, self.arguments
+        names = {input_name(own, shown): own for own in arguments if own not in bound}
+        seen = {f"{site} (seen)": site for site in self.given}
+        fixed = {name: arguments[name] for name in bound}
+        reading = JointReading(self.model.generative, names, seen, self.summed, self.masks,
+                               self.loops, self.integrated,
+                               shown.computed if self.integrated else (),
+                               {own: values for own, values in distinct.items()
+                                if own in names.values()},
+                               self.why, params=shown.params)
+        read = bind(self.model, reading, fixed, arguments)
+        seen_as = {id(site.value) for site in shown.seen}
+        data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)
+                for name, own in names.items()}
+        _check_labels_agree(fixed)
+        data |= {name: np.asarray(self.given[site])[None] for name, site in seen.items()}
+        structure = trace_structure(read, data)
+        outside = [names[name] for site in structure.named.values() if not site.rows
+                   for name in site.inputs if name in names]
+        if outside:  # sites outside rows are functions of parameters alone
+            return self.read([*bound, *dict.fromkeys(outside)], distinct)
+        arrays = [name for name in bound if np.ndim(arguments[name])]
+        verb = "is" if len(arrays) == 1 else "are"
+        inside = f"; {quoted(arrays)} {verb} baked into it" if arrays else ""
+        left_out = "" if self.masks is None else "; missing cells are left out"
+        why = (f"one joint density without rows: {self.why}{left_out}{inside}. For rows write "
+               f"`with probml.rows():` instead of their plate"
+               f"{reading.steps.describe(self.integrated)}")
+        return ReadModel(read, data, why, shown.begin)
 
 
 def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:
-    """An argument as the one row; text keeps its labels, by which results are named and inputs of
-    one axis brought together, but where it is what is observed."""
+    """An argument as the one row; text keeps its labels, which name results and match inputs of one
+    axis, unless it is observed."""
     labels = getattr(value, "labels", ())
     array = np.asarray(value)[None]
     if not labels or observed:
@@ -160,8 +184,8 @@ def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:
 def _check_labels_agree(baked: Mapping[str, Any]) -> None:
     """
     Raises:
-        DataError: the codes of two texts that the function has as numbers would differ where their
-            labels are the same.
+        DataError: two text arguments that are bound as codes have common labels with different
+            codes.
     """
     text = {name: labels for name, value in baked.items()
             if (labels := getattr(value, "labels", ()))}
@@ -174,9 +198,9 @@ def _check_labels_agree(baked: Mapping[str, Any]) -> None:
 
 
 def sites_summed_by_cell(shown: Survey) -> tuple[str, ...]:
-    """The discrete sites to be summed out cell by cell; none, where their joint states are few and
-    each is one cell: then they are part of what is asked and answered."""
+    """The discrete sites to be summed out cell by cell; none, where each is one cell and their
+    joint states are few: these are summed jointly, and queries can ask for them."""
     if all(math.prod(site.batch) == 1 for site in shown.hidden) and sum(
-        site.bits for site in shown.hidden) <= FEW_JOINT_BITS:
+        site.bits for site in shown.hidden) <= MAX_BITS_OF_LONE_CELLS:
         return ()
     return tuple(site.name for site in shown.hidden)

@@ -1,1 +1,1 @@
-"""How models and fits look: in a notebook, and on a page of their own."""
+"""Models and fits as text, in notebooks, as summaries and as reports."""

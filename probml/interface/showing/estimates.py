@@ -1,6 +1,6 @@
 """The estimates of a fit, and functions of them, in the units of the user's columns and with their
-uncertainty: a standard error of a point (delta method), or mean, standard deviation and quantiles
-of a posterior. The tables of summaries are made of these."""
+uncertainty: standard errors of a point (delta method), or mean, standard deviation and quantiles of
+a posterior. From these the tables of summaries are built."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from probml.assessment import dimensions, reports
 from probml.dataset.frames import shortest
 from probml.engines.findings import Finding
-from probml.fits.standard_errors import Widths
+from probml.fits.standard_errors import StandardErrors
 from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
 from probml.posteriors import diagnostics
@@ -23,7 +23,7 @@ from probml.posteriors.units import in_units
 from probml.typing import FitOrEstimator, SiteValues
 
 Z = 1.959963984540054  # of a 95% interval
-STEP = 1e-3  # of a difference, in standard errors
+DIFFERENCE_STEP = 1e-3  # of a central difference, in standard errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Quantity:
 
     @classmethod
     def concatenated(cls, parts: Sequence["Quantity"], axis: int | None = None) -> "Quantity":
-        """Several behind one another along an axis; None: flat. A column that only some have is NaN
+        """Several concatenated along an axis; None: flattened. A column that only some have is NaN
         in the others."""
         names = dict.fromkeys(name for part in parts for name in part.columns)
         return cls({name: np.concatenate([part.columns.get(name, np.full(
@@ -86,27 +86,27 @@ class Estimates:
         """
         self.fit, self.settings = fit, fit.model.bound
         self.categories = dict(categories or {})
-        self._errors = errors
+        self._with_errors = errors
         self.values = {**fit.params, **in_units(fit.units, fit.params)}
         self._entries = dimensions.named_entries(fit, fit.names)
         self.shown: set[str] = set()  # parameters that a table has, or leaves out on purpose
-        self.words: dict[str, str] = {}  # parameter, or its entry "w[0]" → what tables call it
+        self.words: dict[str, str] = {}  # parameter, or its entry "w[0]" → its name in tables
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
     @functools.cached_property
-    def _widths(self) -> Widths | None:
-        return self.fit._widths if self._errors else None
+    def _standard_errors(self) -> StandardErrors | None:
+        return self.fit._standard_errors if self._with_errors else None
 
     @functools.cached_property
     def _draws(self) -> Mapping[str, np.ndarray]:
         steps = functools.partial(step_posteriors.draw_steps_by_chain, self.fit)
-        return reports.draws_in_units(self.fit, steps) if self._errors else {}
+        return reports.draws_in_units(self.fit, steps) if self._with_errors else {}
 
     @functools.cached_property
     def _given(self) -> SiteValues:
-        return reports.posterior_deviations(self.fit) if self._errors else {}
+        return reports.posterior_deviations(self.fit) if self._with_errors else {}
 
     @property
     def posterior(self) -> bool:
@@ -115,7 +115,7 @@ class Estimates:
 
     @property
     def likelihood(self) -> bool:
-        """Whether the fit maximised the likelihood alone, so that z and p have their meaning."""
+        """Whether the fit maximised the likelihood alone, so that z and p are valid."""
         return not self.posterior and getattr(self.fit.made_by, "prior", True) is False
 
     def names(self, name: str, axis: int = 0) -> list:
@@ -132,7 +132,7 @@ class Estimates:
         """The names of the columns of a site or input of rows: the table's, or site[0], …
 
         Args:
-            entries: (parameter, axis), where the same names may be known.
+            entries: (parameter, axis) pairs whose entries have the same names, if known.
         """
         known = [self.fit.columns.get(site), *(self._entries.get(entry) for entry in entries)]
         for names in known:
@@ -145,11 +145,11 @@ class Estimates:
         self.shown.add(name)
         value = np.asarray(self.values[name])
         found = reports.estimate_columns(self.fit, name, value, self._draws, self._given) if (
-            self._errors and self.fit.belief.varies) else {"value": value}
-        widths = self._widths
-        if widths is not None and not self.fit.belief.exact:
-            wide = reports.standard_error(self.fit, widths, name, found.get("sd"))
-            found = {**found, "sd": wide["sd"]}
+            self._with_errors and self.fit.belief.varies) else {"value": value}
+        errors = self._standard_errors
+        if errors is not None and not self.fit.belief.exact:
+            error = reports.standard_error(self.fit, errors, name, found.get("sd"))
+            found = {**found, "sd": error["sd"]}
         return replace(self._renamed(found, value.shape), source=name)
 
     def function(self, function: Callable[..., ArrayLike], *names: str,
@@ -157,14 +157,14 @@ class Estimates:
         """A function of some parameters.
 
         Args:
-            traced: JAX can differentiate it; False: an algorithm in NumPy, differentiated by
-                differences.
+            traced: JAX can differentiate it; False: it is in NumPy, and differentiated
+                numerically.
         """
         self.shown.update(names)
         at = [np.asarray(self.values[name], float) for name in names]
         with jax.enable_x64(True):
             value = np.asarray(function(*at))
-            if not self._errors:
+            if not self._with_errors:
                 return Quantity({"Estimate": value})
             if self.fit.belief.varies and all(name in self._draws for name in names):
                 draws = [np.asarray(self._draws[name], float) for name in names]
@@ -179,29 +179,29 @@ class Estimates:
                     found |= {"ess_bulk": diagnostics.effective(each),
                               "r_hat": diagnostics.r_hat(each)}
                 return self._renamed(found, value.shape)
-            widths, error = self.fit._moves, np.full(value.shape, np.nan)
-            if widths is not None and all(name in widths.moves for name in names):
-                ways = [widths.moves[name] for name in names]
+            errors, error = self.fit._standard_errors_by_direction, np.full(value.shape, np.nan)
+            if errors is not None and all(name in errors.derivatives for name in names):
+                directions = [errors.derivatives[name] for name in names]
                 if traced:
-                    moves = np.asarray(jax.vmap(jax.linearize(function, *at)[1])(*ways))
+                    derivatives = np.asarray(jax.vmap(jax.linearize(function, *at)[1])(*directions))
                 else:
-                    moves = _differences(function, at, ways, widths.curvature)
-                error = np.sqrt(np.square(widths.root_of(moves)).sum(0))
+                    derivatives = _differences(function, at, directions, errors.curvature)
+                error = np.sqrt(np.square(errors.root_of(derivatives)).sum(0))
             return self._renamed({"value": value, "sd": error}, value.shape)
 
     def _renamed(self, found: SiteValues, shape: tuple) -> Quantity:
-        """Columns by the names of the field: of a point Estimate and Std. Error."""
+        """The columns under their usual names: of a point Estimate and Std. Error."""
         point = "value" in found
         words = {"value": "Estimate", "sd": "Std. Error" if point else "sd"}
         out = {words.get(name, name): np.broadcast_to(np.asarray(value, float), shape)
                for name, value in found.items() if name != "note"}
         error = out.get("Std. Error")
         if error is not None and np.isnan(error).all():
-            del out["Std. Error"]  # one sentence says why
+            del out["Std. Error"]  # a note of the summary says why
         return Quantity(out)
 
     def called(self, finding: Finding) -> Finding:
-        """A finding about a parameter by what the tables call it."""
+        """A finding with the name of its parameter in the tables."""
         name = finding.parameter
         inner = dimensions.entry(name, finding.entry, {})
         if inner in self.words:
@@ -215,8 +215,8 @@ class Estimates:
 
     def listed(self, heading: str, labels: Sequence, quantity: Quantity,
                tests: bool | None = None, index: str | None = None) -> Table:
-        """A row per estimate: Estimate, Std. Error, interval, of a maximum of the likelihood z and
-        p; of a posterior mean, sd and quantiles.
+        """A table with a row per estimate: Estimate, Std. Error, interval, and z and p of a maximum
+        of the likelihood; of a posterior mean, sd and quantiles.
 
         Args:
             tests: z, p and the interval; None: where the likelihood alone was maximised.
@@ -239,11 +239,12 @@ class Estimates:
 
     def named(self, heading: str, words: Mapping[str, tuple[str, Callable | None]],
               labels: Callable[[str, str, Quantity], list[str]]) -> list[Table]:
-        """A row for each of some parameters that the fit has; no table where it has none.
+        """A table with a row per entry of some parameters, those that the fit has; [] where it has
+        none.
 
         Args:
-            words: parameter → (its name in the field, a function to it or None).
-            labels: (parameter, its name in the field, its estimates) → a label for each entry.
+            words: parameter → (its usual name, a transformation to the usual quantity or None).
+            labels: (parameter, its usual name, its estimates) → a label for each entry.
         """
         rows: list[str] = []
         parts = []
@@ -259,7 +260,7 @@ class Estimates:
                 ] if parts else []
 
     def across(self, heading: str, rows: Sequence, columns: Sequence, quantity: Quantity) -> Table:
-        """A table of two ways, (rows, columns), errors in parentheses."""
+        """A two-way table, (rows, columns), errors in parentheses."""
         rows = rows if isinstance(rows, pd.Index) else pd.Index(rows)
         columns = columns if isinstance(columns, pd.Index) else pd.Index(columns)
         if quantity.source and heading:
@@ -272,23 +273,23 @@ class Estimates:
                                                               columns))
 
 
-def _differences(function: Callable[..., ArrayLike], at: list[np.ndarray], ways: list[np.ndarray],
-                 curvature: np.ndarray) -> np.ndarray:
-    """How a function moves along directions, (k, *shape), by central differences a thousandth of
-    a standard error wide, and no wider than a thousandth of the parameters."""
+def _differences(function: Callable[..., ArrayLike], at: list[np.ndarray],
+                 directions: list[np.ndarray], curvature: np.ndarray) -> np.ndarray:
+    """Directional derivatives of a function, (k, *shape), by central differences with a step of a
+    thousandth of a standard error, at most a thousandth of the parameters' norm."""
     size = np.sqrt(sum(float((each**2).sum()) for each in at))
     out = []
     for i, bend in enumerate(curvature):
-        length = np.sqrt(sum(float((way[i]**2).sum()) for way in ways))
-        step = STEP * min(bend**-0.5 if bend > 0 else np.inf, size / max(length, 1e-300))
+        length = np.sqrt(sum(float((way[i]**2).sum()) for way in directions))
+        step = DIFFERENCE_STEP * min(bend**-0.5 if bend > 0 else np.inf, size / max(length, 1e-300))
         up, down = (np.asarray(function(*(each + side * step * way[i] for each, way in zip(
-            at, ways, strict=True)))) for side in (1, -1))
+            at, directions, strict=True)))) for side in (1, -1))
         out.append((up - down) / (2 * step))
     return np.stack(out)
 
 
 def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]:
-    """A row per entry of each parameter that no table has yet."""
+    """A table with a row per entry of each parameter that no table has yet."""
     labels, parts = [], []
     for name in [name for name in estimates.values if name not in estimates.shown]:
         quantity = estimates.of(name)
@@ -302,6 +303,6 @@ def parameters(estimates: Estimates, heading: str = "Parameters") -> list[Table]
 
 
 def no_tables(estimates: Estimates) -> list[Table]:
-    """Of models whose parameters are a number or more a row, such as kernel densities."""
+    """No tables: of models with as many parameters as rows, such as kernel densities."""
     estimates.shown.update(estimates.values)
     return []

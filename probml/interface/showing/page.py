@@ -1,6 +1,5 @@
-"""A report: one file that a colleague opens, about a model and a table: its columns, what was
-estimated, the pictures of that kind of model, what is in doubt; folded at the end, how it was
-computed."""
+"""Fit.report: one HTML page about a model and a table: its columns, estimates, pictures of that
+kind of model, warnings; folded at the end, how it was computed."""
 
 import inspect
 import os
@@ -30,15 +29,15 @@ from probml.assessment.pages.versions import show_versions
 from probml.assessment.reports import posterior_draws
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.predictive_checks import describe_misfits, render_checks, replicate
-from probml.interface.showing.subject import OURS, Subject, count_words
+from probml.interface.showing.subject import LIBRARY_PREFIX, Subject, count_words
 from probml.interface.showing.summary import Summary
 from probml.interface.showing.text_and_html import graph_html, graph_scene_of
 from probml.language.given import as_path
 from probml.posteriors.units import in_units
 from probml.queries.fitted import Fitted
 
-PICTURES = 6  # parameters whose draws are shown
-INTERVALS = 40  # entries in a picture of estimates
+MAX_DRAW_PICTURES = 6  # parameters whose draws are shown
+MAX_INTERVALS = 40  # entries in a picture of estimates
 
 
 def write(subject: Subject, path: str | os.PathLike) -> Path:
@@ -80,7 +79,7 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
 
 def _ours(fit: Fitted) -> bool:
     """Whether the function is one of this library."""
-    return fit.model.generative.__module__.startswith(OURS)
+    return fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
 
 
 def _data(subject: Subject) -> list[str]:
@@ -156,7 +155,7 @@ def _computed(subject: Subject) -> list[str]:
 
 
 def _tables(summary: Summary) -> list[str]:
-    """The tables of a summary, as a practitioner of the model expects them."""
+    """The tables of a summary, as HTML."""
     figures = " · ".join(f"{escape(name)} {shown_as(value)}"
                          for name, value in summary.figures.items())
     printed = [(each.heading, each.printed()) for each in summary.tables]
@@ -180,14 +179,14 @@ def _intervals(every: pd.DataFrame) -> str:
 def _interval(name: str, some: pd.DataFrame) -> str:
     """Entries of a parameter with their 90% intervals."""
     count = len(some)
-    some = some.iloc[:INTERVALS]
+    some = some.iloc[:MAX_INTERVALS]
     middle = some["mean"] if "mean" in some else some["value"]
     low = some["5%"] if "5%" in some else middle - 1.645 * some["sd"]
     high = some["95%"] if "95%" in some else middle + 1.645 * some["sd"]
     picture = charts.intervals([(str(entry), float(a), float(b), float(c)) for entry, a, b, c
                                 in zip(some.index, low, middle, high, strict=True)],
                                f"{name} with 90% intervals", name)
-    more = f" The first {INTERVALS} of {count}." if count > INTERVALS else ""
+    more = f" The first {MAX_INTERVALS} of {count}." if count > MAX_INTERVALS else ""
     said = ("Means and central 90% intervals." if "mean" in some else
             "Estimates, and 1.645 standard errors to either side.")
     return figure(picture, f"{said}{more}") if picture else ""
@@ -208,7 +207,7 @@ def _convergence(fit: Fitted) -> list[str]:
         draws |= in_units(fit.units, draws)
         entries = ((name, at) for name, value in draws.items()
                    for at in np.ndindex(value.shape[2:]))
-        for name, at in list(entries)[:PICTURES]:
+        for name, at in list(entries)[:MAX_DRAW_PICTURES]:
             label = entry(name, at, named)
             picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
             out.append((label, picture, f"Draws of {label}, a line a chain."))

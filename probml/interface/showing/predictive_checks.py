@@ -7,11 +7,11 @@ from probml.assessment.replicated import Bins, Replicated, replicated
 from probml.errors import DataError, ModelError, Refusal
 from probml.interface.showing.subject import Subject
 
-PICTURES = 6  # columns whose values are drawn
+MAX_HISTOGRAMS = 6  # columns whose values are drawn
 
 
 def replicate(subject: Subject) -> Replicated | None:
-    """Replicated data sets of a fit, where its rows are there and can be simulated."""
+    """Replicated data sets of a fit; None where its rows are not known or cannot be simulated."""
     fit, held = subject.fit, subject.data
     if held is None or fit.model.whole or fit.learnt is not None:
         return None
@@ -22,7 +22,7 @@ def replicate(subject: Subject) -> Replicated | None:
 
 
 def render_checks(found: Replicated | None) -> list[str]:
-    """The section: what it is, a table of statistics, a picture of each number."""
+    """The section as HTML: an explanation, a table of statistics, a histogram of each column."""
     if found is None:
         return []
     where = ("all at the point estimate: parameter uncertainty is ignored, so they vary too little"
@@ -31,7 +31,7 @@ def render_checks(found: Replicated | None) -> list[str]:
              "replicated median": each.middle, "2.5%": each.low, "97.5%": each.high,
              "p-value": each.above, "misfit": "yes" if each.missed else ""}
             for each in found.statistics]
-    pictures = [(each.name, _picture(each)) for each in found.bins[:PICTURES]]
+    pictures = [(each.name, _picture(each)) for each in found.bins[:MAX_HISTOGRAMS]]
     return [f"<p>{found.tables} replicated data sets, {where}. A statistic of the data outside "
             f"their central 95% suggests misfit. The posterior predictive p-value is the share of "
             f"replicated data sets with a larger statistic.</p>",

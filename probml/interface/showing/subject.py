@@ -1,7 +1,7 @@
-"""What a report is about: a fit, the name of its model, and the table that a user gave.
+"""The subject of a report: a fit, the name of its model, and the user's table.
 
-A fit of a user's function says it of itself (`of_fit`); an estimator says it of its `fit_`
-(`Portable._subject`). The page and its pictures read nothing else, so that both give one page.
+It is made by `of_fit` for a fit of a user's function, and by `Portable._subject` for an estimator.
+The page and its pictures read nothing else, so that both have the same page.
 """
 
 import importlib
@@ -20,8 +20,8 @@ from probml.interface.showing.summary import Summary
 from probml.queries.fitted import Fitted
 from probml.typing import SiteValues
 
-PICTURES = "probml.models.pictures.by_kind"  # stands above this room: imported when a page asks
-OURS = "probml."
+PICTURES_MODULE = "probml.models.pictures.by_kind"  # imported when a page needs it
+LIBRARY_PREFIX = "probml."
 TITLES = {"network": "Bayesian network", "hidden_markov": "Hidden Markov model",
           "latent_dirichlet": "Latent Dirichlet allocation"}
 PROPER = {"gaussian": "Gaussian", "bayes": "Bayes", "bayesian": "Bayesian", "markov": "Markov",
@@ -30,19 +30,19 @@ PROPER = {"gaussian": "Gaussian", "bayes": "Bayes", "bayesian": "Bayesian", "mar
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What a report is about.
+    """The fit, model and table of a report.
 
     Attributes:
         fit: the fit. title: its model in words, such as "Gaussian mixture".
-        fitted: what pictures take: the estimator, or the fit.
-        rows: what they take with it: (X, y), or the data of a fit; () where there are none.
-        given: the rows as data of the function; None where there are none. data: as it reads them.
+        fitted: the argument of pictures: the estimator, or the fit.
+        rows: their further arguments: (X, y), or the data of a fit; () where there are none.
+        given: the rows as data of the function; None where there are none. data: the same, read.
         columns: of the user's table. table: its name, "" where it has none.
-        unit: what one row of it is called.
+        unit: the word for one row of it.
         names: site → the names of the columns that it came from. categories: site → the categories
             of each of these.
-        summary: makes its tables.
-        choice: of a range of settings, such as numbers of components, a table of criteria.
+        summary: returns the summary.
+        choice: a table of criteria over a range of settings, such as numbers of components.
     """
 
     fit: Fitted
@@ -70,10 +70,10 @@ class Subject:
         return count_words(max((column.rows for column in self.columns), default=0), self.unit)
 
     def pictures(self) -> list[tuple[str, str, str]]:
-        """(title, SVG, what it shows) of the pictures of this kind of model, the first of them
-        first; none without matplotlib."""
+        """(title, SVG, caption) of the pictures of this kind of model, the most important first;
+        none without matplotlib."""
         try:
-            return importlib.import_module(PICTURES).drawn(self)
+            return importlib.import_module(PICTURES_MODULE).drawn(self)
         except ImportError:  # of matplotlib, or of scikit-learn
             return []
 
@@ -81,7 +81,7 @@ class Subject:
 def of_fit(fit: Fitted, data: object = None, name: str | None = None) -> Subject:
     """The subject of a fit of a function."""
     held = fit.data if data is None else fit._read(data)
-    own = fit.model.generative.__module__.startswith(OURS)
+    own = fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
     title = words_of_name(fit.model.name) if own else fit.model.name
     steps = bool(fit.structure.markov) or (held is not None and held.steps is not None)
     return Subject(fit, title, fit, partial(summarize, fit),
@@ -125,8 +125,8 @@ def name_of(name: str | None, *tables: object) -> str:
 
 
 def columns_of(rows: SiteValues) -> list[Column]:
-    """The columns of what an estimator was given, argument → values: those of X by their names,
-    then y and what else there is."""
+    """The columns of the arguments of an estimator's fit, argument → values: those of X, then y and
+    the others."""
     out = []
     for argument, values in rows.items():
         if values is None:
@@ -139,10 +139,10 @@ def columns_of(rows: SiteValues) -> list[Column]:
 
 
 def describe_argument(argument: str, values: object) -> list[Column]:
-    """The columns of what was given for an argument.
+    """The columns of an argument.
 
     Raises:
-        DataError: what is no table.
+        DataError: it is no table.
     """
     try:
         return described(as_pandas(values), "column" if argument == "X" else argument)

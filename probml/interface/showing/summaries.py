@@ -1,8 +1,8 @@
 """Summaries by kind of model: titled tables with the names that a practitioner of that model
 expects.
 
-A model of the library has a function of `Estimates` that makes its tables (`model.summarized`);
-what it leaves out, and all of any other model, is one table of parameters.
+A model of the library has a function of `Estimates` that returns its tables (`model.summarized`);
+the parameters that these leave out, and all those of any other model, are one table.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from probml.queries.fitted import Fitted
 
 
 def _method(fit: Fitted) -> str:
-    """How the fit was made, in the words of the field."""
+    """The usual name of the estimation method, such as "maximum likelihood"."""
     engine, by = fit.engine.split("(")[0], fit.made_by
     if fit.outcome is Status.KNOWN:
         return "no engine (its parameters were given)"
@@ -37,8 +37,8 @@ def summarize(fit: Fitted, title: str = "", figures: Mapping[str, object] | None
     """The summary of a fit.
 
     Args:
-        title: what was fitted; by default the model.
-        figures: what is known of the fit as a whole, as numbers.
+        title: by default the name of the model.
+        figures: name → number about the fit as a whole, such as AIC.
         errors: compute standard errors; False costs nothing.
         categories: as of Estimates.
         tables: of an estimator with tables of its own; None: those of the model.
@@ -63,16 +63,16 @@ def _lacks_errors(table: Table) -> bool:
 
 
 def _notes(estimates: Estimates, tables: Sequence[Table]) -> list[str]:
-    """What the columns mean, and why there are no standard errors."""
-    if not estimates._errors:
+    """Sentences about the meaning of columns, and the reasons for missing standard errors."""
+    if not estimates._with_errors:
         return []
     out = []
     if any(table.errors is not None for table in tables):
         out.append("In parentheses: " + ("posterior standard deviations."
                                          if estimates.posterior else "standard errors."))
-    widths = estimates._widths
+    errors = estimates._standard_errors
     lacking = any(_lacks_errors(table) for table in tables)
-    if lacking and widths is not None and widths.why and not estimates.posterior:
-        reasons = dict.fromkeys(str(why) for why in widths.why.values() if why)
+    if lacking and errors is not None and errors.reasons and not estimates.posterior:
+        reasons = dict.fromkeys(str(why) for why in errors.reasons.values() if why)
         out += [f"Without a standard error: {why}." for why in list(reasons)[:3]]
     return out

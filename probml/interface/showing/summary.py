@@ -1,4 +1,4 @@
-"""A summary of a fit: titled tables, numbers about the fit as a whole, how it ended; as text, HTML
+"""A summary of a fit: titled tables, numbers about the fit as a whole, its status; as text, HTML
 and plain values."""
 
 import math
@@ -14,7 +14,7 @@ from probml.assessment.pages.html import noted, records_of
 
 P = "P>|z|"  # the column of two-sided p-values of the normal
 SHOWN_ROWS, SHOWN_TABLES = 60, 20  # in print
-NEGLIGIBLE = 1e-14  # of a table of probabilities, one that is printed as 0: rounding alone
+NEGLIGIBLE = 1e-14  # probability below which 0 is printed: rounding error
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class Table:
     """One table of a summary.
 
     Attributes:
-        heading: what it shows, in words.
+        heading: its title.
         values: a DataFrame.
         errors: a DataFrame of the same shape, standard errors or posterior standard deviations,
             which are printed in parentheses; None: they are columns of `values`, or there are none.
@@ -34,7 +34,7 @@ class Table:
 
     @classmethod
     def concatenated(cls, heading: str, tables: Sequence["Table"], axis: int = 0) -> "Table":
-        """Tables below one another, or of the same rows as one table (axis 1)."""
+        """Tables concatenated as rows, or as columns (axis 1)."""
         parts = [pd.concat([table.values for table in tables], axis=axis)]
         if all(table.errors is not None for table in tables):
             parts.append(pd.concat([table.errors for table in tables], axis=axis))
@@ -61,8 +61,8 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What was found, as titled tables; `print(summary)` shows all of it, `summary["Fixed
-    effects"]` is one table as a DataFrame.
+    """Estimates as titled tables; `print(summary)` shows all of it, `summary["Fixed effects"]` is
+    one table as a DataFrame.
 
     Attributes:
         title: the model, and by which engine it was fitted.
@@ -70,7 +70,7 @@ class Summary:
         figures: name → value, such as the log-likelihood, AIC, the number of rows.
         status: how the fit ended, one line.
         warnings: the fit's, a tuple of findings.
-        notes: what to know of the tables, a sentence each.
+        notes: sentences about the tables.
     """
 
     title: str
@@ -145,7 +145,7 @@ def _p_value(value: float) -> str:
 
 
 def _number(value: Any, digits: int = 4) -> str:
-    """A number in so many significant digits, never in powers of ten where four figures do."""
+    """A number to some significant digits, without an exponent where four figures suffice."""
     if isinstance(value, bool | str) or value is None:
         return "" if value is None else str(value)
     if isinstance(value, int | np.integer):

@@ -1,5 +1,5 @@
-"""How models and fits look in a terminal and in a notebook: their graph with plates and roles,
-their parameters."""
+"""Models and fits in a terminal and in a notebook: the graph with plates and roles, the
+parameters."""
 
 from html import escape
 
@@ -22,13 +22,13 @@ from probml.structure.site import Site
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 
-MANY = 60  # sites of a graph that is drawn without being asked for
-LINES = 40  # parameters that a fit shows
-FEW = 12  # and in a terminal, each on a line
+MAX_DRAWN_SITES = 60  # in a graph that a notebook shows of itself
+MAX_HTML_PARAMETERS = 40
+MAX_TEXT_PARAMETERS = 12
 
 
 def graph_scene(model: Bound, data: object = None) -> Scene:
-    """The graph of a model, the role of each site told by its data, where there are any.
+    """The graph of a model, with the role of each site where data are given.
 
     Raises:
         DataError, ModelError: data that the model cannot take; a model that has no graph without
@@ -41,7 +41,7 @@ def graph_scene(model: Bound, data: object = None) -> Scene:
 
 
 def graph_scene_of(held: dataset.Data) -> Scene:
-    """The same, of data that were read."""
+    """The graph of a model, with the role of each site given data that were read."""
     try:
         plan = planned(held, lenient=True)
     except Refusal:
@@ -85,12 +85,12 @@ def _role(site: Site, held: dataset.Data | None, plan: Plan | None) -> str:
 
 
 def graph_html(model: Bound, data: object = None, scene: Scene | None = None) -> str:
-    """The graph as SVG; a sentence where it is too large, or cannot be had without data."""
+    """The graph as SVG; a sentence where it is too large, or not known without data."""
     try:
         found = graph_scene(model, data) if scene is None else scene
     except (ModelError, DataError, TypeError, ValueError) as error:
         return f"<p>{escape(str(error))}</p>"
-    if len(found.boxes) > MANY:
+    if len(found.boxes) > MAX_DRAWN_SITES:
         return (f"<p>{len(found.boxes)} sites, {len(found.arrows)} arrows: model.draw() shows "
                 f"them</p>")
     return svg(found, f"graph of {model.name}")
@@ -102,31 +102,32 @@ def model_html(model: Bound) -> str:
 
 
 def fit_html(fit: Fitted) -> str:
-    """A fit in a notebook: what, by which engine, how it ended, the first of its parameters."""
+    """A fit in a notebook: model, engine, status, the first of its parameters."""
     if fit.model.generative.summary_tables and not _traced(fit):
         return summarize(fit, errors=False)._repr_html_()
     lines = records_of(fit._table(None))  # no standard errors: these cost
-    more = f"<p>{len(lines) - LINES} further entries: fit.summary()</p>" * (len(lines) > LINES)
+    hidden = len(lines) - MAX_HTML_PARAMETERS
+    more = f"<p>{hidden} further entries: fit.summary()</p>" if hidden > 0 else ""
     said = "good" if fit.converged else "warn"
     warned = "".join(f"<li>{escape(str(found))}</li>" for found in fit.warnings)
     return noted(f"<p><code>{escape(repr(fit.model))}</code> by <code>{escape(fit.engine)}</code>"
                  f'</p><p class="{said}">{"✓" if fit.converged else "⚠"} {escape(fit.ending)}</p>'
                  f'{f"""<ul class="warn">{warned}</ul>""" if warned else ""}'
-                 f"{table(lines[:LINES], 'parameters')}{more}")
+                 f"{table(lines[:MAX_HTML_PARAMETERS], 'parameters')}{more}")
 
 
 def fit_text(fit: Fitted) -> str:
-    """A fit in a terminal: what, by which engine, how it ended, the first of its parameters. No
-    table of fit.summary(): what is shown at every turn must cost nothing, also amid a trace."""
+    """A fit in a terminal: model, engine, status, the first of its parameters. Not the table of
+    fit.summary(): a representation must be cheap, and possible within a JAX transformation."""
     if fit.model.generative.summary_tables and not _traced(fit):
         return str(summarize(fit, errors=False))
-    first = dict([*{**fit.point, **in_units(fit.units, fit.point)}.items()][:FEW])
+    first = dict([*{**fit.point, **in_units(fit.units, fit.point)}.items()][:MAX_TEXT_PARAMETERS])
     width = max(map(len, first), default=0)
     lines = [f"{fit.model!r} fitted by {fit.engine.split('(')[0]}", fit.ending,
              *map(str, fit.warnings),
              *(f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())]
-    if len(fit.point) > FEW:
-        lines.append(f"  {len(fit.point) - FEW} further parameters: fit.summary()")
+    if len(fit.point) > MAX_TEXT_PARAMETERS:
+        lines.append(f"  {len(fit.point) - MAX_TEXT_PARAMETERS} further parameters: fit.summary()")
     return "\n".join(lines)
 
 
@@ -135,7 +136,7 @@ def _traced(fit: Fitted) -> bool:
 
 
 def _numbers(value: object) -> str:
-    """The first numbers of an array on one line, its shape after them where they are not all."""
+    """The first numbers of an array on one line, with its shape where there are more."""
     if isinstance(value, jax.core.Tracer):
         return f"{value.shape}"
     array = np.asarray(value)

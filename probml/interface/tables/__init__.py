@@ -1,1 +1,1 @@
-"""Data of several tables: the rows of one, and those of others in places beside them."""
+"""Relational data: the rows of a root table, with the rows of other tables as their cells."""

@@ -1,8 +1,5 @@
-"""Several tables as rows of one, the rows of the others in places beside them.
-
-A function of several tables read as rows of one: those of the others stand beside the row to
-which they belong.
-"""
+"""Relational data as rows of the root table: the rows of other tables become cells, in padded
+arrays, of the row of the root to which they belong."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -23,18 +20,19 @@ from probml.typing import SiteValues
 
 @dataclass(eq=False)
 class RelationalFunction(Reading):
-    """The rows of one table, `root`, with places for the rows of others beside each.
+    """A function of several tables, with the rows of `root` as the rows and those of other tables
+    as cells, along an axis of `places`, as many as the greatest number that belong to one row.
 
-    Where the function reads a site of the root by an index, `a[patient]`, it is given the row's own
-    number: the index is what has put the other table's rows beside it. So those are cells in a
-    plate inside rows, of which all engines and questions know: discrete ones are summed out,
-    numbers integrated, unseen cells left out, rows chunked and pooled.
+    Where the function indexes a site of the root, `a[patient]`, it gets the row's own value: the
+    index has assigned the other table's rows to it. So these are cells in a plate inside rows,
+    which all engines and queries support: latent discrete cells are summed out, continuous ones
+    integrated out, missing cells left out, rows chunked and pooled.
 
     Args:
-        tables: name of another table → (its index, places beside each row).
+        tables: name of another table → (its index, places of each row).
         owners: argument → the other table of which it is a column.
 
-    Cost: rows × places of the root's row that has most.
+    Cost: rows × places.
     """
 
     root: str
@@ -43,11 +41,11 @@ class RelationalFunction(Reading):
 
     @property
     def places(self) -> dict[str, int]:
-        """Name of another table → places beside each row, as many as the data have shown so far."""
+        """Name of another table → places of each row: the greatest number in the data so far."""
         return {name: width for name, (_, width) in self.tables.items()}
 
     def with_widths(self, places: Mapping[str, int]) -> "RelationalFunction":
-        """The same function with so many places for the rows of some tables."""
+        """The function with other numbers of places for some tables."""
         tables = {name: (key, places.get(name, width))
                   for name, (key, width) in self.tables.items()}
         return replace(self, tables=tables)
@@ -74,7 +72,7 @@ def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
                for name, table in data.items()):
         return None
     for table in data.values():
-        if hasattr(table, "column_names"):  # Arrow's find no column by a name that is there twice
+        if hasattr(table, "column_names"):  # an Arrow table cannot be indexed by a duplicate name
             frames.check_once(table)
     return {name: dict(table) if isinstance(table, Mapping) else
             {column: table[column] for column in frames.names_of(table)}
@@ -88,8 +86,8 @@ def count_rows(name: str, table: SiteValues) -> int:
 
 def flatten_tables(model: Bound,
                    tables: Columns) -> tuple[dict[str, ArrayLike], dict[str, grid.Places]]:
-    """The tables as rows of the root: name → (n, ...), of others (n, places, ...); and where the
-    rows of others stand."""
+    """The tables as rows of the root: name → (n, ...), of others (n, places, ...); and the place
+    of each row of the others."""
     reading: RelationalFunction = model.generative
     first = tables.get(reading.root, {})
     keys = dict.fromkeys(key for key, _ in reading.tables.values())
@@ -116,8 +114,8 @@ def flatten_tables(model: Bound,
 
 
 def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict[Hashable, int]:
-    """Key → row of the root: by its column of that name, or of another index; without one its rows
-    are numbered, and without the root they are the keys that occur."""
+    """Key → row of the root: by its column of that name, or of another index; else by row number;
+    without the root table one row for each key that occurs."""
     first, keys = tables.get(reading.root, {}), {own for own, _ in reading.tables.values()}
     key = key if key in first else next((own for own in first if own in keys), key)
     if key in first:
@@ -136,7 +134,7 @@ def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict
 
 
 def widen(model: Bound, places: Mapping[str, int]) -> Bound:
-    """The model with at least so many places for the rows of other tables."""
+    """The model with at least these numbers of places for the rows of other tables."""
     reading: RelationalFunction = model.generative
     wide = {name: max(places.get(name, 1), width) for name, (_, width) in reading.tables.items()}
     return type(model)(reading.with_widths(wide), model.settings, model.interventions)

@@ -1,5 +1,5 @@
-"""A function of several tables meets them: which table's rows are the rows, by which input the rows
-of others index them; and what is refused."""
+"""The relations of a function's tables, read with the data: the root, whose rows are the rows of
+the model, and the inputs by which rows of other tables index it; with the refusals."""
 
 from collections.abc import Iterator, Mapping
 from types import CodeType
@@ -25,7 +25,7 @@ from probml.typing import DataLike
 
 
 def _strings_in(code: CodeType) -> Iterator[str]:
-    """The strings that a function's code holds."""
+    """The string constants of a function's code."""
     for constant in code.co_consts:
         if isinstance(constant, str):
             yield constant
@@ -34,13 +34,13 @@ def _strings_in(code: CodeType) -> Iterator[str]:
 
 
 def read_tables(model: Bound, data: DataLike) -> ReadModel | None:
-    """A function that speaks of several tables, read with them; None where it speaks of none, or
-    the data are no tables.
+    """A function of several tables, read with them; None where it names none, or the data are no
+    tables.
 
     Raises:
         DataError: a table, a column or a key that is not there, or twice.
-        ModelError: tables that do not belong together; a row of one that looks at others than its
-            own.
+        ModelError: tables without a relation; a row that depends on rows of another table that do
+            not belong to it.
     """
     tables = tables_of(data)
     if tables is None or any(name in tables for name in model.inputs):
@@ -72,7 +72,7 @@ def read_tables(model: Bound, data: DataLike) -> ReadModel | None:
 
 def _survey_tables(model: Bound,
                    tables: Columns) -> tuple[Tables, Survey, dict[str, ArrayLike]] | None:
-    """The function run as it is written: what it says of its tables, its sites, its arguments; None
+    """A run of the function as written: the tables that it declares, its sites, its arguments; None
     where it names no table.
 
     A key that is a column of several tables is an index in one of them: each is tried.
@@ -96,7 +96,7 @@ def _survey_tables(model: Bound,
 
 
 def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
-    """The function's arguments as columns of its tables, of several the last."""
+    """The function's arguments, columns of its tables; of several of the same name the last."""
     found = {}
     for table in tables.values():
         found |= {name: value_of(table[name]) for name in model.inputs if name in table}
@@ -110,7 +110,7 @@ def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
 
 def _check_tables(model: Bound, declared: Mapping[str, Relation],
                   tables: Columns) -> tuple[str, dict[str, Relation]]:
-    """The table whose rows are the rows, and the others."""
+    """The root table, and the relations of the others."""
     where = f"model '{model.name}'"
     unknown = next((name for name in tables if name not in declared), None)
     if unknown is not None:
@@ -156,7 +156,7 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
 
 def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str, Relation],
                      keys: Mapping[str, str], tables: Columns) -> dict[str, str]:
-    """Site or column → its table; keys, which several may have, left out."""
+    """Site or column → its table; keys, which several tables may have, left out."""
     home: dict[str, str] = {}
     for site in shown.sites.values():
         inside = [name for name in site.plates if name == root or name in others]

@@ -1,5 +1,5 @@
-"""Whether the rows of a table that belong to those of another are exchangeable: it must hold before
-they become cells of the rows of the other."""
+"""A check that the rows of a table are exchangeable given the row of the root to which they belong,
+so that they can become its cells."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -18,8 +18,8 @@ from probml.typing import SiteValues
 
 
 def check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -> None:
-    """Refuse a row of another table that looks at others than its own, at its number or at how many
-    there are: places are not the table's rows."""
+    """Refuse a model in which a row of another table depends on rows that do not belong with it, on
+    its row number or on the number of rows: these differ in the padded arrays."""
     for table in others:
         for owner, mixed in _dependence_on_others(model, flat, table):
             if mixed:
@@ -35,8 +35,8 @@ def check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) ->
 
 def _dependence_on_others(model: Bound, flat: SiteValues,
                           table: str) -> Iterator[tuple[str, str]]:
-    """For every argument of a site, whose it is and how one row of a table comes to depend on
-    others (exchangeability.looks), the number of places followed through the function's program."""
+    """(site's argument, how a row of a table comes to depend on others in it): see
+    exchangeability.looks, the axis of places followed through the function's program."""
     raws = {name: arrays.as_raw(f"the input '{name}'", flat[name], True) for name in model.inputs
             if name in flat}
     reading: RelationalFunction = model.generative
@@ -64,6 +64,6 @@ def _dependence_on_others(model: Bound, flat: SiteValues,
 
 
 def _axis(site: Site, table: str) -> int | None:
-    """The axis of a site that runs along a table's rows."""
+    """The axis of a site that is the rows of a table."""
     inside = [name for name, _ in site.plates if name != "rows"]
     return site.axes[inside.index(table)] if site.rows and table in inside else None

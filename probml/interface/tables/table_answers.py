@@ -1,4 +1,5 @@
-"""Questions whose data are several tables: asked of the rows of one, answered in those of each."""
+"""Queries of relational data: computed for the rows of the root, answered in the order of each
+table's rows."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -15,12 +16,11 @@ from probml.typing import DataLike, SiteValues
 
 
 def answers_in_tables(of_site: bool = False) -> Callable:
-    """For a question whose first argument is data, also of several tables: what is answered of a
-    site comes in the order of its table's rows, what is answered of rows in that of the first
-    table's.
+    """Let a query, whose first argument is data, take several tables: answers about a site come in
+    the order of its table's rows, answers about rows in the order of the root's.
 
     Args:
-        of_site: the answer is about `site`, or about the one that is unseen; a dict is about the
+        of_site: the answer is about `site`, or about the only missing one; a dict is about the
             sites that it names, all else about rows.
     """
 
@@ -37,7 +37,8 @@ def answers_in_tables(of_site: bool = False) -> Callable:
             if not of_site:
                 return answer
             site = named.get("site", args[0] if args else None)
-            site = site or fit._unseen(fit._read(flat), continuous=verb.__name__ == "predict")
+            site = site or fit._site_to_predict(fit._read(flat),
+                                                continuous=verb.__name__ == "predict")
             return gather_by_table(fit, {site: answer}, places)[site]
 
         return ask
@@ -47,8 +48,8 @@ def answers_in_tables(of_site: bool = False) -> Callable:
 
 def flatten_for(fit: Any,
                 data: DataLike) -> tuple[DataLike, dict[str, ArrayLike], dict[str, Places]] | None:
-    """A fit with as many places as these tables need, the tables as rows of the first, and where
-    the rows of others stand; None where the data are no tables, or the fit knows none."""
+    """A fit with enough places for these tables, the tables as rows of the root, and the places of
+    the rows of others; None where the data are no tables, or the model has none."""
     tables = tables_of(data) if isinstance(fit.model.generative, RelationalFunction) else None
     if tables is None:
         return None
@@ -66,7 +67,7 @@ def flatten_for(fit: Any,
 
 def gather_by_table(fit: Fitted, answers: SiteValues,
                     places: Mapping[str, Places]) -> dict[str, ArrayLike]:
-    """Answers about sites, name → (n, ...), those of other tables' sites in the order of these."""
+    """Answers about sites, name → (n, ...), those of other tables in the order of their rows."""
     out = {}
     for name, answer in answers.items():
         site = fit.structure.named[name]

@@ -1,1 +1,1 @@
-"""What a program says many times: results that are alike, steps of a recursion."""
+"""Repeated computations in a program: results of one pattern, steps of a recursion."""

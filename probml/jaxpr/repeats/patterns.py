@@ -2,14 +2,9 @@
 by the same primitives, with the same parameters and shapes, from operands in the same order. The
 leaves (the inputs and constants that the computations start from) may differ.
 
-Results of a program that are computed alike: by the same equations, of other inputs and other
-numbers.
-
-What a Python loop writes down step after step is found again as one step for many operands, so that
-it is traced, compiled and differentiated once: `y[3]` and `y[4]` differ by a number, `mean[z_3]`
-and `mean[z_4]` by an input. Two results are alike if their equations, in order, have the same
-primitives, parameters and shapes, and take their operands from the same places; a slice counts by
-its size, where it begins is a number.
+The unrolled steps of a Python loop thus become one step for many operands, which is traced,
+compiled and differentiated once: `y[3]` and `y[4]` differ by a number, `mean[z_3]` and `mean[z_4]`
+by an input. Slices of one size have the same pattern; their starts are leaves.
 """
 
 import itertools
@@ -100,7 +95,7 @@ def pattern(program: Program, lines: Sequence[Line], results: Sequence[int], dig
         here = next(count)
         leaves[here] = place
         key.append((place in tracked, _shape(program.avals[place])))
-        if place not in constants:  # that two constants are equal may hold for one result alone
+        if place not in constants:  # equal constants may differ in another result
             own[place] = here
         return here
 
@@ -147,7 +142,8 @@ class Digests:
     program is read once."""
 
     def __init__(self) -> None:
-        self.held: dict[int, tuple[object, Hashable]] = {}  # the program stays, or its id returns
+        # id → (the program, kept alive so that its id is not reused, its key)
+        self.held: dict[int, tuple[object, Hashable]] = {}
 
     def of_params(self, name: str, params: Mapping[str, Any]) -> Hashable:
         """The key of the parameters of an equation. The rules of custom derivatives are identified
@@ -187,11 +183,10 @@ class Digests:
 
 
 class EquivalentResults:
-    """Results of one program that are alike.
+    """Results of one program that have the same pattern.
 
     Attributes:
-        outputs: which; tracked: for each the inputs to be told apart, in the places where the
-            equations take them.
+        outputs: their numbers. tracked: for each its tracked inputs, in the order of the pattern.
     """
 
     def __init__(self, program: Program, outputs: Sequence[int], works: Sequence[Work],
@@ -205,20 +200,20 @@ class EquivalentResults:
 
     def __call__(self, inputs: Sequence[jax.Array | None],
                  states: Sequence[jax.Array]) -> jax.Array:
-        """All of them, (results, *shape of one).
+        """The values of all results, (results, *shape of one).
 
         Args:
-            inputs: values of the program's inputs; of the tracked ones none is read.
-            states: in the place of the tracked ones, for all results the same.
+            inputs: values of the program's inputs; those of tracked ones are not used.
+            states: values in place of the tracked inputs, the same for all results.
         """
         return self._over(inputs, dict(zip(self._places, states, strict=True)), {})
 
     def at_each(self, inputs: Sequence[jax.Array | None],
                 columns: Sequence[jax.Array]) -> jax.Array:
-        """The same with numbers of each result in the place of the tracked inputs.
+        """The values of all results, each with its own values in place of the tracked inputs.
 
         Args:
-            columns: a place each, (results, *shape of the input).
+            columns: for each tracked input of the pattern (results, *shape of the input).
         """
         return self._over(inputs, {}, dict(zip(self._places, columns, strict=True)))
 
@@ -237,7 +232,7 @@ class EquivalentResults:
             held = fixed | own
             return jnp.asarray((held | computed(work.lines, held))[work.results[0]])
 
-        if not varied:  # the same numbers for all
+        if not varied:  # all results are equal
             one = result({})
             return jnp.broadcast_to(one, (len(self.outputs), *jnp.shape(one)))
         return jax.vmap(result)(varied)
@@ -251,11 +246,11 @@ class EquivalentResults:
 
 
 def equivalent_results(closed: ClosedJaxpr, tracked: Collection[int]) -> list[EquivalentResults]:
-    """The results of a program in classes of those that are alike, in order.
+    """The results of a program in classes of the same pattern, in order.
 
     Args:
-        tracked: inputs that are no numbers to be stacked, but told apart, such as those that are
-            summed over; two results are alike also where these differ.
+        tracked: inputs that results may have different ones of, such as those that are summed
+            over, and whose values are given at each call.
 
     Cost: one pass over the equations of each result; nothing is compiled.
     """

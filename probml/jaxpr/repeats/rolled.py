@@ -1,4 +1,4 @@
-"""Unrolled recursions rolled up again: the steps of a Python loop as one step under `lax.scan`.
+"""Unrolled recursions rewritten as loops: the steps of a Python loop as one step under `lax.scan`.
 
 A Python loop s_t = f(s_{t−1}, y_t; θ) is traced to a program that grows with the loop (GARCH
 volatilities, exponential smoothing, random walks of standardised steps). The equations of a step
@@ -31,7 +31,7 @@ from probml.jaxpr.repeats.patterns import (
     stacked,
 )
 
-LEAST = 8  # steps of the same pattern from which a scan pays
+MIN_STEPS = 8  # of the same pattern, from which a scan is faster
 JOINTS = ("stack", "concatenate")
 
 
@@ -64,8 +64,8 @@ class Recursion:
         """The results of all steps: for each result of a step an array (steps, *shape).
 
         Args:
-            give: number of an input of the program → its value; column: the same for several,
-                stacked along a first axis.
+            give: number of an input of the program → its value; column: numbers of several inputs →
+                their values, stacked along a first axis.
         """
         inputs: dict[Leaf, int] = {place: i for i, place in enumerate(self._program.inputs)}
         columns = {own: column([inputs[place] for place in leaves])
@@ -189,7 +189,7 @@ def recursion(closed: ClosedJaxpr, steps: Sequence[Sequence[int]],
 
 def _recursion(program: Program, steps: Sequence[Sequence[int]],
                tracked: Collection[int] = ()) -> Recursion | None:
-    """The same, given the places of the results."""
+    """As `recursion`, given the places of the results."""
     if len({tuple(program.avals[place].shape for place in places) for places in steps}) != 1:
         return None
     makers, digests, done = program.makers(), Digests(), set[tuple[int, ...]]()
@@ -205,7 +205,8 @@ def _recursion(program: Program, steps: Sequence[Sequence[int]],
     first = len(keys) - 1
     while first and keys[first - 1] == keys[-1]:
         first -= 1
-    for start in range(first, min(first + 3, len(steps) - LEAST + 1)):  # the first steps may differ
+    # the first steps may differ
+    for start in range(first, min(first + 3, len(steps) - MIN_STEPS + 1)):
         found = _slots(works[start:], start, home)
         if found is not None:
             return Recursion(program, steps[:start], works[-1], len(steps) - start, *found)
@@ -243,7 +244,7 @@ def evaluated(closed: ClosedJaxpr, inputs: Sequence[jax.Array]) -> list[jax.Arra
 
 def _evaluated(program: Program, wanted: Sequence[int],
                give: Callable[[int], jax.Array]) -> list[jax.Array]:
-    """The same, given places."""
+    """As `evaluated`, given places."""
 
     def column(many: Sequence[int]) -> jax.Array:
         return jnp.stack([jnp.asarray(give(i)) for i in many])
@@ -293,4 +294,4 @@ def _sides(program: Program, line: Line, makers: Mapping[int, Line]) -> list[int
             left += reversed(before.operands)
         else:
             out.append(place)
-    return out if len(out) >= LEAST and len({program.avals[i].shape for i in out}) == 1 else []
+    return out if len(out) >= MIN_STEPS and len({program.avals[i].shape for i in out}) == 1 else []

@@ -18,7 +18,7 @@ from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.program import CALLS, bind, equations
 from probml.jaxpr.whole_numbers import as_integers, folded
 
-LEAST = 8  # stored elements from which an array is rewritten
+MIN_ELEMENTS = 8  # stored, from which an array is rewritten
 
 
 class _Filled:
@@ -39,7 +39,7 @@ class _Filled:
         return self._whole
 
     def _together(self) -> jax.Array:
-        if len(self.stored) < LEAST:
+        if len(self.stored) < MIN_ELEMENTS:
             out = jnp.moveaxis(self.base, self.axis, 0)
             for i, value in self.stored.items():
                 out = out.at[i].set(value)
@@ -54,7 +54,7 @@ class _Filled:
 
     def sliced(self, starts: Sequence[int], limits: Sequence[int]) -> jax.Array:
         rows = range(starts[self.axis], limits[self.axis])
-        if len(rows) >= LEAST:
+        if len(rows) >= MIN_ELEMENTS:
             return lax.slice(self.materialized(), starts, limits)
         part = jnp.concatenate([jnp.expand_dims(self.element(i), self.axis) for i in rows],
                                self.axis)
@@ -66,7 +66,7 @@ class _Filled:
 
 
 def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
-    """The same program with arrays that are filled element by element rewritten as their elements.
+    """A program in which arrays that are filled element by element are rewritten as their elements.
 
     Args:
         idle: assemble such arrays even if no result depends on them.
@@ -74,14 +74,14 @@ def by_elements(closed: ClosedJaxpr, idle: bool = False) -> ClosedJaxpr:
     Cost: one pass over the equations; nothing is compiled.
     """
     stores = sum(eqn.primitive.name == "scatter" for eqn in equations(closed))
-    if stores < LEAST:
+    if stores < MIN_ELEMENTS:
         return closed
 
     def run(*inputs: object) -> list[jax.Array]:
         domain = _Elements(idle)
         found = analyse(closed, domain, [(value, None) for value in inputs])
         for filled in domain.made if idle else ():
-            if not filled.goes_on and len(filled.stored) >= LEAST:
+            if not filled.goes_on and len(filled.stored) >= MIN_ELEMENTS:
                 filled.materialized()
         return [_materialized(value) for value, _ in found]
 
@@ -93,10 +93,10 @@ def _materialized(value: object) -> jax.Array:
     return value.materialized() if isinstance(value, _Filled) else value
 
 
-_Told = tuple[jax.Array, np.ndarray | None]  # a value, and the integers that it holds if known
+_Value = tuple[jax.Array, np.ndarray | None]  # a value, and the integers that it holds if known
 
 
-class _Elements(Domain[_Told]):
+class _Elements(Domain[_Value]):
     """Evaluates a program; `made` collects the arrays that are filled element by element."""
 
     calls = CALLS
@@ -105,10 +105,10 @@ class _Elements(Domain[_Told]):
         self.made: list[_Filled] = []
         self.idle = idle
 
-    def constant(self, value: object) -> _Told:
+    def constant(self, value: object) -> _Value:
         return value, as_integers(value)
 
-    def equation(self, eqn: JaxprEqn, operands: list[_Told]) -> list[_Told]:
+    def equation(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         values, numbers = [value for value, _ in operands], [number for _, number in operands]
         number = folded(eqn, numbers) if len(eqn.outvars) == 1 else None
         own = _stored_elements(eqn, values, numbers)
@@ -116,7 +116,7 @@ class _Elements(Domain[_Told]):
         found = bind(eqn, list(map(_materialized, values))) if own is None else [own]
         return [(value, number) for value in found]
 
-    def opaque_results(self, eqn: JaxprEqn, operands: list[_Told]) -> list[_Told]:
+    def opaque_results(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         return self.equation(eqn, operands)
 
 

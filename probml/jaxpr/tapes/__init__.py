@@ -1,1 +1,1 @@
-"""Traced programs run by NumPy, equation by equation: for what runs once and on few numbers."""
+"""Traced programs run by NumPy, equation by equation: for programs that run once on few numbers."""

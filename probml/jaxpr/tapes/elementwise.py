@@ -1,16 +1,15 @@
-"""Primitives of which each entry of the result is a function of the operands' entries at its
-place."""
+"""Elementwise primitives."""
 
 import importlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from probml.jaxpr.tapes.operation import Avals, Operation, Untold, from_function
+from probml.jaxpr.tapes.operation import Avals, Operation, Unsupported, from_function
 
 
 def _special(name: str) -> Operation:
-    """A function of SciPy's, loaded when it is first asked for: 20 ms."""
+    """A function of SciPy, imported at its first use, which takes 20 ms."""
     return Operation(lambda ins, outs: getattr(importlib.import_module("scipy.special"), name))
 
 
@@ -42,7 +41,7 @@ def _rounded(ins: Avals, outs: Avals, rounding_method: int) -> Callable:
 
 
 def _converted(ins: Avals, outs: Avals, new_dtype: np.dtype) -> Callable:
-    """As XLA: decimals are cut off, and what lies beyond the integers becomes the last of them."""
+    """Conversion as by XLA: to integers by truncation, saturated at their range."""
     kind = outs[0].dtype
     if kind.kind == "b":
         return lambda x: np.not_equal(x, 0)
@@ -66,7 +65,7 @@ def _selected(ins: Avals, outs: Avals) -> Callable:
 
 
 def _shifted(function: Callable, signed: bool = True) -> Operation:
-    """A shift; by as many bits as there are or more, none is left."""
+    """A bit shift; by at least the number of bits it gives 0 (or −1, of negative numbers)."""
 
     def build(ins: Avals, outs: Avals) -> Callable:
         kind = outs[0].dtype
@@ -87,21 +86,21 @@ def _platform(ins: Avals, outs: Avals, platforms: Sequence[Sequence[str] | None]
     """The index of the branch for CPUs."""
     which = [i for i, names in enumerate(platforms) if names is None or "cpu" in names]
     if not which:
-        raise Untold("a program for other machines")
+        raise Unsupported("a program for other machines")
     return lambda: np.asarray(which[0])
 
 
 def _same_bits(ins: Avals, outs: Avals) -> Callable:
     kind = outs[0].dtype
     if ins[0].dtype.itemsize != kind.itemsize or ins[0].dtype.kind == "b" or kind.kind == "b":
-        raise Untold("bits of numbers of other sizes")
+        raise Unsupported("bits of numbers of other sizes")
     return lambda x: np.array(x, order="C").view(kind)
 
 
 def _precise(ins: Avals, outs: Avals, exponent_bits: int, mantissa_bits: int) -> Callable:
     own = {4: (8, 23), 8: (11, 52)}.get(outs[0].dtype.itemsize)
     if own != (exponent_bits, mantissa_bits):
-        raise Untold("lower precision than a float has")
+        raise Unsupported("lower precision than a float has")
     return lambda x: x
 
 

@@ -1,5 +1,5 @@
-"""Primitives that move entries, or write them among others: shapes, slices, joints, gathers and
-scatters."""
+"""Primitives that move or overwrite entries: reshapes, slices, concatenations, gathers, scatters.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,22 +7,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.jaxpr.tapes.operation import CALL, Avals, Operation, Untold
+from probml.jaxpr.tapes.operation import SECONDS_PER_CALL, Avals, Operation, Unsupported
 
-PICKED = 1e-8  # seconds an entry that is found by an index
-FEW = 4096  # entries up to which a copy takes no longer than NumPy's view of a repeated array
+SECONDS_PER_INDEXED_ENTRY = 1e-8
+MAX_COPIED_ENTRIES = 4096  # up to which a copy is as fast as NumPy's view of a repeated array
 CLIP, DROP, PROMISED = "CLIP", "FILL_OR_DROP", "PROMISE_IN_BOUNDS"
 
 
 def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> Callable:
     if len(ins) > 1:
-        raise Untold("shapes that depend on operands")
+        raise Unsupported("shapes that depend on operands")
     (shape, dtype), own = outs[0], [1] * len(outs[0].shape)
     for axis, place in enumerate(broadcast_dimensions):
         own[place] = ins[0].shape[axis]
     if tuple(own) == shape:
         return lambda x: x.reshape(shape)
-    if outs[0].size > FEW:
+    if outs[0].size > MAX_COPIED_ENTRIES:
         return lambda x: np.broadcast_to(x.reshape(own), shape)
 
     def filled(x: np.ndarray):
@@ -35,7 +35,7 @@ def _broadcast(ins: Avals, outs: Avals, broadcast_dimensions: Sequence[int]) -> 
 
 def _reshaped(ins: Avals, outs: Avals, dimensions: Sequence[int] | None = None) -> Callable:
     if len(ins) > 1:
-        raise Untold("a shape that depends on operands")
+        raise Unsupported("a shape that depends on operands")
     shape = outs[0].shape
     if dimensions is not None:
         return lambda x: x.transpose(dimensions).reshape(shape)
@@ -50,14 +50,14 @@ def _sliced(ins: Avals, outs: Avals, start_indices: Sequence[int], limit_indices
 
 
 def _window(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]) -> tuple:
-    """The slices of a window that begins there, moved inside."""
+    """The slices of a window with these starts, clamped into the array."""
     begun = [min(max(int(s), 0), n - size) for s, size, n in zip(starts, sizes, shape, strict=True)]
     return tuple(slice(b, b + size) for b, size in zip(begun, sizes, strict=True))
 
 
 def _taken(ins: Avals, outs: Avals, slice_sizes: Sequence[int]) -> Callable:
     if len(ins) != 1 + len(slice_sizes):
-        raise Untold("sizes that depend on operands")
+        raise Unsupported("sizes that depend on operands")
     return lambda x, *starts: x[_window(starts, slice_sizes, x.shape)]
 
 
@@ -132,7 +132,7 @@ def _turned(ins: Avals, outs: Avals, dimensions: Sequence[int]) -> Callable:
 
 def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
     if ins:
-        raise Untold("shapes that depend on operands")
+        raise Unsupported("shapes that depend on operands")
     (shape, dtype), = outs
     own = [size if axis == dimension else 1 for axis, size in enumerate(shape)]
     return lambda: np.broadcast_to(np.arange(shape[dimension], dtype=dtype).reshape(own), shape)
@@ -144,8 +144,8 @@ def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
 def _places(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int], mapped: Sequence[int],
             inner: Sequence[int], paired: Sequence[int], batch: Sequence[int],
             ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Of every axis of the operand, where entries are: (*axes of the indices, *axes of windows),
-    windows moved inside; and for each index whether its window was.
+    """For every axis of the operand the positions of the entries, (*axes of the indices, *axes of
+    windows), windows clamped into the array; and for each index whether its window was.
 
     Args:
         sizes: of a window along every axis. mapped: the axes that indices tell.
@@ -175,7 +175,7 @@ def _places(index: np.ndarray, shape: Sequence[int], sizes: Sequence[int], mappe
 def _mode(mode: object) -> str:
     name = getattr(mode, "name", None)
     if name not in (CLIP, DROP, PROMISED):
-        raise Untold(f"indices of mode {mode}")
+        raise Unsupported(f"indices of mode {mode}")
     return name
 
 
@@ -187,7 +187,7 @@ def _gathered(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensio
     inner = [axis for axis in range(len(slice_sizes))
              if axis not in d.collapsed_slice_dims and axis not in paired]
     width, shape, lead = len(inner), ins[0].shape, len(ins[1].shape) - 1
-    # axes of windows, which come last, in their places
+    # the position of window axes in the result; indexing puts them last
     order = [axis for axis in range(lead + width) if axis not in d.offset_dims]
     order = [lead + d.offset_dims.index(axis) if axis in d.offset_dims else order.index(axis)
              for axis in range(lead + width)]
@@ -210,7 +210,7 @@ def _gathered(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensio
 
 
 def _filling(dtype: np.dtype) -> float:
-    """What stands for entries that are not there."""
+    """The fill value of a dtype for indices out of bounds."""
     if dtype.kind == "f":
         return np.nan
     if dtype.kind == "b":
@@ -261,7 +261,7 @@ def _set(out: np.ndarray, where: tuple, values: np.ndarray) -> None:
 
 def _by_index(ins: Avals, outs: Avals, **_: object) -> float:
     """Seconds of a gather, or of a scatter of its last operand."""
-    return 20 * CALL + PICKED * max(aval.size for aval in (ins[-1], outs[0]))
+    return 20 * SECONDS_PER_CALL + SECONDS_PER_INDEXED_ENTRY * max(ins[-1].size, outs[0].size)
 
 
 def _joined(ins: Avals, outs: Avals, dimension: int) -> Callable:

@@ -1,5 +1,5 @@
-"""What NumPy is told of a primitive: how its function is made of the equation's parameters and
-shapes, and about how long a call takes."""
+"""The implementation of a primitive in NumPy: a function built from the parameters and shapes of an
+equation, and the estimated seconds of a call."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-CALL = 2e-6  # seconds of a NumPy function on next to nothing, the walk to it included
-ENTRY = 1e-9  # seconds an entry, of operands and results
+SECONDS_PER_CALL = 2e-6  # of a NumPy function on few numbers, with our overhead
+SECONDS_PER_ENTRY = 1e-9  # of operands and results
 
 
 class Aval(NamedTuple):
@@ -26,7 +26,7 @@ Avals = Sequence[Aval]
 
 
 class Step(NamedTuple):
-    """One primitive at its places."""
+    """One primitive, and the places of its operands and results."""
 
     name: str
     params: dict[str, Any]
@@ -36,28 +36,28 @@ class Step(NamedTuple):
     outs: tuple[Aval, ...]
 
 
-class Untold(Exception):
-    """A program has something that is not implemented in NumPy: it is left to XLA."""
+class Unsupported(Exception):
+    """A program has a primitive that is not implemented in NumPy, and is compiled by XLA."""
 
 
 class TooLong(Exception):
-    """A loop goes on for longer than it was taken to: the program is left to XLA after all."""
+    """A loop takes much longer than assumed: the program is compiled by XLA after all."""
 
 
 def seconds(ins: Avals, outs: Avals, **_: object) -> float:
-    """About how long a call takes that looks at every entry once."""
-    return CALL + ENTRY * sum(aval.size for aval in (*ins, *outs))
+    """The estimated seconds of a call that reads every entry once."""
+    return SECONDS_PER_CALL + SECONDS_PER_ENTRY * sum(aval.size for aval in (*ins, *outs))
 
 
 class Operation(NamedTuple):
     """One primitive.
 
     Attributes:
-        build: (operands, results, **parameters) → the function of the operands; it returns the
-            result, or where `several` a list of results. Raises Untold.
+        build: (avals of operands, avals of results, **parameters) → the function of the operands,
+            which returns the result, or if `several` a list of results. Raises Unsupported.
         keys: the parameters that it takes.
-        cost: (operands, results, **parameters) → about how many seconds a call takes.
-        fixed: the number of an operand that `build` is given as `at`, where it is a constant.
+        cost: (avals of operands, avals of results, **parameters) → estimated seconds of a call.
+        fixed: the number of an operand whose value is passed to `build` as `at`, if constant.
     """
 
     build: Callable[..., Callable]

@@ -1,7 +1,8 @@
-"""Random bits as JAX makes them, the same to the last bit: threefry2x32, by which each number has a
-count of its own (`jax_threefry_partitionable`, JAX's default).
+"""JAX's random bits in NumPy, bit for bit: threefry2x32 with a counter for each number
+(`jax_threefry_partitionable`, JAX's default).
 
-A key is one whole number here, its first word above its second; so what moves arrays moves keys.
+A key is one 64-bit integer here, its first word in the high bits, so that operations that move
+arrays also move keys.
 
 Source: Salmon, Moraes, Dror & Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3".
 """
@@ -13,16 +14,16 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.jaxpr.tapes.operation import CALL, Avals, Operation
+from probml.jaxpr.tapes.operation import SECONDS_PER_CALL, Avals, Operation
 
 KEY = np.dtype(np.uint64)
-TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 WORD, HALF = np.uint32, np.uint64(32)
-HASHED = 1e-7  # seconds a number
+SECONDS_PER_NUMBER = 1e-7
 
 
 def is_supported_key(dtype: object) -> bool:
-    """Whether keys of this type are turned into random bits here."""
+    """Whether random bits of keys of this dtype are implemented here."""
     return (jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and str(dtype) == "key<fry>"
             and jax.config.jax_threefry_partitionable)
 
@@ -38,7 +39,7 @@ def joined(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def key_words(keys: np.ndarray) -> np.ndarray:
-    """Keys as two words each, as jax.random.wrap_key_data takes them."""
+    """Keys as two words each, as for jax.random.wrap_key_data."""
     return np.stack(_split_words(keys), -1)
 
 
@@ -48,11 +49,11 @@ def _split_words(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def threefry(a: np.ndarray, b: np.ndarray, x: ArrayLike,
              y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The hash of counts (x, y) by a key (a, b), words all."""
+    """The hash of counters (x, y) by a key (a, b), all 32-bit words."""
     schedule = (a, b, a ^ b ^ WORD(0x1BD11BDA))
     x, y = x + a, y + b
     for i in range(5):
-        for turn in TURNS[i % 2]:
+        for turn in ROTATIONS[i % 2]:
             x = x + y
             y = x ^ ((y << WORD(turn)) | (y >> WORD(32 - turn)))
         x, y = x + schedule[(i + 1) % 3], y + schedule[(i + 2) % 3] + WORD(i + 1)
@@ -88,7 +89,7 @@ def _seeded(seeds: np.ndarray) -> np.ndarray:
 
 
 def _hashing(ins: Avals, outs: Avals, **_: object) -> float:
-    return 120 * CALL + HASHED * sum(aval.size for aval in outs)
+    return 120 * SECONDS_PER_CALL + SECONDS_PER_NUMBER * sum(aval.size for aval in outs)
 
 
 OPERATIONS: dict[str, Operation] = {

@@ -1,13 +1,13 @@
-"""A traced program as a tape: a list of NumPy's functions, to be run one after another.
+"""A traced program as a tape: a list of NumPy functions that run one after another.
 
-To lower and compile a program takes XLA about half a millisecond an equation, to run it equation by
-equation takes NumPy some microseconds each. So what runs once in a fit, or once a question, and on
-few numbers, is answered before it would be compiled. It is the same arithmetic, each operation
-once, and agrees to rounding (tests/jaxpr/test_tapes.py). A tape is plain data: names of primitives,
-their parameters, places and constants; it can be kept in a file.
+XLA takes about half a millisecond per equation to lower and compile a program, NumPy some
+microseconds to run it. So a program that runs once in a fit or a query, on few numbers, finishes
+before it would be compiled. The arithmetic is the same, each operation once, and agrees to rounding
+(tests/jaxpr/test_tapes.py). A tape is plain data (names of primitives, their parameters, places and
+constants) that can be stored in a file.
 
-What NumPy is not told of (calls back into Python, draws by rejection, some decompositions) has no
-tape.
+Programs with unsupported primitives (callbacks into Python, rejection sampling, some
+decompositions) have no tape.
 """
 
 import functools
@@ -24,12 +24,20 @@ from jax.typing import ArrayLike
 from probml.jaxpr.primitives import OPERATIONS, name_of
 from probml.jaxpr.program import EVERY_CALL, Scan, While, flatten
 from probml.jaxpr.tapes import randoms
-from probml.jaxpr.tapes.operation import CALL, Aval, Operation, Step, TooLong, Untold
+from probml.jaxpr.tapes.operation import (
+    SECONDS_PER_CALL,
+    Aval,
+    Operation,
+    Step,
+    TooLong,
+    Unsupported,
+)
 
-KINDS = "biuf"  # of types: truths, integers, floats
-TURNS = 10  # of a loop of unknown length, as it is taken to be
-PATIENCE = 0.2  # seconds, about, after which such a loop is left
-FOLDED = 4096  # entries of a result of constants up to which it is one
+KINDS = "biuf"  # of dtypes: booleans, integers, floats
+ASSUMED_ITERATIONS = 10  # of a loop of unknown length, for the estimate of seconds
+MAX_LOOP_SECONDS = 0.2  # estimated, after which such a loop is given up
+SECONDS_PER_ITERATION = 4 * SECONDS_PER_CALL  # of a loop, or a branch, without its body
+MAX_FOLDED_ENTRIES = 4096  # of a result of constants that is computed when recording
 
 
 def _operation(step: Step) -> Operation:
@@ -41,7 +49,7 @@ def _index(name: str) -> int | None:
 
 
 def _bound(step: Step) -> Callable:
-    """Its function of the operands."""
+    """The function of a step."""
     return _operation(step).build(step.ins, step.outs, **step.params)
 
 
@@ -50,13 +58,13 @@ class Tape:
     """A program.
 
     Attributes:
-        steps: what is done, in order.
-        start: (place, value) of constants. size: how many places there are.
-        inputs: the place of each argument, and its type, None for random keys; None: it is not
-            looked at.
-        outputs: of each result its place, shape and type. keys: which are random keys, given by
-            their words.
-        seconds: that it takes, about.
+        steps: in order.
+        start: (place, value) of constants. size: the number of places.
+        inputs: the place and dtype of each argument, dtype None for random keys; None: it is
+            unused.
+        outputs: the place, shape and dtype of each result. keys: which are random keys, returned
+            as their words.
+        seconds: the estimate for a run.
     """
 
     steps: tuple[Step, ...]
@@ -69,8 +77,8 @@ class Tape:
 
     @functools.cached_property
     def _code(self) -> list[tuple]:
-        """Of each step its function, its first and second operand, or all where there are others;
-        where its result is, and of which type; None where it has several."""
+        """Each step as (function, first and second operand, or all if there are more, place of the
+        result, its dtype; None if it has several)."""
         out = []
         for step in self.steps:
             several, (a, b, *_) = _operation(step).several, (*step.operands, None, None)
@@ -83,21 +91,21 @@ class Tape:
         return {key: value for key, value in self.__dict__.items() if key != "_code"}
 
     def run(self, args: Sequence[jax.Array]) -> list[np.ndarray]:
-        """The results, in arrays of their own.
+        """The results, in new arrays.
 
         Raises:
-            TooLong: a loop of unknown length has gone on for longer than it is worth; the same for
-                the same arguments, whatever the machine.
+            TooLong: a loop of unknown length has run for too many iterations, a number that does
+                not depend on the machine.
         """
         values = [None if place is None else randoms.keys_to_integers(arg) if place[1] is None
                   else np.asarray(arg, place[1])
                   for place, arg in zip(self.inputs, args, strict=True)]
-        with np.errstate(all="ignore"):  # infinities and what is made of them, which are meant
+        with np.errstate(all="ignore"):  # infinities and NaN are intended, as in XLA
             found = [randoms.key_words(value) if key else value
                      for value, key in zip(self.go(values), self.keys, strict=True)]
         given = {*map(id, values), *(id(value) for _, value in self.start)}
-        return [value if key else _own(value, aval, id(value) in given) for value, (_, aval), key
-                in zip(found, self.outputs, self.keys, strict=True)]
+        return [value if key else _as_own_array(value, aval, id(value) in given)
+                for value, (_, aval), key in zip(found, self.outputs, self.keys, strict=True)]
 
     def go(self, args: Sequence[Any]) -> list[np.ndarray]:
         """The results, which may be arguments or constants."""
@@ -122,11 +130,11 @@ class Tape:
         return [held[place] for place, _ in self.outputs]
 
 
-def _own(value: object, aval: Aval, given: bool) -> np.ndarray:
-    """An array that nobody else writes into or frees.
+def _as_own_array(value: object, aval: Aval, given: bool) -> np.ndarray:
+    """A result as an array that shares no memory with others.
 
     Args:
-        given: it is an argument, or a constant.
+        given: it is an argument or a constant, and must be copied.
     """
     array = np.asarray(value, aval.dtype)
     array = array if array.shape == aval.shape else array.reshape(aval.shape)
@@ -157,7 +165,8 @@ def _scanned(ins: object, outs: Sequence[Aval], body: Tape, constants: int, carr
 
 def _repeated(ins: object, outs: object, condition: Tape, body: Tape, asked: int,
               constants: int) -> Callable:
-    most = max(TURNS, int(PATIENCE / (condition.seconds + body.seconds + 4 * CALL)))
+    most = max(ASSUMED_ITERATIONS,
+               int(MAX_LOOP_SECONDS / (condition.seconds + body.seconds + SECONDS_PER_ITERATION)))
 
     def repeated(*operands: np.ndarray):
         looks, fixed = operands[:asked], operands[asked : asked + constants]
@@ -167,7 +176,7 @@ def _repeated(ins: object, outs: object, condition: Tape, body: Tape, asked: int
             if not np.any(on):
                 return state
             new = body.go([*fixed, *state])
-            # of loops side by side those that have not ended
+            # of batched loops those that are still running
             state = new if not np.ndim(on) else [
                 np.where(np.reshape(on, np.shape(on) + (1,) * (np.ndim(a) - np.ndim(on))), a, b)
                 for a, b in zip(new, state, strict=True)]
@@ -183,11 +192,12 @@ def _branched(ins: object, outs: object, branches: tuple[Tape, ...]) -> Callable
 
 LOOPS: dict[str, Operation] = {
     "scan": Operation(_scanned, several=True, cost=lambda ins, outs, body, constants, carries,
-                      length, reverse: length * (4 * CALL + body.seconds)),
+                      length, reverse: length * (SECONDS_PER_ITERATION + body.seconds)),
     "while": Operation(_repeated, several=True, cost=lambda ins, outs, condition, body, asked,
-                       constants: TURNS * (condition.seconds + body.seconds + 4 * CALL)),
+                       constants: ASSUMED_ITERATIONS * (
+                           condition.seconds + body.seconds + SECONDS_PER_ITERATION)),
     "cond": Operation(_branched, several=True, cost=lambda ins, outs, branches: (
-        4 * CALL + max(branch.seconds for branch in branches))),
+        SECONDS_PER_ITERATION + max(branch.seconds for branch in branches))),
 }
 
 
@@ -195,17 +205,18 @@ LOOPS: dict[str, Operation] = {
 
 
 def record(closed: ClosedJaxpr, most: float) -> Tape | None:
-    """The tape of a program; None where it has none, or would take more than so many seconds."""
+    """The tape of a program; None where there is none, or it would take more than `most` seconds.
+    """
     try:
         found = _Recorder().record(closed)
-    except Untold:
+    except Unsupported:
         return None
     return found if found.seconds <= most else None
 
 
 class _Recorder:
-    """Makes the tape of one program from its flat form: what takes constants alone is done now, and
-    what no result asks for is left out."""
+    """Records the tape of a program from its flat form: equations of constants are evaluated, and
+    unused ones left out."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -217,11 +228,11 @@ class _Recorder:
         """The tape of a program.
 
         Raises:
-            Untold: there is something that NumPy is not told of.
+            Unsupported: a primitive that is not implemented in NumPy.
         """
         places = [self._place(var.aval) for var in closed.jaxpr.invars]
         results = self._walk(closed, places)
-        steps = self._asked(results)
+        steps = self._needed_steps(results)
         seconds = sum(_operation(step).cost(step.ins, step.outs, **step.params) for step in steps)
         known, keys = tuple(map(self._required_aval, results)), tuple(r in self.keys
                                                                       for r in results)
@@ -233,7 +244,7 @@ class _Recorder:
                     tuple(zip(results, known, strict=True)), seconds, keys)
 
     def _place(self, aval: object) -> int:
-        """A new place for such an array."""
+        """A new place for an array of this shape and dtype."""
         shape, dtype = getattr(aval, "shape", None), getattr(aval, "dtype", None)
         if shape is not None and randoms.is_supported_key(dtype):
             self.keys.add(len(self.avals))
@@ -247,7 +258,7 @@ class _Recorder:
     def _required_aval(self, place: int) -> Aval:
         aval = self.avals[place]
         if aval is None:
-            raise Untold("an array of another kind")
+            raise Unsupported("an array of another kind")
         return aval
 
     def _constant(self, value: ArrayLike, aval: ShapedArray) -> int:
@@ -259,7 +270,8 @@ class _Recorder:
         return place
 
     def _walk(self, closed: ClosedJaxpr, places: Sequence[int]) -> list[int]:
-        """Adds the steps of a program whose arguments are at these places; where results are."""
+        """Adds the steps of a program with its arguments at these places; returns the places of the
+        results."""
         program = flatten(closed, EVERY_CALL)
         at, constants = dict(zip(program.inputs, places, strict=True)), dict(program.constants)
 
@@ -270,17 +282,17 @@ class _Recorder:
 
         for eqn, takes, gives in program.lines:
             if eqn.effects:
-                raise Untold("a program with effects")
+                raise Unsupported("a program with effects")
             operands = [read(place, atom.aval)
                         for place, atom in zip(takes, eqn.invars, strict=True)]
-            branch = self._chosen(eqn, operands)
+            branch = self._known_branch(eqn, operands)
             found = self._step(eqn, operands) if branch is None else self._walk(branch,
                                                                                 operands[1:])
             at.update(zip(gives, found, strict=True))
         return list(map(read, program.results, closed.out_avals))
 
-    def _chosen(self, eqn: JaxprEqn, operands: Sequence[int]) -> ClosedJaxpr | None:
-        """The branch that is taken, where that is known."""
+    def _known_branch(self, eqn: JaxprEqn, operands: Sequence[int]) -> ClosedJaxpr | None:
+        """The branch that is taken, if that is known."""
         if name_of(eqn) != "cond" or operands[0] not in self.constants:
             return None
         branches, which = eqn.params["branches"], int(self.constants[operands[0]])
@@ -297,7 +309,7 @@ class _Recorder:
                     tuple(map(self._required_aval, results)))
         function, several = _bound(step), _operation(step).several  # which may refuse
         if (all(place in self.constants for place in operands) and name not in LOOPS
-                and all(aval.size <= FOLDED for aval in step.outs)):
+                and all(aval.size <= MAX_FOLDED_ENTRIES for aval in step.outs)):
             with np.errstate(all="ignore"):
                 found = function(*[self.constants[place] for place in operands])
             for place, value, aval in zip(results, found if several else [found], step.outs,
@@ -307,7 +319,7 @@ class _Recorder:
             self.steps.append(step)
         return results
 
-    def _asked(self, results: Sequence[int]) -> list[Step]:
+    def _needed_steps(self, results: Sequence[int]) -> list[Step]:
         """The steps that results depend on."""
         alive, kept = {*results}, []
         for step in reversed(self.steps):
@@ -318,10 +330,10 @@ class _Recorder:
 
 
 def _params(eqn: JaxprEqn) -> dict[str, Any]:
-    """The parameters that its function takes.
+    """The parameters of an equation that its NumPy function takes.
 
     Raises:
-        Untold: it has none.
+        Unsupported: the primitive is not implemented.
     """
     name = name_of(eqn)
     if name == "scan":
@@ -338,5 +350,5 @@ def _params(eqn: JaxprEqn) -> dict[str, Any]:
         return {"branches": tuple(_Recorder().record(b) for b in eqn.params["branches"])}
     known = OPERATIONS.get(name)
     if known is None:
-        raise Untold(name)
+        raise Unsupported(name)
     return {key: eqn.params[key] for key in known.keys if key in eqn.params}

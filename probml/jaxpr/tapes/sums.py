@@ -1,4 +1,4 @@
-"""Primitives that combine entries: sums, products of tables, orders, factors of matrices."""
+"""Primitives that combine entries: reductions, matrix products, sorting, matrix factorisations."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,11 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from probml.jaxpr.tapes.operation import CALL, Avals, Operation, Untold, seconds
+from probml.jaxpr.tapes.operation import SECONDS_PER_CALL, Avals, Operation, Unsupported, seconds
 
-MULTIPLIED = 5e-10  # seconds of a multiplication of a product of matrices
-ORDERED = 1e-7  # seconds an entry that is sorted
-FACTORED = 1e-7  # seconds an entry of matrices that are factorised one by one
+SECONDS_PER_PRODUCT = 5e-10  # of two numbers, in a matrix product
+SECONDS_PER_SORTED_ENTRY = 1e-7
+SECONDS_PER_FACTORISED_ENTRY = 1e-7  # of matrices that are factorised one by one
 
 Build = Callable[..., Callable]
 
@@ -36,7 +36,7 @@ def _most(dtype: np.dtype) -> Any:
 
 
 def _placed(function: Callable) -> Build:
-    """Where the extreme is."""
+    """argmax and argmin."""
     return lambda ins, outs, axes: lambda x: function(x, axis=axes[0])
 
 
@@ -80,7 +80,7 @@ def _same(x: np.ndarray) -> np.ndarray:
 
 
 def _arranged(shape: Sequence[int], order: Sequence[int], new: tuple[int, ...]) -> Callable:
-    """Axes in another order, then another shape."""
+    """A transposition followed by a reshape."""
     order = tuple(order)
     if order == tuple(range(len(shape))):
         return _same if tuple(shape) == new else lambda x: x.reshape(new)
@@ -92,11 +92,11 @@ def _arranged(shape: Sequence[int], order: Sequence[int], new: tuple[int, ...]) 
 def _contraction(ins: Avals, outs: Avals, dimension_numbers: jax.lax.DotDimensionNumbers) -> float:
     (left, _), _ = dimension_numbers
     inner = math.prod(ins[0].shape[i] for i in left)
-    return 3 * CALL + seconds(ins, outs) + MULTIPLIED * outs[0].size * inner
+    return 3 * SECONDS_PER_CALL + seconds(ins, outs) + SECONDS_PER_PRODUCT * outs[0].size * inner
 
 
 def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable:
-    """NaN last, and equal ones as they stood."""
+    """A stable sort with NaN last."""
 
     def ordered(*columns: np.ndarray):
         keys = columns[:num_keys]
@@ -108,11 +108,11 @@ def _ordered(ins: Avals, outs: Avals, dimension: int, num_keys: int) -> Callable
 
 
 def _ordering(ins: Avals, outs: Avals, **_: object) -> float:
-    return 10 * CALL + ORDERED * sum(aval.size for aval in ins)
+    return 10 * SECONDS_PER_CALL + SECONDS_PER_SORTED_ENTRY * sum(aval.size for aval in ins)
 
 
 def _factor(ins: Avals, outs: Avals) -> Callable:
-    """Lower factors; NaN all over of a matrix that has none."""
+    """Lower Cholesky factors; all NaN for a matrix that is not positive definite."""
     shape = ins[0].shape
 
     def factor(x: np.ndarray):
@@ -132,7 +132,7 @@ def _factor(ins: Avals, outs: Avals) -> Callable:
 
 def _solved(ins: Avals, outs: Avals, left_side: bool, lower: bool, transpose_a: bool,
             unit_diagonal: bool) -> Callable:
-    """Row after row, of all matrices together."""
+    """A triangular solve, row by row for all matrices at once."""
     size = ins[0].shape[-1]
     turned = transpose_a == left_side  # x a = b is aᵀ xᵀ = bᵀ
     order = range(size) if lower != turned else range(size - 1, -1, -1)
@@ -154,7 +154,7 @@ def _solved(ins: Avals, outs: Avals, left_side: bool, lower: bool, transpose_a: 
 
 
 def _decomposed(function: Callable, outs: Avals, x: np.ndarray) -> list[np.ndarray]:
-    """Parts of matrices; NaN all over where LAPACK finds none."""
+    """A decomposition of matrices; all NaN where LAPACK fails."""
     try:
         return list(function(x))
     except np.linalg.LinAlgError:
@@ -163,7 +163,7 @@ def _decomposed(function: Callable, outs: Avals, x: np.ndarray) -> list[np.ndarr
 
 def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: object = None) -> Callable:
     if subset_by_index is not None:
-        raise Untold("some of the eigenvalues")
+        raise Unsupported("some of the eigenvalues")
 
     def both(x: np.ndarray):
         values, vectors = np.linalg.eigh(x, "L" if lower else "U")
@@ -175,7 +175,7 @@ def _eigen(ins: Avals, outs: Avals, lower: bool, subset_by_index: object = None)
 def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
               subset_by_index: object = None) -> Callable:
     if subset_by_index is not None:
-        raise Untold("some of the singular values")
+        raise Unsupported("some of the singular values")
 
     def parts(x: np.ndarray):
         if not compute_uv:
@@ -187,8 +187,8 @@ def _singular(ins: Avals, outs: Avals, full_matrices: bool, compute_uv: bool,
 
 
 def _triangles(ins: Avals, outs: Avals) -> Callable:
-    """Gauss's elimination, the largest of each column first: both triangles in one matrix, with
-    which row each row changed places, and where rows then come from. Of all matrices together."""
+    """LU decomposition with partial pivoting, for all matrices at once: both triangles in one
+    matrix, the pivots, and the permutation."""
     rows, columns = ins[0].shape[-2:]
 
     def eliminated(x: np.ndarray):
@@ -200,7 +200,7 @@ def _triangles(ins: Avals, outs: Avals) -> Callable:
             for each in (out, order):
                 each[which, k], each[which, at] = each[which, at], each[which, k]
             top = out[:, k, k, None]
-            out[:, k + 1 :, k] /= np.where(top == 0, 1, top)  # a column of zeros stays as it is
+            out[:, k + 1 :, k] /= np.where(top == 0, 1, top)  # a column of zeros is unchanged
             out[:, k + 1 :, k + 1 :] -= out[:, k + 1 :, k, None] * out[:, k, None, k + 1 :]
         return [part.reshape(aval.shape) for part, aval in zip((out, places, order), outs,
                                                                strict=True)]
@@ -210,7 +210,7 @@ def _triangles(ins: Avals, outs: Avals) -> Callable:
 
 def _orthogonal(ins: Avals, outs: Avals, full_matrices: bool, pivoting: bool) -> Callable:
     if pivoting:
-        raise Untold("columns in another order")
+        raise Unsupported("columns in another order")
     if full_matrices:
         return lambda x: list(np.linalg.qr(x, "complete"))
     return lambda x: list(np.linalg.qr(x))
@@ -218,7 +218,8 @@ def _orthogonal(ins: Avals, outs: Avals, full_matrices: bool, pivoting: bool) ->
 
 def _factorisation(ins: Avals, outs: Avals, **_: object) -> float:
     size = ins[0].shape[-1]
-    return 5 * CALL * (size + 1) + ins[0].size * (FACTORED + MULTIPLIED * size)
+    return 5 * SECONDS_PER_CALL * (size + 1) + ins[0].size * (
+        SECONDS_PER_FACTORISED_ENTRY + SECONDS_PER_PRODUCT * size)
 
 
 OPERATIONS: dict[str, Operation] = {

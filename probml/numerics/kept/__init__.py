@@ -1,1 +1,1 @@
-"""Programs that are kept: on disk for other processes, in this one until memory runs short."""
+"""Caches of compiled programs: on disk for other processes, in memory until it runs short."""

@@ -1,17 +1,15 @@
-"""Programs are let go before the process has no room for more.
+"""Releases cached programs before the process runs out of memory mappings or memory.
 
-A compiled program holds memory and several of the mappings of which Linux allows a process 65,530;
-JAX keeps them all, and a process that asks for one more is killed. So, after some programs have
-been made, the mappings are counted; where they are many, the programs of ours that were used
-longest ago go, then what JAX keeps, whose programs are found on disk or compiled when they are
-asked for again.
+A compiled program holds memory and several memory mappings, of which Linux allows a process 65,530;
+JAX keeps all programs, and a process that exceeds the limit is killed. So after some programs have
+been compiled the mappings are counted; where they are many, the least recently used of our programs
+are released, then JAX's caches, whose programs are found on disk or compiled when needed again.
 
-Long before that they fill memory: a mapping stands for some 0.3 megabytes of programs and traces,
-twenty thousand for five gigabytes. So they also go where the process has grown by HEAVY since the
-last time and MANY of its mappings are new, which the rows that somebody holds are not, or so many
-programs are that they may be it: what NumPy runs has no mappings, and a trace all the same. What
-JAX lets go is free to C's allocator, which keeps it: half of it goes back to the system only when
-that is told to give it (malloc_trim).
+Memory fills long before that: there are some 0.3 megabytes of programs and traces per mapping, five
+gigabytes per twenty thousand. So programs are also released where the process has grown by
+MAX_GROWTH since the last release and there are MIN_NEW_MAPPINGS new mappings, which user data do
+not cause, or MAX_PROGRAMS new programs: those that NumPy runs have no mappings, but traces. C's
+allocator keeps the memory that JAX frees; half of it returns to the system only by malloc_trim.
 """
 
 import contextlib
@@ -29,44 +27,44 @@ import jax
 from probml.jaxpr import memo
 from probml.jaxpr.compat import OFF
 
-MOST = 20_000  # mappings: some thousand programs, and a third of what Linux allows
-HEAVY = 2**30  # bytes by which the process has grown
-MANY = 4_000  # mappings, of which programs may be what it has grown by
-PROGRAMS = 1_000  # of which as many may be, with their traces: some 0.4 to 1.2 megabytes each
-OFTEN = 32  # programs from one look to the next: a look takes as long as one small program
+MAX_MAPPINGS = 20_000  # of some thousand programs; a third of what Linux allows
+MAX_GROWTH = 2**30  # bytes of the process since the last release
+MIN_NEW_MAPPINGS = 4_000  # since the last release, if the growth is due to programs
+MAX_PROGRAMS = 1_000  # new ones that may be the growth: 0.4 to 1.2 megabytes each, with their trace
+PROGRAMS_BETWEEN_CHECKS = 32  # a check takes as long as compiling one small program
 
 _MAPS, _PAGES = Path("/proc/self/maps"), Path("/proc/self/statm")
 _LOCK = threading.Lock()
-_SHELVES: "weakref.WeakSet[Forgetful]" = weakref.WeakSet()
-_MADE = [0]  # programs since the last look
-_SINCE = [0]  # and, at the last look, since some were let go
+_CACHES: "weakref.WeakSet[ReleasableCache]" = weakref.WeakSet()
+_NEW_PROGRAMS = [0]  # since the last check
+_PROGRAMS_SINCE_RELEASE = [0]  # as of the last check
 
 
-class Held(NamedTuple):
+class MemoryUse(NamedTuple):
     """Memory use of the process: memory mappings and resident bytes."""
 
     mappings: int
     resident: int  # bytes in memory
 
 
-_RESTED: list[Held] = []  # when programs were last let go; at first, when first looked at
+_AFTER_RELEASE: list[MemoryUse] = []  # after the last release; at first, at the first check
 
 
-class Forgetful(Protocol):
+class ReleasableCache(Protocol):
     """A cache of programs that can release some of them."""
 
-    def forget(self) -> None:
-        """Let go of the half that was used longest ago."""
+    def release_half(self) -> None:
+        """Releases the least recently used half."""
 
 
-def kept_by(shelf: Forgetful) -> None:
-    """Registers a cache, whose `forget` is called when memory is to be released."""
-    _SHELVES.add(shelf)
+def register_cache(cache: ReleasableCache) -> None:
+    """Registers a cache, whose `release_half` is called when memory is to be released."""
+    _CACHES.add(cache)
 
 
-def made() -> None:
+def count_program() -> None:
     """Counts a program that was compiled or loaded from disk."""
-    _MADE[0] += 1
+    _NEW_PROGRAMS[0] += 1
 
 
 def mappings() -> int:
@@ -92,32 +90,33 @@ def trim() -> None:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def let_go() -> bool:
+def release_if_many() -> bool:
     """Releases cached programs if they are many or fill memory; returns whether it did. Called
     between programs."""
-    if "holding" in OFF or _MADE[0] < OFTEN or not _LOCK.acquire(blocking=False):
+    if ("holding" in OFF or _NEW_PROGRAMS[0] < PROGRAMS_BETWEEN_CHECKS
+            or not _LOCK.acquire(blocking=False)):
         return False
     try:
-        _SINCE[0] += _MADE[0]
-        _MADE[0] = 0
-        held = Held(mappings(), resident())
-        if not _RESTED:
-            _RESTED.append(held)
-        grown = Held(*(now - then for now, then in zip(held, _RESTED[0], strict=True)))
-        many = grown.mappings > MANY or _SINCE[0] > PROGRAMS
-        if held.mappings < MOST and not (many and grown.resident > HEAVY):
+        _PROGRAMS_SINCE_RELEASE[0] += _NEW_PROGRAMS[0]
+        _NEW_PROGRAMS[0] = 0
+        held = MemoryUse(mappings(), resident())
+        if not _AFTER_RELEASE:
+            _AFTER_RELEASE.append(held)
+        grown = MemoryUse(*(now - then for now, then in zip(held, _AFTER_RELEASE[0], strict=True)))
+        many = grown.mappings > MIN_NEW_MAPPINGS or _PROGRAMS_SINCE_RELEASE[0] > MAX_PROGRAMS
+        if held.mappings < MAX_MAPPINGS and not (many and grown.resident > MAX_GROWTH):
             return False
-        _SINCE[0] = 0
-        for shelf in list(_SHELVES):
-            shelf.forget()
-        memo.forget()
+        _PROGRAMS_SINCE_RELEASE[0] = 0
+        for cache in list(_CACHES):
+            cache.release_half()
+        memo.release_half()
         if mappings() >= held.mappings // 2:
             jax.clear_caches()
-        gc.collect()  # traces and what they are of hold one another
+        gc.collect()  # traces and their functions are reference cycles
         trim()
-        # memory that is free and in pieces stays with the process: the least there was is what it
-        # grows from, else it might grow by as much each time
-        _RESTED[0] = Held(mappings(), min(resident(), _RESTED[0].resident))
+        # fragmented memory stays with the process: growth is measured from the least use so far,
+        # else the process might grow by as much each time
+        _AFTER_RELEASE[0] = MemoryUse(mappings(), min(resident(), _AFTER_RELEASE[0].resident))
         return True
     finally:
         _LOCK.release()

@@ -1,14 +1,14 @@
-"""Programs found on disk without being traced: the compiled program of a function of ours at given
-static arguments and shapes, by the digest of all that it depends on.
+"""A cache on disk of compiled programs, which are found without tracing: the compiled program of a
+function of ours at given static arguments and shapes, by the digest of all that it depends on.
 
-Tracing and lowering a fit takes as long as compiling it, and JAX's own cache is asked after both.
-So what a function of ours compiles is kept whole (`jax.experimental.serialize_executable`) under
-the digest of its name, its static arguments, the shapes and types of the others, XLA's options,
-JAX's settings, and the versions of everything (identity.py). Where one of these cannot be told, the
-program is traced and lowered, and known by its text.
+Tracing and lowering a fit takes as long as compiling it, and JAX's own cache is looked up after
+both. So compiled programs are stored whole (`jax.experimental.serialize_executable`) under the
+digest of the function's name, its static arguments, the shapes and dtypes of the others, XLA's
+options, JAX's settings, and all versions (identity.py). Where one of these has no digest, the
+program is traced and lowered, and its text is the key.
 
-The folder is that of disk.py, which says who may write there: reading such a file runs what is in
-it, as reading one of JAX's cache does.
+The folder is that of disk.py, which checks who may write there: a file that is read is executed, as
+with JAX's cache.
 """
 
 import contextlib
@@ -40,19 +40,20 @@ _CALLS_BACK = (b"_python_cpu_callback", b"_python_gpu_callback")  # by address, 
 
 
 @dataclass(eq=False)
-class Taped:
-    """A program that NumPy runs; its results lie where compiled ones do, or on the host."""
+class NumpyProgram:
+    """A program that NumPy runs; its results are on the device, as compiled ones, or on the host.
+    """
 
     tape: Tape
     results: PyTreeDef  # the tree of the results
-    otherwise: Callable  # the same by XLA, for a loop that turns out to be long
+    compiled: Callable  # the program by XLA, for a loop that turns out to be long
     on_host: bool
 
     def __call__(self, *args: object) -> PyTree:
         try:
             found = self.tape.run(jax.tree.leaves(args))
         except TooLong:
-            return self.otherwise(*args)
+            return self.compiled(*args)
         if self.on_host:
             return jax.tree.unflatten(self.results, found)
         placed = [jax.random.wrap_key_data(value) if key else value
@@ -60,22 +61,22 @@ class Taped:
         return jax.tree.unflatten(self.results, placed)
 
 
-class Shelf:
-    """The programs of one function, by what tells them apart.
+class ProgramCache:
+    """The programs of one function, by static arguments, shapes and options.
 
     Args:
-        function: what is compiled; of ours, and no closure, if it is to be found again.
+        function: the function; only one of ours that is no closure can be found on disk.
         keywords: of jax.jit.
         seldom: seconds that a call may take by NumPy, without being compiled.
-        on_host: what NumPy computes stays on the host.
+        on_host: results that NumPy computes stay on the host.
     """
 
     def __init__(self, function: Callable, keywords: dict[str, Any], seldom: float = 0.0,
                  on_host: bool = False):
         self._function, self._keywords, self._seldom = function, keywords, seldom
         self._on_host = on_host
-        self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # last used, last
-        holding.kept_by(self)
+        self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # most recently used last
+        holding.register_cache(self)
         names = list(inspect.signature(function).parameters)
         numbers, named = (keywords.get(key, ()) for key in ("static_argnums", "static_argnames"))
         numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
@@ -84,8 +85,8 @@ class Shelf:
 
     def find(self, args: Sequence[PyTree], options: dict | None) -> Callable | None:
         """The program for these arguments, to be called with those that are not static: from
-        memory, from disk, or made now and kept. None: nothing is kept on disk, and jax.jit is
-        asked.
+        memory, from disk, or compiled and stored. None: the caller uses jax.jit, since there is no
+        cache on disk, or arguments are on several devices.
         """
         folder = None if "programs" in OFF else disk.folder()
         taped = "tapes" not in OFF and self._seldom > 0 and jax.default_backend() == "cpu"
@@ -102,42 +103,42 @@ class Shelf:
         avals = tuple(map(shaped_abstractify, leaves))
         key = (tuple(fixed), tree, avals, trace_settings())
         if key in self._held:
-            with contextlib.suppress(KeyError):  # another thread has let it go
+            with contextlib.suppress(KeyError):  # released by another thread
                 self._held.move_to_end(key)
                 return self._held[key]
         try:
             name = None if folder is None else self._name(fixed, tree, avals, options)
         except identity.Nameless:
             name = None
-        holding.made()
+        holding.count_program()
         found: Callable | None
         if folder is None:
-            found = self._record_tape(self._traced(args, options), fixed,
+            found = self._record_tape(self._trace(args, options), fixed,
                                       options) if taped else None
             self._held[key] = found
             return found
         held = None if name is None else _read(folder, name, tree)
         made = (key, fixed, folder, name, args, options)
         if held is None:
-            found = self._made(*made)
+            found = self._compile_and_store(*made)
         elif isinstance(held[0], Tape):
-            found = Taped(held[0], held[1], self._compiled(fixed, options), self._on_host)
+            found = NumpyProgram(held[0], held[1], self._by_jit(fixed, options), self._on_host)
         else:
-            found = self._tried(held[0], *made)
+            found = self._with_recompilation(held[0], *made)
         self._held[key] = found
         return found
 
-    def forget(self) -> None:
-        """Let go of the half of the programs that was used longest ago."""
+    def release_half(self) -> None:
+        """Releases the least recently used half of the programs."""
         for _ in range(len(self._held) // 2):
             self._held.popitem(last=False)
 
-    def _traced(self, args: Sequence[PyTree], options: dict | None) -> jax.stages.Traced:
+    def _trace(self, args: Sequence[PyTree], options: dict | None) -> jax.stages.Traced:
         with making():
             return jax.jit(self._function, compiler_options=options, **self._keywords).trace(*args)
 
     def _record_tape(self, traced: jax.stages.Traced, fixed: list,
-                     options: dict | None) -> Taped | None:
+                     options: dict | None) -> NumpyProgram | None:
         """The traced program as NumPy calls; None where that would take too long, or is not
         possible."""
         jaxpr, taken = traced.jaxpr, len(jax.tree.leaves(traced.args_info))
@@ -145,11 +146,11 @@ class Shelf:
             return None
         tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
-        return None if tape is None else Taped(tape, results, self._compiled(fixed, options),
+        return None if tape is None else NumpyProgram(tape, results, self._by_jit(fixed, options),
                                                self._on_host)
 
-    def _compiled(self, fixed: list, options: dict | None) -> Callable:
-        """The program by jax.jit, a function of what is not static."""
+    def _by_jit(self, fixed: list, options: dict | None) -> Callable:
+        """The program by jax.jit, a function of the arguments that are not static."""
         jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
 
         def call(*dynamic: object) -> PyTree:
@@ -160,18 +161,18 @@ class Shelf:
 
         return call
 
-    def _made(self, key: tuple, fixed: list, folder: disk.Folder, name: str | None,
+    def _compile_and_store(self, key: tuple, fixed: list, folder: disk.Folder, name: str | None,
               args: Sequence[PyTree], options: dict | None) -> Callable:
-        """The program, traced now, and kept.
+        """The program, traced, compiled and stored.
 
         Args:
-            name: None: its text is its name, once it is lowered.
+            name: the key on disk; None: the digest of its text, once lowered.
         """
-        traced = self._traced(args, options)
+        traced = self._trace(args, options)
         taped = self._record_tape(traced, fixed, options)
         if taped is not None:
             if name is not None:
-                _keep(folder, name, taped.tape, taped.results)
+                _store(folder, name, taped.tape, taped.results)
             return taped
         with making():
             lowered = traced.lower()
@@ -179,14 +180,14 @@ class Shelf:
             name = identity.digest(FORMAT, lowered.as_text(), options, *_device())
             held = _read(folder, name, lowered.in_tree, lowered.out_tree)
             if held is not None:
-                return self._tried(held[0], key, fixed, folder, name, args, options)
+                return self._with_recompilation(held[0], key, fixed, folder, name, args, options)
         with making():
             program = lowered.compile()
         _write(folder, name, program)
         return program
 
-    def _tried(self, program: Callable, key: tuple, *again: Any) -> Callable:
-        """A program from disk, compiled after all if its first call fails: XLA finds out only then
+    def _with_recompilation(self, program: Callable, key: tuple, *again: Any) -> Callable:
+        """A program from disk that is recompiled if its first call fails: XLA notices only then
         that a part of it is missing."""
 
         def first(*dynamic: PyTree) -> PyTree:
@@ -194,7 +195,7 @@ class Shelf:
                 out = jax.block_until_ready(program(*dynamic))
                 self._held[key] = program
             except jax.errors.JaxRuntimeError:
-                fresh = self._held[key] = self._made(key, *again)
+                fresh = self._held[key] = self._compile_and_store(key, *again)
                 out = fresh(*dynamic)
             return out
 
@@ -204,7 +205,8 @@ class Shelf:
         own = f"{self._function.__module__}.{self._function.__qualname__}"
         told = [*map(str, avals), *map(_describe_setting, trace_settings()),
                 repr(jax.config.values)]
-        ours = own.startswith("probml.") and "<locals>" not in own and not _shuffled(tree)
+        ours = (own.startswith("probml.") and "<locals>" not in own
+                and not _has_unordered_leaves(tree))
         if not ours or any(" at 0x" in text for text in told):
             raise identity.Nameless(own)
         return identity.digest(FORMAT, identity.surroundings(), own, fixed, tree, told,
@@ -212,46 +214,46 @@ class Shelf:
 
 
 def _device() -> tuple[str, str, int]:
-    """What a program is compiled for."""
+    """The platform, device kind and number of devices for which a program is compiled."""
     kind = jax.devices()[0]
     return kind.platform, kind.device_kind, jax.device_count()
 
 
 def _describe_setting(setting: object) -> str:
-    """A setting in words: names of mapped axes, of which there are none outside of maps."""
+    """A setting of JAX as text; of mapped axes their names."""
     return "no axes" if list(getattr(setting, "axis_sizes", [1])) == [] else repr(setting)
 
 
-def _shuffled(tree: PyTree) -> bool:
-    """Whether some of the leaves stand in an order of this process alone (see `_read`)."""
+def _has_unordered_leaves(tree: PyTree) -> bool:
+    """Whether some of the leaves have an order that differs between processes (see `_read`)."""
     node = tree.node_data()
     return (node is not None and hasattr(node[0], "gather_pytree_data_fields")
-            or any(map(_shuffled, tree.children())))
+            or any(map(_has_unordered_leaves, tree.children())))
 
 
 def _write(folder: disk.Folder, name: str, program: object) -> None:
-    """Keeps a program, where it can be kept: one that calls back into this process cannot."""
+    """Stores a program on disk, unless it cannot be serialised, as with callbacks into Python."""
     try:
         held, _, tree = serialize_executable.serialize(program)
     except Exception:  # of a kind that cannot be written
         return
     if not any(target in held for target in _CALLS_BACK):
-        _keep(folder, name, held, tree)
+        _store(folder, name, held, tree)
 
 
-def _keep(folder: disk.Folder, name: str, held: Any, tree: PyTreeDef) -> None:
-    """Writes a program and the tree of its results, as an example of itself, whose leaves are their
-    places: classes of its nodes by name. Whatever cannot be written is made again."""
+def _store(folder: disk.Folder, name: str, held: Any, tree: PyTreeDef) -> None:
+    """Writes a program and the tree of its results, as an example tree whose leaves are their
+    positions, with the classes of its nodes by name. What cannot be written is skipped."""
     with contextlib.suppress(Exception):
         example = jax.tree.unflatten(tree, range(tree.num_leaves))
         folder.put(name, zlib.compress(pickle.dumps((held, example)), 1))
 
 
 def _read(folder: disk.Folder, name: str, tree: object, out_tree: object = None) -> tuple | None:
-    """A compiled program alone, or a tape and the tree of its results; None: there is none.
+    """A compiled program, or a tape and the tree of its results; None: there is none.
 
     Args:
-        out_tree: the tree of the results, where it is known, in the order in which they are made.
+        out_tree: the tree of the results in the order in which the program returns them, if known.
     """
     held = folder.get(name)
     if held is None:
@@ -259,7 +261,7 @@ def _read(folder: disk.Folder, name: str, tree: object, out_tree: object = None)
     try:
         held = zlib.decompress(held)
         program, example = pickle.loads(held)
-        # NumPyro's distributions have their leaves in the order of a set, another in each process
+        # leaves of NumPyro's distributions are in the order of a set, which differs by process
         places, results = jax.tree.flatten(example)
         if isinstance(program, Tape):
             return replace(program, outputs=tuple([program.outputs[i] for i in places]),
@@ -271,12 +273,12 @@ def _read(folder: disk.Folder, name: str, tree: object, out_tree: object = None)
         kept = places == sorted(places)
         loaded = serialize_executable.deserialize_and_load(
             program, tree, results if kept else jax.tree.structure(tuple(places)))
-        return (loaded if kept else functools.partial(_ordered, loaded, places, results),)
+        return (loaded if kept else functools.partial(_in_order, loaded, places, results),)
     except Exception:  # of another build, or cut short: compiled anew
         return None
 
 
-def _ordered(program: Callable, places: Sequence[int], results: object, *args: object) -> Any:
+def _in_order(program: Callable, places: Sequence[int], results: object, *args: object) -> Any:
     found = program(*args)
     return jax.tree.unflatten(results, [found[i] for i in places])
 

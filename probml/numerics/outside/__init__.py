@@ -1,1 +1,1 @@
-"""What lies outside of this program: files, threads, the collector, other devices, processes."""
+"""Interfaces to the outside: checkpoints, progress callbacks, other devices and processes."""

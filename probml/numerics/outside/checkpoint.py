@@ -1,11 +1,10 @@
-"""A fit that goes on where it was: what its loops hold, in a file, every so many seconds.
+"""Checkpoints of fits: the states of loops, written to a file at intervals, from which a fit
+resumes; and atomic writing of files.
 
-The work around the loops is repeated, and comes out the same: it is a function of model, data,
-engine and seed. So a loop is known by its number among those of the fit; one that had ended gives
-what it ended with, and one that was under way goes on from its last turn. The file is JSON and
-arrays, without pickle: reading it runs nothing.
-
-Files that are whole or not there: written beside their place, and moved into it at the end.
+The computations around the loops are repeated with the same results: they are functions of model,
+data, engine and seed. So a loop is identified by its number within the fit; one that had finished
+returns its final state, and one that was running continues from its last iteration. The file is
+JSON and arrays, without pickle: reading it executes nothing.
 """
 
 import contextlib
@@ -32,15 +31,15 @@ from probml.typing import Json
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[str]:
-    """A path to write to in the folder of `path`: it takes that name once all within has gone well,
-    is on disk, and nobody has seen a part of it; else it goes, and an older file stays.
+    """A context manager of a temporary path in the folder of `path`. On success the file is synced
+    to disk and renamed to `path`, atomically; on an error it is removed, and an older file stays.
 
     Raises:
-        OSError: the folder is not there, or cannot be written to.
+        OSError: the folder does not exist, or cannot be written to.
     """
     goal = Path(path)
     temporary = str(goal.parent / f".{goal.name}.{secrets.token_hex(8)}")
-    open(temporary, "xb").close()  # who may read it, the umask says
+    open(temporary, "xb").close()  # with the permissions of the umask
     try:
         yield temporary
         with open(temporary, "rb+") as file:
@@ -57,16 +56,16 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where and how often a fit is used while it runs, see Model.fit.
+    """The file of a checkpoint and the interval of its writing, see Model.fit.
 
     Args:
-        path: a file, written whole or not at all; it is there from the first time on, and stays.
-        seconds: between two times; it is also written at the end, and at Ctrl-C and SIGTERM.
+        path: a file, written atomically; it stays after the fit.
+        seconds: between two writings; it is also written at the end, and at Ctrl-C and SIGTERM.
 
     Raises:
         ModelError: no such folder, seconds below 0.
 
-    Cost: a copy of what the loop holds (parameters, draws), not of the rows, each time.
+    Cost: a copy of the state of the loop (parameters, draws), not of the rows, each time.
     """
 
     path: str | os.PathLike
@@ -83,9 +82,9 @@ class Checkpoint:
                              f"'{Path(self.path).parent}'")
 
 
-class Past(NamedTuple):
-    """A loop after one of its turns: iterations made, how it ended (0: it has not), the objective,
-    and what it holds, in containers of arrays."""
+class LoopState(NamedTuple):
+    """The state of a loop after an iteration: the number of iterations, its status (0: running),
+    the objective, and its variables, as containers of arrays."""
 
     done: int
     status: int
@@ -93,23 +92,23 @@ class Past(NamedTuple):
     held: Any
 
     def counted(self, limit: int) -> int:
-        """Its iterations, of about so many at the most.
+        """The number of iterations, checked.
 
         Raises:
-            ValueError: a file says what cannot be.
+            ValueError: more than `limit` + 1, in a damaged file.
         """
         if self.done > limit + 1:
             raise ValueError(f"{self.done} iterations of {limit}")
         return self.done
 
 
-class Grown(NamedTuple):
-    """What a loop adds with each of its turns to a list: arrays of a shape, alone or by names. None
-    in it stands for any length above 0, the same in all of one turn.
+class GrowingList(NamedTuple):
+    """The form of a list to which a loop appends at each iteration: arrays of a shape, alone or by
+    name. None in the shape is any length above 0, the same in all arrays of an iteration.
 
     Args:
-        more: what these lengths, or turns where there is no None, are together beyond the number of
-            iterations; None: that is not said.
+        more: by how much the total length, or the number of entries where the shape has no None,
+            exceeds the number of iterations; None: not checked.
     """
 
     shape: tuple[int | None, ...] | Mapping[str, tuple[int | None, ...]]
@@ -118,7 +117,7 @@ class Grown(NamedTuple):
     def check(self, entries: object, done: int, where: str) -> None:
         """
         Raises:
-            ValueError: a file says what no such loop adds.
+            ValueError: entries of another form, in a damaged file.
         """
         if not isinstance(entries, list) or (done > 0 and not entries):
             raise ValueError(f"{where} is {entries!r:.60} after {done} iterations")
@@ -148,9 +147,9 @@ class Grown(NamedTuple):
 
 
 def check_same_form(own: Any, other: Any, where: str) -> None:
-    """Hold what a file says that a loop held to what it holds before its first turn: the same
-    names, arrays of the same kinds and shapes; what grows with the turns is empty there, and runs
-    that have ended are no longer among the others.
+    """Check that the variables of a loop in a file have the names, dtypes and shapes of those
+    before its first iteration; lists that grow are empty there, and finished runs have been dropped
+    from the arrays of runs.
 
     Raises:
         ValueError: they differ.
@@ -181,7 +180,7 @@ def check_same_form(own: Any, other: Any, where: str) -> None:
 
 
 def _form(value: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """(kind of number, axes but the first, the first)."""
+    """(kind of dtype, sizes of the axes but the first, size of the first)."""
     kind = "key" if isinstance(value, jax.Array) and jax.dtypes.issubdtype(
         value.dtype, jax.dtypes.prng_key) else np.asarray(value).dtype.kind
     shape = np.shape(value)
@@ -189,13 +188,13 @@ def _form(value: Any) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
 
 
 class Journal:
-    """The loops of one fit, in their order; open within a `with`.
+    """The loop states of one fit, in the order of its loops; used as a context manager.
 
     Args:
-        of: what the fit is made of, in words: kind ("model", "data", ...) → which it is. Another
-            fit's file is refused by it.
-        every: of a fit that several processes make together, what each of them has in its file,
-            given what this one has: all go on from the farthest, for they must take the same turns.
+        of: the identity of the fit: kind ("model", "data", ...) → description. The file of another
+            fit is refused.
+        every: of a fit of several processes, returns the contents of the files of all, given those
+            of this one: all resume from the latest, since they must make the same iterations.
     """
 
     def __init__(self, checkpoint: Checkpoint, of: Mapping[str, str],
@@ -205,7 +204,7 @@ class Journal:
         found = [self._read(content) for content
                  in every(self.path.read_bytes() if self.path.exists() else None)
                  if content is not None]
-        self._pasts: dict[str, Past] = max(found, default={}, key=lambda pasts: sum(
+        self._pasts: dict[str, LoopState] = max(found, default={}, key=lambda pasts: sum(
             past.done for past in pasts.values()))
         self._before: Any = None
 
@@ -222,24 +221,24 @@ class Journal:
             self.save()
 
     def section(self, title: str) -> str:
-        """The name of the next loop, or of several side by side."""
+        """The name of the next loop, or of several simultaneous ones."""
         with self._lock:
             self._count += 1
             return f"{self._count} {title}"
 
-    def past(self, key: str) -> Past | None:
-        """How far a loop had come; None: it had not begun."""
+    def past(self, key: str) -> LoopState | None:
+        """The state of a loop in the file; None: it had not begun."""
         return self._pasts.get(key)
 
-    def note(self, key: str, past: Past) -> None:
-        """A loop has made a turn."""
+    def note(self, key: str, past: LoopState) -> None:
+        """Record the state of a loop after an iteration; write it if it is time."""
         with self._lock:
             self._pasts[key] = past
             if time.monotonic() - self._saved >= self.seconds:
                 self.save()
 
     def save(self) -> None:
-        """Write what was noted."""
+        """Write the recorded states."""
         with self._lock:
             arrays: list[np.ndarray] = []
             loops = {key: [past.done, past.status, past.value, _packed(past.held, arrays)]
@@ -252,7 +251,7 @@ class Journal:
                 Path(temporary).write_bytes(buffer.getvalue())
             self._saved = time.monotonic()
 
-    def _read(self, content: bytes) -> dict[str, Past]:
+    def _read(self, content: bytes) -> dict[str, LoopState]:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
                 long = sum(member.file_size for member in packed.infolist())
@@ -265,7 +264,7 @@ class Journal:
             if meta.pop("sum") != _digest(meta, arrays[1:]):
                 raise ValueError("its content differs from what was written")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
-            pasts = {key: Past(_to_count(done), _to_count(status), float(value),
+            pasts = {key: LoopState(_to_count(done), _to_count(status), float(value),
                                _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
         except Exception as error:
@@ -284,7 +283,7 @@ class Journal:
 
 
 def _digest(meta: Json, arrays: Sequence[np.ndarray]) -> str:
-    """Of words and arrays: what a file lost or was given is told."""
+    """The digest of metadata and arrays, by which a damaged file is detected."""
     into = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for array in arrays:
         into.update(f"{array.dtype.str}{array.shape}".encode())
@@ -299,7 +298,7 @@ def _to_count(value: object) -> int:
 
 
 def _ended(*_: object) -> None:
-    """SIGTERM: the interpreter ends, as at Ctrl-C, past every `with`."""
+    """The handler of SIGTERM: exits the interpreter as at Ctrl-C, through every `with`."""
     raise SystemExit(128 + signal.SIGTERM)
 
 

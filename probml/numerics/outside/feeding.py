@@ -1,11 +1,11 @@
-"""Chunks from the host into a running program, one at a time: data that a program passes over and
-never holds.
+"""Streams chunks of data from the host into a running program, one at a time, so that the device
+never holds all of them.
 
-A program asks for a chunk by the number of its feed and its own, both operands: what is compiled
-knows the shapes of a chunk alone, and serves every feed of such. While one chunk is worked on, a
-thread reads the next; so two are held at the most.
+A program requests a chunk by a callback with two operands, the number of the feed and of the chunk,
+so that one compiled program serves every feed of chunks of the same shapes. While one chunk is
+processed, a thread reads the next; at most two are in memory.
 
-What reading raises cannot pass through a program. It is kept, blank chunks follow, and
+An exception of reading cannot pass through a program. It is stored, empty chunks follow, and
 `raise_supply_failure` raises it when the program has ended.
 """
 
@@ -29,10 +29,10 @@ _END = object()
 
 
 class Supply:
-    """What running programs ask for by number; open within a `with`.
+    """A provider of data that running programs call by its number; a context manager.
 
     Attributes:
-        failure: what it raised, kept until the program has ended.
+        failure: its exception, stored until the program has ended.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,12 @@ class Supply:
 
 
 class Feed(Supply):
-    """Chunks in turn, again from the first in every pass.
+    """Chunks in order, from the first again in every pass.
 
     Args:
-        read: a new iterator of chunks, pytrees of arrays of the shapes and types of `specs`.
-        specs: pytree of jax.ShapeDtypeStruct. count: chunks of a pass.
+        read: returns a new iterator of chunks, pytrees of arrays of the shapes and dtypes of
+            `specs`.
+        specs: pytree of jax.ShapeDtypeStruct. count: number of chunks.
     """
 
     def __init__(self, read: Callable[[], Iterator[PyTree]], specs: object, count: int):
@@ -65,7 +66,7 @@ class Feed(Supply):
 
     @property
     def speed(self) -> float:
-        """Chunks a second, since the first was asked for."""
+        """Chunks per second since the first request."""
         return self._given / max(time.monotonic() - self._began, 1e-6)
 
     def __enter__(self) -> "Feed":
@@ -82,18 +83,18 @@ class Feed(Supply):
         return itertools.islice(self.read(), i, None)
 
     def chunk(self, i: int) -> PyTree:
-        """The i-th chunk; the next of the one before is there already, or being read."""
+        """The i-th chunk; if it follows the last one, it has been read or is being read."""
         with self._lock:
             if i != self._at:
                 self._go(i)
             return self._chunk
 
     def _go(self, i: int) -> None:
-        self._chunk = None  # before another comes
+        self._chunk = None  # released before the next is read
         self._began = self._began or time.monotonic()
         if self._ahead is None or i != self._at + 1:
             if self._ahead is not None:
-                self._ahead.exception()  # reading is one thread's work
+                self._ahead.exception()  # waits: only one thread may read
             self._iterator = self.iterate_from(i)
             self._ahead = self._pool.submit(self._next, self._iterator)
         self._at, self._chunk = i, self._ahead.result()
@@ -103,7 +104,7 @@ class Feed(Supply):
 
 
 def ahead(items: Iterator[PyTree]) -> Iterator[PyTree]:
-    """The same, the next of which is made by a thread while one is used."""
+    """The items, each computed by a thread while the one before is used."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(in_same_precision(next), items, _END)
         while (found := waiting.result()) is not _END:
@@ -112,8 +113,8 @@ def ahead(items: Iterator[PyTree]) -> Iterator[PyTree]:
 
 
 def count_fed_numbers(arguments: object) -> int:
-    """How many numbers come to a program in a pass: those that its arguments, trees of values, say
-    by an attribute of this name."""
+    """The number of numbers streamed to a program in a pass: the sum of the attributes `fed` of its
+    arguments."""
     if not _OPEN:
         return 0
     found = jax.tree.leaves(arguments, is_leaf=lambda value: hasattr(value, "fed"))
@@ -130,13 +131,13 @@ def _chunk(feed: Feed, i: jax.Array) -> PyTree:
 
 
 def called_back(function: Callable, specs: object, number: jax.Array, *operands: object) -> PyTree:
-    """function(the supply of that number, *operands) in a program; blank once it has raised.
+    """function(the supply of that number, *operands) in a program; zeros once it has raised.
 
-    Numbers of 64 bits travel as pairs of 32: the thread that is called back is not the one whose
-    context says that doubles are meant, and JAX would make them single there.
+    Numbers of 64 bits are passed as pairs of 32: the callback runs in another thread, without the
+    context in which JAX has 64 bits, and JAX would convert them to 32.
 
     Args:
-        specs: pytree of jax.ShapeDtypeStruct, of what it gives.
+        specs: pytree of jax.ShapeDtypeStruct, of the result.
     """
     kinds = jax.tree.map(lambda leaf: jnp.result_type(leaf), operands)
 
@@ -165,7 +166,7 @@ def _is_64_bit(kind: np.dtype) -> bool:
 
 
 def _halved(array: np.ndarray) -> np.ndarray:
-    """Numbers of 64 bits as pairs of 32, (..., 2); the same memory."""
+    """Numbers of 64 bits as pairs of 32, (..., 2); a view."""
     array = np.asarray(array)
     return array[..., None].view(np.uint32) if _is_64_bit(array.dtype) else array
 
@@ -175,7 +176,7 @@ def _join_halves(array: jax.Array, kind: np.dtype) -> jax.Array:
 
 
 def raise_supply_failure(found: object) -> PyTree:
-    """The results of a program; raises what a supply of data raised meanwhile."""
+    """The results of a program; raises the stored exception of its supply of data."""
     if _OPEN:
         found = jax.block_until_ready(found)
         failure = next((supply.failure for supply in _OPEN.values() if supply.failure), None)

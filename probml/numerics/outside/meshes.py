@@ -1,4 +1,4 @@
-"""Devices side by side, one axis of them."""
+"""Several devices as a mesh with one axis, over which rows are sharded."""
 
 
 import jax
@@ -8,19 +8,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from probml.errors import ModelError
 
 AXIS = "rows"
-ALONG = PartitionSpec(AXIS)  # the leading axis is cut over the devices
-EACH = PartitionSpec()  # every device has the whole
+ALONG = PartitionSpec(AXIS)  # the leading axis is sharded
+EACH = PartitionSpec()  # replicated on every device
 
 
 def mesh_of(where: object) -> Mesh:
-    """The devices that a user names, in a row.
+    """The user's devices as a mesh with one axis.
 
     Args:
         where: a list of JAX devices, or a Mesh, of any axes.
 
     Raises:
-        ModelError: something else, none, some twice, of two kinds, or of some processes not all
-            that take part have as many.
+        ModelError: something else, no device, duplicates, two kinds of devices, or different
+            numbers for the processes.
     """
     devices = list(where.devices.reshape(-1)) if isinstance(where, Mesh) else where
     if isinstance(devices, jax.Device):
@@ -49,13 +49,13 @@ def mesh_of(where: object) -> Mesh:
 
 
 def shared(mesh: Mesh | None) -> bool:
-    """Whether its devices belong to several processes."""
+    """Whether the devices of a mesh belong to several processes."""
     return mesh is not None and len({d.process_index for d in mesh.devices.flat}) > 1
 
 
 def cut(mesh: Mesh, leaf: np.ndarray) -> jax.Array:
-    """An array over the devices by its leading axis: of several processes each gives its part, all
-    of one shape, in their order."""
+    """An array sharded by its leading axis; of several processes each passes its part, all of the
+    same shape, in the order of processes."""
     sharding = NamedSharding(mesh, ALONG)
     if not shared(mesh):
         return jax.device_put(leaf, sharding)

@@ -1,8 +1,6 @@
-"""What the processes of one job, joined by `jax.distributed.initialize`, say to each other.
-
-A process that was forked from one that had computed: JAX's threads are not in it, and whatever
-it computes waits for them for ever.
-"""
+"""Communication of the processes of one job, joined by `jax.distributed.initialize`; and a refusal
+to compute in a process that was forked after JAX had started, whose threads are missing there, so
+that it would wait for ever."""
 
 import contextlib
 import os
@@ -16,10 +14,10 @@ import numpy as np
 from probml.errors import DataError, ModelError
 from probml.jaxpr.compat import has_started
 
-_FORKED: list[int] = []  # the process, where it is one
+_FORKED: list[int] = []  # the id of this process, if it was forked after JAX had started
 
 
-_BEFORE = [False]  # whether they ran when the fork came: its child must not ask, it would wait
+_BEFORE = [False]  # whether JAX had started before the fork; asking in the child would hang
 
 
 def _mark() -> None:
@@ -36,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check() -> None:
-    """Refuse to compute where no answer would ever come.
+    """Refuse to compute in a forked process, which would hang.
 
     Raises:
         ModelError: this process was forked after JAX had begun.
@@ -50,13 +48,13 @@ def check() -> None:
         )
 
 
-# of what JAX says where another process does not answer
+# parts of JAX's messages if another process does not answer
 LOST = ("Gloo", "NCCL", "peer", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination")
 
 
 @contextlib.contextmanager
 def joint() -> Iterator[None]:
-    """What all processes do together: one that is lost meanwhile is told of as such.
+    """A context for collective operations, in which the loss of a process is reported as such.
 
     Raises:
         DataError: another process does not answer.
@@ -73,10 +71,10 @@ def joint() -> Iterator[None]:
 
 
 def agreed(function: Callable[[], Any]) -> list[Any]:
-    """What a function finds in every process, in their order. All processes call it.
+    """The results of a function in every process, in their order. All processes call it.
 
     Raises:
-        DataError: it raised in some process; all hear of the first, and none waits for it.
+        DataError: it raised in some process; raised in all, so that none waits.
     """
     try:
         said: tuple[bool, Any] = (True, function())
@@ -95,7 +93,7 @@ def agreed(function: Callable[[], Any]) -> list[Any]:
 
 
 def gathered(value: object) -> list[Any]:
-    """A value of every process, which pickle takes, in the order of processes."""
+    """The picklable values of every process, in the order of processes."""
     from jax.experimental import multihost_utils
 
     own = np.frombuffer(pickle.dumps(value), np.uint8)

@@ -1,8 +1,8 @@
-"""Programs that are sent to other processes: a function of a chunk, compiled there, whose sum over
-chunks comes back into the running program here.
+"""Programs that are sent to other processes: a function of a chunk is compiled there, and its sum
+over chunks is returned to the running program here.
 
-The function is traced where it stands; what it reads of traces around it (parameters) becomes its
-constants, and travels with every call. What is sent is StableHLO in `jax.export`'s own form.
+The function is traced here; tracers that it closes over (parameters) become its constants, sent
+with every call. The program is sent as StableHLO, serialised by `jax.export`.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from probml.typing import PyTree
 
 
 class Pool(Supply):
-    """Who adds up programs over chunks that lie elsewhere; open within a `with`."""
+    """Sums programs over chunks in other processes; a context manager."""
 
     def sum(self, program: "Program", constants: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Σ over all chunks of program(constants, chunk)."""
@@ -35,8 +35,8 @@ class Program:
     """A function (constants, leaves of a chunk) → arrays, lowered to be sent.
 
     Attributes:
-        out: shapes and types of the arrays. content: what is sent. digest: of it.
-        double: the precision of JAX in which it was made.
+        out: shapes and dtypes of the arrays. content: the serialised program. digest: of that.
+        double: whether JAX had 64 bits when it was traced.
     """
 
     def __init__(self, function: Callable, constants: Sequence[ArrayLike],
@@ -50,21 +50,21 @@ class Program:
 
 
 def _platforms() -> tuple[str, ...]:
-    """That of this process: workers are alike."""
+    """The platform of this process: workers are assumed to have the same."""
     here = jax.default_backend()
     return ("cuda" if here == "gpu" else here,)
 
 
 @functools.lru_cache(maxsize=64)
 def received(digest: str, content: bytes) -> Callable:
-    """A program that was sent, compiled: (constants, leaves) → arrays."""
+    """A program that was sent, to be compiled: (constants, leaves) → arrays."""
     return jax.jit(pickle.loads(content).call)
 
 
 @functools.lru_cache(maxsize=64)
 def received_for_many(digest: str, content: bytes) -> Callable:
-    """The same for chunks behind one another, one call for all: (constants, stacked leaves) →
-    arrays, stacked."""
+    """A program that was sent, mapped over stacked chunks in one call: (constants, stacked leaves)
+    → stacked arrays."""
     program = pickle.loads(content).call
     options = compile_effort.FULL if jax.default_backend() == "cpu" else None
 
@@ -88,7 +88,7 @@ def summed(function: Callable, number: object, chunk: object) -> PyTree:
     """Σ over the chunks of the pool `number` of function(chunk), inside a program.
 
     Args:
-        chunk: the shapes and types of one.
+        chunk: shapes and dtypes of a chunk.
     """
     forms: list[jax.ShapeDtypeStruct] = []
     leaves, form = jax.tree.flatten(chunk)
@@ -108,7 +108,7 @@ def summed(function: Callable, number: object, chunk: object) -> PyTree:
 
 
 def _run(function: Callable, leaves: Sequence[ArrayLike], number: object, constants: list) -> list:
-    """The call; mapped over constants it is one call still, of the mapped function."""
+    """The callback; under vmap over constants it is one callback of the mapped function."""
     program = Program(function, constants, leaves)
 
     @custom_vmap

@@ -1,4 +1,4 @@
-"""Long work told to a function of the user's: a logger, a dashboard, a batch system."""
+"""Progress callbacks: the progress of long computations reported to a user's function."""
 
 import contextlib
 import threading
@@ -11,13 +11,13 @@ from probml.errors import ModelError
 
 
 class Step(NamedTuple):
-    """How far some work is; `str` has it in words.
+    """The progress of a computation; `str` describes it.
 
     Args:
-        title: of the work, such as "EM". done, total: iterations, draws or steps; of rows that are
-            passed once, these, and None for their number. objective: of what is maximised now.
-        seconds: since it began. left: about as many to its end at the most; None: nobody knows.
-        rows_per_second: that are read; None: they are held.
+        title: of the computation, such as "EM". done, total: iterations, draws or steps; of a
+            single pass over rows, rows, and None for their total. objective: its current value.
+        seconds: since the start. left: an upper estimate of the remaining seconds; None: unknown.
+        rows_per_second: read from a source; None: rows are in memory.
     """
 
     title: str
@@ -41,15 +41,15 @@ class Step(NamedTuple):
 
 
 class Watcher:
-    """Who is told, at most every so many seconds, and of the last of each work in any case."""
+    """A user's callback, called at most every `seconds`, and at the end of each computation."""
 
     def __init__(self, callback: Callable[[Step], object], seconds: float):
         self.callback, self.seconds = callback, seconds
         self._lock, self._told = threading.Lock(), -float("inf")
-        self._step: Step | None = None  # the last that was told
+        self._step: Step | None = None  # the last that was reported
 
     def hear(self, step: Step, last: bool) -> None:
-        """One step, if it is time."""
+        """Report a step, if it is time."""
         with self._lock:
             now = time.monotonic()
             if step is not self._step and (last or now - self._told >= self.seconds):
@@ -61,23 +61,24 @@ _WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 
 def watchers() -> tuple[Watcher, ...]:
-    """Those who hear of what begins now."""
+    """The watchers of computations that begin now."""
     return _WATCHERS.get()
 
 
 @contextlib.contextmanager
 def watch(callback: Callable[[Step], object], seconds: float = 1.0) -> Iterator[None]:
-    """Within it, `callback(step)` hears how far fits and answers of this thread are.
+    """Within this context `callback(step)` is called with the progress of fits and queries in this
+    thread.
 
         with probml.watch(lambda step: log.info("%s", step), seconds=30):
             model.fit(source)
 
     Args:
         callback: of one step, with `title`, `done`, `total`, `objective`, `seconds`, `left` and
-            `rows_per_second`, None where there is none; its words are `str(step)`. What it raises
-            ends the work.
-        seconds: between two calls, at the least; of each work the last step is reported in any
-            case.
+            `rows_per_second`, None where not known; `str(step)` describes it. Its exceptions stop
+            the computation.
+        seconds: between two calls, at the least; the last step of each computation is always
+            reported.
 
     Raises:
         ModelError: something that cannot be called, or no number of seconds.

@@ -1,2 +1,1 @@
-"""What is one for the whole process: the stack of NumPyro's handlers, the threads of linear
-algebra, and how XLA compiles loops."""
+"""Process-wide state: NumPyro's stack of handlers, the threads of BLAS, XLA's options for loops."""

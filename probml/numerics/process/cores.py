@@ -1,4 +1,4 @@
-"""The cores that this process may use, and long arrays looked at by all of them."""
+"""The CPU cores of this process, and passes over long arrays by all of them."""
 
 import contextlib
 import os
@@ -10,26 +10,26 @@ from typing import Any
 
 import numpy as np
 
-PIECE = 2**17  # numbers that are looked at together: they stay in cache
-FEW = 2**22  # numbers for which other threads are not worth waking
+CHUNK_NUMBERS = 2**17  # that stay in cache
+MIN_THREADED_NUMBERS = 2**22  # from which several threads are faster
 
-# arrays in which nothing but numbers was found, by their identity, while `looked_at_once` holds
+# arrays that were found finite within `looked_at_once`, by their id
 _FOUND: ContextVar[dict[int, weakref.ref] | None] = ContextVar("found", default=None)
 
 
 def cores() -> int:
-    """How many they are."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def map_chunks(function: Callable[[slice], Any], array: np.ndarray) -> list:
-    """function(rows) of so many rows of an array that they stay in cache, one piece after the
-    other; of a long one by a thread for each core, which pays where NumPy does the work."""
-    size = max(PIECE // max(array[:1].size, 1), 1)
+    """function(slice of rows) for chunks of an array that stay in cache; for a long one by a thread
+    for each core, which pays where NumPy does the work."""
+    size = max(CHUNK_NUMBERS // max(array[:1].size, 1), 1)
     cuts = [slice(begin, begin + size) for begin in range(0, len(array), size)]
-    workers = cores() if array.size > FEW else 1
+    workers = cores() if array.size > MIN_THREADED_NUMBERS else 1
     if workers == 1:
         return list(map(function, cuts))
     share = -(-len(cuts) // workers)
@@ -40,7 +40,7 @@ def map_chunks(function: Callable[[slice], Any], array: np.ndarray) -> list:
 
 
 def finite(array: np.ndarray) -> bool:
-    """Whether all numbers are, as far as their sums tell: sums of huge ones may overflow.
+    """Whether all numbers are finite, by their sum: False also where that overflows.
 
     Cost: one read, no temporary array; none within `looked_at_once` of an array that was found so.
     """
@@ -58,7 +58,8 @@ def finite(array: np.ndarray) -> bool:
 
 @contextlib.contextmanager
 def looked_at_once() -> Iterator[None]:
-    """Within it no array changes between two looks at whether its numbers are finite."""
+    """Within this context arrays are assumed not to change, so that each is checked once for finite
+    numbers."""
     token = None if _FOUND.get() is not None else _FOUND.set({})
     try:
         yield

@@ -1,5 +1,5 @@
-"""Names of a package that are imported when they are first asked for: JAX, NumPyro and scikit-learn
-take seconds, and `probml --help` needs none of them."""
+"""Lazy imports of the names of a package: JAX, NumPyro and scikit-learn take seconds, and
+`probml --help` needs none of them."""
 
 import importlib
 import importlib.util
@@ -16,8 +16,8 @@ def late(package: str, homes: Mapping[str, str], known: Iterable[str],
 
     Args:
         homes: name → the module inside the package that has it.
-        known: further names that `dir` tells, such as folders.
-        hint: a name that is not there → what may be meant, the end of the error's sentence.
+        known: further names for `dir`, such as folders.
+        hint: an unknown name → the names that may be meant, the end of the error's sentence.
     """
     names = sorted({*homes, *known})
 
@@ -25,7 +25,7 @@ def late(package: str, homes: Mapping[str, str], known: Iterable[str],
         if name in homes:
             with uncollected():
                 found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
-            setattr(sys.modules[package], name, found)  # asked once
+            setattr(sys.modules[package], name, found)  # so that this is called once
             return found
         whole = f"{package}.{name}"
         if not name.startswith("_") and importlib.util.find_spec(whole) is not None:
@@ -36,7 +36,7 @@ def late(package: str, homes: Mapping[str, str], known: Iterable[str],
 
 
 class LateModule:
-    """A module that is imported when something of it is first asked for."""
+    """A module that is imported at the first access to an attribute."""
 
     def __init__(self, name: str):
         self._name = name

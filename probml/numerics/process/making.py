@@ -1,7 +1,7 @@
-"""What holds while a program of ours is traced, lowered and compiled, and at no other time.
+"""The process-wide changes during tracing, lowering and compilation of our programs.
 
 NumPyro checks the arguments of distributions eagerly, also within a trace: two dozen small programs
-for one covariance matrix. What we trace has been checked before, so the checks are off meanwhile.
+for one covariance matrix. Arguments have been checked before, so these checks are off meanwhile.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ unchecked = SharedChange(_without_checks)
 
 @contextlib.contextmanager
 def making() -> Iterator[None]:
-    """Inside, programs are made: NumPyro does not check, large batches of matrices are taken apart
-    (lapack.py), XLA's options may ask for whole loops (whole_loops.py), and
-    no garbage is collected."""
+    """A context for tracing and compilation: without NumPyro's checks, with large batches of
+    matrices split (lapack.py), with XLA's option for whole loops (whole_loops.py), and without
+    garbage collection."""
     with lapack.guarded(), whole_loops.enabled(), unchecked(), (
             contextlib.nullcontext() if "collector" in OFF else uncollected()):
         yield

@@ -19,7 +19,7 @@ class SharedChange:
 
     @property
     def active(self) -> bool:
-        """Whether somebody is inside."""
+        """Whether a thread is inside."""
         return self._inside > 0
 
     @contextlib.contextmanager
@@ -38,7 +38,7 @@ class SharedChange:
 
 
 def no_change() -> None:
-    """Reverts nothing; for a change that was not made."""
+    """Reverts nothing: for a change that could not be made."""
 
 
 def _without_collector() -> Callable[[], object]:

@@ -1,11 +1,11 @@
-"""Limits BLAS to one thread for small matrices.
+"""Limits BLAS to one thread for small matrices; and a lock for running NumPyro functions.
 
 OpenBLAS uses all of its threads even for 4 × 4 matrices, and waits for them in a busy loop. XLA
 calls it from several threads, so that on two busy cores 20 iterations of a mixture (150 rows,
 32 starts) took 12 s instead of 0.4 s (CPU time 4 s and 0.2 s).
 
-A lock for running NumPyro functions: NumPyro's stack of handlers is shared by all threads, so
-that functions that run at the same time would see each other's handlers.
+NumPyro's stack of handlers is shared by all threads, so that functions that run at the same time
+would be affected by each other's handlers.
 """
 
 import contextlib
@@ -66,12 +66,11 @@ def one_thread(size: int) -> Iterator[None]:
 
 
 def computed(program: Callable, dynamic: Iterable, static: Iterable) -> object:
-    """Run a program. If it was made for a plan that factorises matrices, linear algebra has one
-    thread meanwhile, unless they are large, and the result is waited for; within a fit, which
-    waits for what it computes, there is one already.
+    """Run a program and return its result. If its plan factorises matrices, unless large, BLAS has
+    one thread meanwhile, and the result is waited for; within a fit the limit is already in force.
 
     Args:
-        dynamic: the arguments of the program. static: what it was made for, a plan among it.
+        dynamic: the arguments of the program. static: its static arguments, which include a plan.
     """
     size = max((getattr(each, "largest_matrix", 0) for each in static), default=0)
     if not 0 < size <= LARGE or _SINGLE_BLAS_THREAD.active:

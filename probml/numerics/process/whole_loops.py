@@ -1,4 +1,4 @@
-"""Loops of a program of the CPU as one piece of machine code each.
+"""Loops of a CPU program compiled as one piece of machine code each.
 
 XLA runs such a program as a list of kernels, a call each, and loops and branches as lists of their
 own: of a leapfrog in ten coordinates the calls take five sixths. Loops that pass over less than a
@@ -53,7 +53,7 @@ def _enable() -> Callable[[], object]:
             return own(*args, **keywords)
         keywords["env_options_overrides"] = {k: v for k, v in told.items() if k != WHOLE}
         held = own(*args, **keywords).SerializeAsString()
-        if _OPTION not in held:  # else the user has said it
+        if _OPTION not in held:  # else the user has set it
             held = _entered(held, told[WHOLE])
         return made.ParseFromString(held)
 
@@ -66,7 +66,7 @@ enabled = SharedChange(_enable)
 
 
 def _entered(options: bytes, size: int) -> bytes:
-    """Options as bytes with one entry more: what is written behind is merged."""
+    """Serialised options with one entry more: protocol buffers merge appended fields."""
     entry = _field(1, _OPTION) + _field(2, str(size).encode())
     for number in reversed(_FIELDS):
         entry = _field(number, entry)
