@@ -102,9 +102,10 @@ class Certificate:
         lines = [
             f"certificate of {self.model} by {self.engine}: "
             f"{'passed' if self.passed else 'NOT passed'}",
-            f"{self.simulations} simulations of {self.rows} rows; ranks of the true values in "
-            f"{self.bins} bins, rejected below "
-            f"p = {self.threshold:.2g}; truth inside central intervals:",
+            f"{self.simulations} simulations of {self.rows} rows; the ranks of the true values "
+            f"among posterior draws, in {self.bins} bins, are called not uniform if p < "
+            f"{self.threshold:.2g}; the columns 50%, 80% and 90% are the shares of true values "
+            f"inside these central intervals:",
             shown.to_string(**wide),
             "prior predictive:",
             self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),
@@ -187,7 +188,8 @@ def check(
 def _with_posterior(engine: Engine) -> Engine:
     if engine.capabilities.finds == "point":
         raise Refusal(f"check: {type(engine).__name__} gives a point estimate, and check needs a "
-                      f"posterior: choose another engine with engine=; explain(data) lists them")
+                      f"posterior. Choose another engine, such as check(..., "
+                      f"engine=probml.NUTS()); model.explain(data) lists the engines")
     return engine
 
 
@@ -289,8 +291,9 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
         notes.append(f"rows and true values were simulated by {simulator!r}")
     if (coarse := float((effective < LEAST).mean())) > 0.05:
         notes.append(
-            f"{coarse:.0%} of the posteriors have fewer than {LEAST} effective draws: their ranks "
-            f"are coarse. The sampler mixes slowly here"
+            f"{coarse:.0%} of the posteriors have fewer than {LEAST} effective draws, so the ranks "
+            f"of the true values among them are inaccurate. The sampler mixes slowly: give the "
+            f"engine more draws"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:
