@@ -100,9 +100,10 @@ class Certificate:
         lines = [
             f"certificate of {self.model} by {self.engine}: "
             f"{'passed' if self.passed else 'NOT passed'}",
-            f"{self.simulations} simulations of {self.rows} rows; ranks of the true values in "
-            f"{self.bins} bins, rejected below "
-            f"p = {self.threshold:.2g}; truth inside central intervals:",
+            f"{self.simulations} simulations of {self.rows} rows; the ranks of the true values "
+            f"among posterior draws, in {self.bins} bins, are called not uniform if p < "
+            f"{self.threshold:.2g}; the columns 50%, 80% and 90% are the shares of true values "
+            f"inside these central intervals:",
             shown.to_string(**wide),
             "prior predictive:",
             self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),
@@ -185,7 +186,8 @@ def check(
 def _with_posterior(engine: Engine) -> Engine:
     if engine.capabilities.finds == "point":
         raise Refusal(f"check: {type(engine).__name__} gives a point estimate, and check needs a "
-                      f"posterior: choose another engine with engine=; explain(data) lists them")
+                      f"posterior. Choose another engine, such as check(..., "
+                      f"engine=probml.NUTS()); model.explain(data) lists the engines")
     return engine
 
 
@@ -288,7 +290,8 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
     if (coarse := float((effective < MIN_EFFECTIVE_DRAWS).mean())) > 0.05:
         notes.append(
             f"{coarse:.0%} of the posteriors have fewer than {MIN_EFFECTIVE_DRAWS} effective "
-            f"draws: their ranks are coarse. The sampler mixes slowly here"
+            f"draws, so the ranks of the true values among them are inaccurate. The sampler mixes "
+            f"slowly: give the engine more draws"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:

@@ -81,13 +81,13 @@ def thresholds(loss: object = None, reject: float | None = None) -> Thresholds:
     """
     costs, _ = table(loss, 2, None)
     if costs.shape != (2, 2):
-        raise ModelError(f"thresholds(loss): expected 2 states and 2 actions, got shape "
-                         f"{costs.shape}: use decide")
+        raise ModelError(f"thresholds(loss): expected 2 states and 2 actions, got a loss of shape "
+                         f"{costs.shape}: for more states or actions use decide")
     (l00, l01), (l10, l11) = costs.tolist()
     wrong1, wrong0 = l01 - l00, l10 - l11
     if wrong1 <= 0 or wrong0 <= 0:
-        raise ModelError(f"thresholds(loss={costs.tolist()}): expected a mistake to cost more than "
-                         f"the right action in both states")
+        raise ModelError(f"thresholds(loss={costs.tolist()}): expected that in both states the "
+                         f"wrong action costs more than the right one")
     act = wrong1 / (wrong1 + wrong0)
     if reject is None:
         return Thresholds(act, act, act)
@@ -115,8 +115,8 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
     except (TypeError, ValueError):
         got = " ".join(f"{probabilities!r:.80}".split())
         truth = "; the true labels are the first argument" if verb == "calibration" else ""
-        raise DataError(f"{verb}(probabilities): expected numbers (..., states), got {got}"
-                        f"{truth}") from None
+        raise DataError(f"{verb}(probabilities): expected an array of probabilities with one "
+                        f"column per state, got {got}{truth}") from None
     if p.ndim < 2 or not p.shape[-1]:
         hint = (": for two states give both columns, np.column_stack([1 - p, "
                 "p])") if p.ndim == 1 else ""

@@ -97,8 +97,8 @@ class Calibration:
         return noted(
             table([{"score": name, "value": value} for name, value in scores.items()],
                   f"{self.rows} rows, {self.strategy} bins")
-            + figure(picture, "Each dot is a bin; its size is the number of rows. On the line the "
-                              "probabilities are calibrated.")
+            + figure(picture, "Each dot is a bin; its size is the number of rows. Calibrated "
+                              "probabilities have their dots on the dashed line.")
             + table(records_of(self.table()), "labels"))
 
 
@@ -155,10 +155,10 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
              and s.name in held.table.columns]
     if site is None and not sites:
-        raise ModelError(f"calibration: the data have no discrete site of model "
-                         f"'{fit.model.name}', whose probabilities could be evaluated; they have "
-                         f"{list(held.table.columns)}. For a number use the bounds of "
-                         f"predict(data, interval=0.9)")
+        raise ModelError(f"calibration compares predicted probabilities with observed values of a "
+                         f"discrete site, and the data have no discrete site of model "
+                         f"'{fit.model.name}', only {list(held.table.columns)}. For a continuous "
+                         f"site compare the values with the bounds of predict(data, interval=0.9)")
     if site is None and len(sites) != 1:
         raise ModelError(f"calibration: {len(sites)} discrete sites are observed, "
                          f"{[s.name for s in sites]}: choose one with site=")
@@ -184,7 +184,8 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     flat = truth.ravel()
     known = ~pd.isna(flat)
     if not known.any():
-        raise DataError("calibration(truth): every label is missing; expected some observed ones")
+        raise DataError("calibration(truth): every label is missing; expected at least one "
+                        "observed label")
     order = {name: k for k, name in enumerate(names)}
     codes = np.array([order.get(label, -1) for label in flat[known]])
     if (codes < 0).any():

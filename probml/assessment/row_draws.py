@@ -58,8 +58,8 @@ def row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
              else lacking).append(site.name)
     if lacking:
         warnings.warn(
-            f"to_arviz(): {lacking} are left out: they are computed from missing cells that are "
-            f"not summed out; use fit.predict(data, '{lacking[0]}') for their means",
+            f"to_arviz(): {lacking} are left out: they are computed from cells that are missing in "
+            f"these data and were not drawn; use fit.predict(data, '{lacking[0]}') for their means",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -88,7 +88,8 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
     found = fitting.posterior(plan, outcome, known, problem.rows)
     if plan.free and not found.varies:
         raise Refusal(f"{type(engine).__name__} gives a point estimate, and check needs a "
-                      f"posterior: choose another engine with engine=; explain(data) lists them")
+                      f"posterior. Choose another engine, such as check(..., "
+                      f"engine=probml.NUTS()); model.explain(data) lists the engines")
     values = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
               for name, value in present(found.chains).items()} if found.stats else jax.device_get(
                   found.draw(plan, known, draws, problem.seed))
@@ -130,7 +131,8 @@ def template(model: Bound, data: DataLike, rows: int | None,
     the user's data or placeholders."""
     if _is_integer(data):
         if rows is not None:
-            raise ModelError(f"check({data}, rows={rows}): give the number of rows once")
+            raise ModelError(f"check({data}, rows={rows}): the number of rows is given twice; drop "
+                             f"one of the two")
         data, rows = None, int(data)
     if rows is not None and not (_is_integer(rows) and rows >= 1):
         raise ModelError(f"check(rows={rows!r}): expected an integer of at least 1")
@@ -146,8 +148,10 @@ def template(model: Bound, data: DataLike, rows: int | None,
     soft = next((name for name, column in held.table.columns.items()
                  if column.likelihood is not None), None)
     if soft is not None:
-        raise Refusal(f"check: site '{soft}' is given as label probabilities, which cannot be "
-                      f"simulated: give one state a row, or leave '{soft}' out of the data")
+        raise Refusal(f"check: the data give site '{soft}' as probabilities, one column for each "
+                      f"of its states. check simulates data like these, and it can simulate states "
+                      f"but not their probabilities. Give one state in each row, or leave '{soft}' "
+                      f"out of the data")
     if held.table.columns:
         return held.trimmed(), True
     sites, columns = held.structure.sites, {}
@@ -186,11 +190,12 @@ def simulated(
         bad = ~np.isfinite(value) | ((value < 0) if sites[name].discrete else False)
         if bad.any():
             count = int(bad.reshape(simulations, -1).any(1).sum())
-            whose = (f"the priors of what it depends on, {list(sites[name].parents)}, reach"
-                     if sites[name].parents else "its prior reaches")
+            whose = (f"the priors of its parents, {list(sites[name].parents)}, allow"
+                     if sites[name].parents else "its prior allows")
             raise Refusal(
-                f"check: in {count} of {simulations} simulations '{name}' ({sites[name].kind}) is "
-                f"not finite or overflows: {whose} too extreme values: use a narrower prior"
+                f"check: in {count} of {simulations} simulations the simulated values of '{name}' "
+                f"({sites[name].kind}) are infinite or overflow, because {whose} too extreme "
+                f"values. Use a narrower prior"
             )
     return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
 
@@ -235,8 +240,8 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
         ModelError: it lacks an observed site, or shares no parameter.
     """
     if not isinstance(simulator, Bound):
-        raise ModelError(f"check(simulator={simulator!r}): expected a Model that simulates the "
-                         f"rows")
+        raise ModelError(f"check(simulator={simulator!r}): expected another Model, from which rows "
+                         f"are simulated")
     inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)
     if missing is not None:
@@ -255,8 +260,9 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
-        raise ModelError(f"check(simulator={simulator!r}): no parameter has the name and shape of "
-                         f"one of {[*plan.free, *plan.globals]}")
+        raise ModelError(f"check(simulator={simulator!r}): none of its parameters has the name and "
+                         f"shape of a parameter of the checked model, "
+                         f"{[*plan.free, *plan.globals]}")
     return structure
 
 

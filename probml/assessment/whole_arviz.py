@@ -97,8 +97,8 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
         out["log_likelihood"] = group(logs, lambda name: seen[name].dims[: seen[name].batch],
                                       units={})
     else:
-        warnings.warn("to_arviz(): the observed sites depend on sites that are summed out, or on "
-                      "steps that are integrated out, so their elements have no separate "
-                      "log-likelihood: the group is left out",
+        warnings.warn("to_arviz(): the group log_likelihood is left out: the observed values "
+                      "depend on latent variables that are summed or integrated out, so single "
+                      "values have no separate log-likelihood",
                       RuntimeWarning, stacklevel=4)
     return out

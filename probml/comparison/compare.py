@@ -166,11 +166,13 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -
     criterion = next((column for column in order if table[column].notna().all()), "bic")
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
     bad = table["bad_k"][table["bad_k"] > 0]
-    notes = [f"'{name}' has a bad Pareto k in {k:.0f} of {rows} rows: do not trust its elpd_loo, "
-             f"use folds=" for name, k in bad.items()]
+    notes = [f"'{name}' has a Pareto k above its limit in {k:.0f} of {rows} rows, so its elpd_loo "
+             f"is unreliable: use cross-validation, compare(..., folds=10)"
+             for name, k in bad.items()]
     if criterion in BOUND:
         notes.append("ranked by a lower bound of the log evidence: the gap to the log evidence "
-                     "differs between models (for k states with the same prior by about log k!)")
+                     "differs between models (for a mixture of k exchangeable components by about "
+                     "log k!)")
     reasons = {name: why for name, why in scores.missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
@@ -197,8 +199,8 @@ def _contestants(fits: object, data: object, engines: Mapping[str, Engine]) -> d
             raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare the Fit before "
                              f"do()")
         if source_of(rows[name]) is not None:
-            raise ModelError(f"compare('{name}'): its rows are read in batches, and this needs all "
-                             f"of them at once: hold out some batches and compare fit.score on "
+            raise ModelError(f"compare('{name}'): its rows are read in batches, and compare needs "
+                             f"all rows in memory: hold out some batches and compare fit.score on "
                              f"them")
         held = reports.own_data(fit, rows[name], f"compare('{name}')")
         found = (Density if fit.model.whole else Fitted)(str(name), fit, held, engines.get(name))

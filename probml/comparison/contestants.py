@@ -120,7 +120,8 @@ class Density(Fitted):
         model = self.fit.model
         found = model.generative.observed(model.bound, self._inputs)
         if not found:
-            raise ModelError(f"compare: '{self.name}' observes only factors")
+            raise ModelError(f"compare: model '{self.name}' has no observed site (obs=), only "
+                             f"numpyro.factor statements, so it has no likelihood to compare")
         return found
 
     @property
@@ -155,9 +156,8 @@ class Density(Fitted):
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
         if set(found) != set(self._observed_elements):
-            raise ModelError("the observed sites depend on sites that are summed out, or on steps "
-                             "that are integrated out, so their elements have no separate "
-                             "likelihoods")
+            raise ModelError("the observed values depend on latent variables that are summed or "
+                             "integrated out, so single values have no separate likelihood")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
                                for name, there in self._observed_elements.items()], -1)
 

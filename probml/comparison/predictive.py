@@ -136,8 +136,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     discrete = next(iter(kinds.values()))
     known = np.flatnonzero([not _unseen(value) for value in truth])
     if len(known) < 2:
-        raise DataError(f"compare(target='{target}'): {len(known)} rows have it, expected at least "
-                        f"2")
+        raise DataError(f"compare(target='{target}'): only {len(known)} rows have a value in this "
+                        f"column, expected at least 2")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")

@@ -78,8 +78,9 @@ def as_raw(what: str, value: object, rows: bool):
         raise DataError(f"{what} cannot be read ({error}): does it contain text that is not UTF-8? "
                         f"Read the file with the encoding it was written in") from None
     if rows and raw.values.ndim == 0:
-        raise DataError(f"{what} needs one value per row, got a single value: pass a list or "
-                        f"array, rows first, or bind a setting.")
+        raise DataError(f"{what} needs one value per row, got a single value: pass a list or an "
+                        f"array whose first axis is the rows. A value that is the same for all "
+                        f"rows is bound as a setting of the model, model(name=value).")
     if rows and len(raw.values) == 0:
         raise DataError(f"the data is empty: {what} has 0 rows, expected at least 1.")
     return raw

@@ -177,8 +177,8 @@ class Data(NamedTuple):
         if missing:
             shape = (table.rows, more, *table.inputs[missing[0]].shape[2:])
             got = np.shape(inputs.get(missing[0], 0))
-            raise ModelError(f"forecast needs the input '{missing[0]}' at the steps that follow, "
-                             f"{shape}, got {got}")
+            raise ModelError(f"forecast needs the values of the input '{missing[0]}' at the "
+                             f"forecast steps, an array of shape {shape}, got shape {got}")
         out: dict[str, ArrayLike] = dict(table.values)
         at = last[:, None] + np.arange(more)
         for name, codes in table.inputs.items():

@@ -162,8 +162,8 @@ def along_time(structure: Structure, items: SiteValues,
     known = structure.declared or (next(iter(lengths.values())) if lengths else steps)
     if known is None:
         names = [site.name for site in structure.sites.values() if site.time is not None]
-        raise DataError(f"{structure.model.name}: the number of steps is unknown: give one of "
-                        f"{names}, or steps=.")
+        raise DataError(f"{structure.model.name}: the number of steps is unknown: give data for "
+                        f"one of {names}, or the number itself, steps=.")
     odd = next((name for name, length in lengths.items() if length != known), None)
     if odd is not None:
         other = next((f"'{name}' has {length}" for name, length in lengths.items()

@@ -51,8 +51,8 @@ class Remote(Rows):
         return self.example
 
     def fold(self, step: Callable, init: object, *along: object) -> tuple[PyTree, PyTree]:
-        raise Refusal("rows on a cluster have no fixed order, which this needs: pass rows in "
-                      "memory", ("EM", "MAP"))
+        raise Refusal("rows on a cluster have no fixed order, which this computation needs: pass "
+                      "rows in memory", ("EM", "MAP"))
 
     def accumulate(self, function: Callable, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.accumulate, for functions without output per chunk; sums are in float64."""

@@ -114,7 +114,7 @@ def test_each_step_of_a_chain_is_decided():
         ([[0.5, 0.4]], {}, r"row 0 is \[0.5, 0.4\] with the sum 0.9"),
         ([[0.5, 0.5], [1.5, -0.5]], {}, "row 1"),
         ([[nan, 1.0]], {}, "row 0 is"),
-        ([["a", "b"]], {}, "expected numbers"),
+        ([["a", "b"]], {}, "expected an array of probabilities"),
         (P, {"loss": np.eye(3)}, r"loss.*2 states.*shape \(3, 3\)"),
         (P, {"loss": [[0, nan], [1, 0]]}, r"loss\[0, 1\] is nan"),
         (P, {"loss": [["a", "b"], ["c", "d"]]}, "loss.*numbers"),
@@ -135,8 +135,8 @@ def test_what_cannot_be_decided_is_refused_by_name(p, more, words):
 @pytest.mark.parametrize(
     ("loss", "reject", "words"),
     [
-        (np.zeros((2, 3)), None, r"2 actions, got shape \(2, 3\)"),
-        ([[1, 0], [1, 0]], None, "a mistake to cost more"),
+        (np.zeros((2, 3)), None, r"2 actions, got a loss of shape \(2, 3\)"),
+        ([[1, 0], [1, 0]], None, "the wrong action costs more"),
         (None, -1, "reject=-1"),
     ],
 )

@@ -344,7 +344,8 @@ def refused(words, group, model=FOUR, error=DataError):
 
 
 def test_codes_out_of_range_are_refused_by_row_and_code():
-    refused(["'group' has 4 in row 3; its axis has 4 entries, 0 … 3; codes from 1? subtract 1",
+    refused(["'group' has 4 in row 3; its axis has 4 entries, 0 … 3; if your codes "
+             "start at 1, subtract 1",
              "alpha (axis 0)"], [1, 2, 3, 4] * 2)
     refused(["'group' has -1 in row 7; its axis has 4 entries"], [0, 1, 2, 3, 0, 1, 2, -1])
     refused(["'group' has 10 in row 0", "as text or as a pandas Categorical"], [10, 20, 30, 40] * 2)

@@ -309,7 +309,7 @@ def within(index: Index, codes: np.ndarray) -> None:
     high = "…" if index.high is None else index.high
     if (index.low is not None and index.high is not None and codes.min() == index.low + 1
         and codes.max() == index.high + 1):
-        advice = f"; codes from {index.low + 1}? subtract 1"
+        advice = f"; if your codes start at {index.low + 1}, subtract 1"
     elif (index.low is not None and index.high is not None
           and len(np.unique(codes)) <= index.high - index.low + 1):
         advice = "; pass them as text or as a pandas Categorical, and they become codes"

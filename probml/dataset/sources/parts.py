@@ -215,10 +215,10 @@ class Reader:
         if self.survey.chosen is None:
             return 0
         if part.name not in self._first_rows:
-            raise Refusal(f"held-out rows of a source are identified by their row numbers, and its "
-                          f"shuffled batches have the name '{part.name}', which no batch had "
-                          f"before: let `mixed` name them as `parts` does, with Part.first, or "
-                          f"omit held_out=")
+            raise Refusal(f"held_out= identifies the held-out rows by the names of batches and "
+                          f"their row numbers, and the source's method `mixed` gave a batch "
+                          f"'{part.name}', which no batch had before. Let `mixed` name its batches "
+                          f"as the method `parts` does, with Part.first, or omit held_out=")
         return self._first_rows[part.name] + part.first
 
     @functools.cached_property
