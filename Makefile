@@ -3,6 +3,7 @@ PYTHON  ?= python3
 WORKERS ?= 2
 SECONDS ?= 600
 TIMES   ?= 20
+TENTH   ?= $(shell expr $$(date +%s) / 86400 % 10)
 FOUND   ?= tests/testing/found
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -39,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env links demo test test-all test-versions fuzz faults kills hostile misuse certificates nightly times lint bench notebooks gallery house docs dist lock clean
+.PHONY: help env links demo test test-all slow test-versions fuzz faults kills hostile misuse certificates nightly times lint bench notebooks gallery house docs dist lock clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -83,6 +84,9 @@ test: env  ## lint and the tests (WORKERS=1 for one process of tests)
 test-all: env  ## the slow reference fits as well
 	$(call TEST,)
 
+slow: env  ## a tenth of the slow tests, another one each day; TENTH=3 SECONDS=600
+	@SLOW_TENTH=$(TENTH) SLOW_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -n $(WORKERS) -m slow
+
 test-versions: env  ## what reads JAX's and NumPyro's insides, with the oldest, locked and newest of both, and other Pythons
 	@$(BIN)/python tests/versions.py
 
@@ -99,7 +103,7 @@ hostile: env  ## changed files of fits, networks, checkpoints, tables and progra
 	@$(BIN)/python tests/faults/hostile.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # to their end, unless they are given SECONDS or nightly shares its own out
-misuse certificates: SECONDS =
+slow misuse certificates: SECONDS =
 
 misuse: env  ## every public call with wrong kinds, shapes, sizes and values; SECONDS=600 SEED=7 for a part of it
 	@$(BIN)/python tests/testing/misuse_all.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
@@ -108,7 +112,7 @@ certificates: env  ## simulation-based calibration of every model function by ev
 	@$(BIN)/python tests/testing/certificates.py $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 nightly: SECONDS = 36000
-nightly: env  ## fuzz, faults, hostile, misuse and certificates, each its share of ten hours; SECONDS=60 SEED=7
+nightly: env  ## slow, fuzz, faults, hostile, misuse and certificates, each its share of ten hours; SECONDS=60 SEED=7
 	@$(BIN)/python tests/nightly.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 times: env  ## measure the tests on an empty cache, and which of them `make test` leaves out

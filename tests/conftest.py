@@ -4,6 +4,8 @@ reference data."""
 import gc
 import os
 import sys
+import time
+import zlib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,6 +32,8 @@ os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "1")
 from long_tests import long_tests  # noqa: E402
 
 TIMES = os.environ.get("TEST_TIMES")  # where to write how long every test takes
+TENTH = os.environ.get("SLOW_TENTH")  # 0 … 9: only that tenth of the tests (make slow)
+ENDS = time.monotonic() + float(os.environ.get("SLOW_SECONDS") or "inf")  # later ones are skipped
 
 
 def pytest_configure(config):
@@ -86,7 +90,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.nodeid in left:
             item.add_marker(pytest.mark.slow)
+    if TENTH:
+        items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % 10 == int(TENTH)]
     items.sort(key=lambda item: ("test_readme" not in item.nodeid, "test_minutes" not in item.nodeid))
+
+
+def pytest_runtest_setup():
+    if time.monotonic() > ENDS:
+        pytest.skip("no seconds are left")
 
 
 @pytest.hookimpl(trylast=True)

@@ -340,7 +340,9 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         for name, columns in self.effects.items():
             key, back = self._sites[name], unit / self._z_units[name]
             shape = (len(self.groups_[name]), len(columns))
-            for out, value in ((self.effects_, np.reshape(p[key], shape) * back),
+            # where y is not normal, the conditional mode is not the mean, which params have
+            centre = self.fit_.posterior(key).loc if key in self.fit_.belief.partly else p[key]
+            for out, value in ((self.effects_, np.reshape(centre, shape) * back),
                                (self.effect_errors_, self.fit_.errors[key].reshape(shape))):
                 out[name] = pd.DataFrame(value, index=pd.Index(self.groups_[name], name=name),
                                          columns=list(columns))

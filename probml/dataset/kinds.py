@@ -24,14 +24,18 @@ def structure_for_inputs(model: Bound, raws: Mapping[str, Raw], shapes: Mapping[
     Raises:
         ModelError: the function fails with these inputs.
     """
-    known = ({index.input for index in structure_of(model, shapes).indexed.values()}
-             if shapes else set())
+    known = _codes(structure_of(model, shapes)) if shapes else set()
     found = {name: (specs[name][0], shapes[name][1] if name in known else _kind(raw))
              for name, raw in raws.items()}
     return structure_of(
         model,
         dict(_resolve_kinds(model, tuple(sorted((name, *spec) for name, spec in found.items()))))
     )
+
+
+def _codes(structure: Structure) -> set[str]:
+    """The inputs that are codes. One from which an index is computed is a number."""
+    return {index.input for index in structure.indexed.values() if index.code}
 
 
 def _kind(raw: Raw) -> str:
@@ -48,7 +52,7 @@ def _resolve_kinds(model: Bound, specs: tuple) -> tuple:
     cannot index; other integers are floats, whose squares do not overflow."""
     given = {name: (shape, kind) for name, shape, kind in specs}
     try:
-        indexed = {index.input for index in structure_of(model, given).indexed.values()}
+        indexed = _codes(structure_of(model, given))
         plain = {name: (shape, "f") if kind in "iu" and name not in indexed else (shape, kind)
                  for name, (shape, kind) in given.items()}
         return tuple((plain if plain == given or _runs(model, plain) else given).items())

@@ -10,7 +10,9 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 from numpyro.distributions import biject_to, constraints
@@ -94,27 +96,32 @@ def sharp(distribution: dist.Distribution) -> dist.Distribution:
         return sharp(distribution.base_dist).to_event(distribution.reinterpreted_batch_ndims)
     if isinstance(distribution, dist.ExpandedDistribution):
         return sharp(distribution.base_dist).expand(distribution.batch_shape)
-    own, distribution = entry(distribution).sharp, _counted(distribution)
+    own, distribution = entry(distribution).sharp, typed(distribution)
     return distribution if own is None else own(distribution)
 
 
-def _counted(distribution: dist.Distribution) -> dist.Distribution:
-    """The same with integer arguments, also of its components, in an integer type: programs have
-    them as floats, with which NumPyro draws no sample."""
+def typed(distribution: dist.Distribution) -> dist.Distribution:
+    """The same with every argument, also of its components, in the type of its constraint: floats
+    of a program as integers, which NumPyro needs to draw counts; integers of a user as floats,
+    which JAX needs to differentiate, as in Kumaraswamy(2, 3)."""
 
-    def to_integers(name: str, value: ArrayLike) -> ArrayLike:
+    def to_type(name: str, value: ArrayLike) -> ArrayLike:
         if isinstance(value, dist.Distribution):
-            return sharp(value) if value.is_discrete else _counted(value)
+            return sharp(value) if value.is_discrete else typed(value)
         if type(value) in (list, tuple):
-            return type(value)(to_integers("", part) for part in value)
+            return type(value)(to_type("", part) for part in value)
         constraint = distribution.arg_constraints.get(name)
-        if getattr(constraint, "is_discrete", False) and jnp.issubdtype(jnp.result_type(value),
-                                                                        jnp.floating):
+        if constraint is None or not isinstance(value, int | np.ndarray | jax.Array):
+            return value
+        kind, discrete = jnp.result_type(value), constraint.is_discrete
+        if discrete and jnp.issubdtype(kind, jnp.floating):
             return jnp.round(value).astype(int)
+        if not discrete and jnp.issubdtype(kind, jnp.integer):
+            return jnp.asarray(value, float)
         return value
 
     out = copy.copy(distribution)
-    vars(out).update({name: to_integers(name, value) for name, value in vars(distribution).items()})
+    vars(out).update({name: to_type(name, value) for name, value in vars(distribution).items()})
     return out
 
 

@@ -60,6 +60,7 @@ class HostBFGS:
     remaining_gain: float = 0.0
     rounding: float = float(np.finfo(float).eps)
 
+    @np.errstate(invalid="ignore", over="ignore")  # a trial point may have an infinite gradient
     def run(self, objective: Callable, start: np.ndarray) -> Result:
         tolerance, remaining_gain, rounding = self.tolerance, self.remaining_gain, self.rounding
         point, inverse, count, stalled = start, np.eye(len(start)), 0, 0

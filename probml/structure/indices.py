@@ -62,6 +62,8 @@ class Index(NamedTuple):
             group.
         rigid: whether it is used in a way that excludes new groups: after other arithmetic, or
             where the row depends on the whole axis.
+        code: whether it selects an entry itself, up to scale and shift. Else the index is computed
+            from it, as in a[floor(x / 10)], and it may be any number.
     """
 
     input: str
@@ -72,6 +74,7 @@ class Index(NamedTuple):
     axes: tuple[Axis, ...]
     table: bool
     rigid: bool
+    code: bool = True
 
     @property
     def name(self) -> str:
@@ -211,9 +214,11 @@ def _read(programs: Programs, sites: Mapping[str, Site],
 def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) -> Index:
     """Combines all readings by one cell, or input, into one `Index`."""
     low, high, lengths, axes, table, rigid = -math.inf, math.inf, [], set(), False, False
+    code = False
     for reading in readings:
         _, scale, offset, least, most, _ = reading.number
         affine = math.isfinite(scale) and scale == round(scale) and scale != 0
+        code |= affine
         if affine:
             axes |= {Axis(p, axis, int(scale), int(offset) - shift)
                      for p, axis, shift in reading.labels if p != TABLE}
@@ -233,4 +238,5 @@ def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) ->
             lengths.append(reading.length)
     rigid |= any(axis[:2] in mixed for axis in axes)
     first, last = (None if math.isinf(bound) else int(bound) for bound in (low, high))
-    return Index(name, (), min(lengths, default=0), first, last, tuple(sorted(axes)), table, rigid)
+    return Index(name, (), min(lengths, default=0), first, last, tuple(sorted(axes)), table, rigid,
+                 code)

@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 from jax.tree_util import PyTreeDef
 
 from probml.errors import present
+from probml.families import registry
 from probml.families.domains import Domain
 from probml.families.entry import Entry
 from probml.families.likelihood import UNKNOWN, Likelihood
@@ -77,7 +78,7 @@ class Site:
 
     def distribution(self, arguments: list) -> dist.Distribution:
         """Returns the base distribution of a site without a family, from its leaves."""
-        found = jax.tree.unflatten(self.treedef, arguments)
+        found = registry.typed(jax.tree.unflatten(self.treedef, arguments))
         return found if self.entry.sharp is None else self.entry.sharp(found)
 
     @property

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from numpyro import plate, sample
+from scipy import stats
 
 import probml
 from probml.dataset import read as reading
@@ -692,3 +693,39 @@ def test_the_structure_is_traced_with_whole_numbers_only_where_they_index():
     assert known.predict({"g": [1.0, 2.0], "x": [0.5, 0.25]}).tolist() == [0.5, 0.5]
     read = reading.read(known.model, {"g": [1.0, 2.0], "x": [0.5, 0.25]})
     assert read.structure.indexed["g"].parameters == (("a", 0),)
+
+
+# Numbers from which an index is computed
+
+EDGES = np.array([10.0, 20.0, 30.0, 40.0])
+BANDS = {
+    "floor": (lambda a, x: a[jnp.floor(x / 10).astype(int)], lambda a, x: a[np.floor(x / 10).astype(int)]),
+    "//": (lambda a, x: a[(x // 10).astype(int)], lambda a, x: a[np.floor(x / 10).astype(int)]),
+    "digitize": (lambda a, x: a[jnp.digitize(x, EDGES)], lambda a, x: a[np.digitize(x, EDGES)]),
+    "interp": (lambda a, x: jnp.interp(x, jnp.arange(5.0), a), lambda a, x: np.interp(x, np.arange(5.0), a)),
+}
+
+
+@pytest.mark.parametrize("name", BANDS)
+def test_an_index_may_be_computed_from_any_number(name):
+    """Ages in bands, or between knots: the age itself is no code, and need not be an integer."""
+    mean, right = BANDS[name]
+
+    @probml.model
+    def by_age(age):
+        a = sample("a", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
+        with probml.rows():
+            sample("y", dist.Normal(mean(a, age), 0.7))
+
+    age, y, a = np.array([3.5, 12.2, 25.0, 31.9, 44.4, 17.0]), np.arange(6.0), np.arange(5.0) ** 2
+    model = by_age()
+    for given in (age, age.astype(int)):
+        want = stats.norm(right(a, given), 0.7).logpdf(y).sum() + stats.norm.logpdf(a).sum()
+        np.testing.assert_allclose(model.log_density({"age": given, "y": y}, {"a": a}), want)
+    fit = model.fit({"age": age.astype(int), "y": y}, probml.MAP())  # and integers do not make it a code
+    np.testing.assert_allclose(fit.predict({"age": age}), right(fit.params["a"], age), rtol=1e-6)
+    with pytest.raises(DataError, match="'age' must be complete.* row 4"):
+        model.log_density({"age": np.where(age > 40, np.nan, age), "y": y}, {"a": a})
+    if name in ("floor", "//"):
+        with pytest.raises(DataError, match="'age' = 54.4 in row 4 make the index 5 of a"):
+            model.log_density({"age": age + 10, "y": y}, {"a": a})

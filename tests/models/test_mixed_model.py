@@ -139,6 +139,8 @@ def test_counts_of_trials_are_those_of_glmer(shared_data):
                                atol=5e-4)
     np.testing.assert_allclose(estimator.standard_errors_, list(want["fixed_se"].values()), rtol=0.05)
     np.testing.assert_allclose(estimator.predict(X)[:8], want["fitted_mean_first8"], rtol=1e-3)
+    for member, own in want["blup"]["herd"].items():
+        np.testing.assert_allclose(estimator.effects_["herd"].loc[member], list(own["mode"].values()), atol=1e-3)
 
 
 def test_two_effects_of_three_members_are_integrated_out():

@@ -61,7 +61,9 @@ def read(
         np.expand_dims(beyond[name], tuple(range(2, raw.values.ndim))), raw.values[:, :1],
         raw.values)) for name, raw in raws.items()}  # padding repeats the first step
     _refuse_text(structure, raws)
-    present = [index for index in structure.indexed.values() if index.input in raws]
+    kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
+    present = [index for index in structure.indexed.values() if index.input in raws and (
+        index.code or kinds[index.input] is not float or raws[index.input].labels is not None)]
     for index in (index for index in present if index.cells):
         _cell(index, raws[index.input], 2 if index.input in structure.timed else 1, out, unknown)
     whole = {index.input: index for index in present if not index.cells}
@@ -71,7 +73,6 @@ def read(
     for formula in structure.formulas:
         _formula(formula, raws, structure.timed, out)
     # integers that are traced as floats or booleans are converted
-    kinds = {name: {"f": float, "b": bool}.get(kind) for name, _, kind in structure.specs}
     for name, raw in raws.items():
         if raw.labels is None and raw.values.dtype.kind in "iu" and name not in out.values:
             if kinds.get(name) is None:
@@ -281,7 +282,7 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
         steps = array.shape[1] if name in timed else 1
         codes[source] = array.reshape(len(array), steps, -1)[:, :, cell].astype(float)
     index, *arrays = np.broadcast_arrays(formula.value(codes), *codes.values())
-    bad = ~((index >= 0) & (index <= formula.last))
+    bad = ~((index >= 0) & (index <= formula.last) | np.isnan(arrays).any(0))  # missing: see rows
     if bad.any():
         at = tuple(np.argwhere(bad)[0])
         parts = []
