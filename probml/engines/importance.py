@@ -25,6 +25,7 @@ from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
+from probml.numerics.curvature import FLAT_CURVATURE, whitened
 from probml.plan.plan import Plan
 from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
@@ -43,6 +44,8 @@ BATCH, BATCH_NUMBERS = 128, 2**18  # densities of a device call; numbers that ar
 # coordinates that are examined
 TAIL, MIN_TAIL_FALL, MAX_DIRECTIONS = (10.0, 20.0), 2.2, 50
 FAR_TAIL = (100.0, 1000.0)  # standard deviations between which a power law goes on
+# fall of the log density one standard deviation away, below which the curvature is not the width
+MIN_FALL, MAX_DOUBLINGS = 0.25, 24
 MAX_WORK = 2**25  # numbers of the data that the densities of a round of draws use together
 MAX_ROUNDING = 0.1  # of log densities, beyond which weights are meaningless
 
@@ -177,6 +180,58 @@ def weighted(densities: Densities, modes: Sequence[Component], count: int, seed:
         new = [_refit_component(old, points, share) for old, share in zip(new, shares, strict=True)]
     assert best is not None
     return best
+
+
+def tested(densities: Densities, modes: Sequence[Component], count: int, seed: int,
+           values: Values) -> tuple[Weighted, int, bool, Component]:
+    """Weighted draws, the coordinate with a heavy tail and whether that goes on (`heavy_tail`), and
+    the first proposal. If they do not pass, once more with proposals as wide as the density.
+
+    Args:
+        modes, count, seed, values: of `weighted`.
+    """
+    def test(modes: Sequence[Component]) -> tuple[Weighted, int, bool, Component]:
+        first = Normal(modes[0].centre, np.zeros(len(modes[0].centre)), modes[0].root)
+        return (weighted(densities, modes, count, seed, values),
+                *heavy_tail(densities, first, seed), modes[0])
+
+    out = test(modes)
+    if out[0].reliable and out[1] < 0:
+        return out
+    wider = [_with_own_widths(densities, mode) for mode in modes]
+    return out if all(new is old for new, old in zip(wider, modes, strict=True)) else test(wider)
+
+
+def _with_own_widths(densities: Densities, mode: Component) -> Component:
+    """The proposal with conditional standard deviations at which the log density falls by about ½,
+    as that of a normal distribution does; itself if the curvature says so of all. At a kink, as of
+    a Laplace prior at 0, the curvature is that of the kink, and says nothing about the width.
+
+    Cost: two densities a coordinate, and two for each doubling of a width.
+    """
+    unit = np.sqrt((mode.root**2).sum(1))
+    scaled = np.linalg.pinv(mode.root / unit[:, None])
+    precision = (scaled.T @ scaled) / unit[:, None] / unit
+    step = 1 / np.sqrt(np.diagonal(precision))
+    at, own = np.arange(len(step)), np.diagonal(precision).copy()
+    top = densities(mode.centre[None])[0]
+    for doubling in range(MAX_DOUBLINGS):
+        ways = np.eye(len(step))[at] * step[at, None]
+        logs = densities(np.concatenate([mode.centre + ways, mode.centre - ways]))
+        with np.errstate(invalid="ignore"):
+            fall = top - logs.reshape(2, -1).mean(0)
+        fall = np.where(np.isfinite(fall), fall, np.inf)
+        if doubling:
+            own[at] = 2 * fall.clip(0, 1) / step[at]**2
+        at = at[fall < (0.5 if doubling else MIN_FALL)]
+        if not at.size:
+            break
+        step[at] *= 2
+    if at.size or (own == np.diagonal(precision)).all():
+        return mode  # flat, or the curvature is right
+    np.fill_diagonal(precision, own)
+    root = whitened(precision, FLAT_CURVATURE)
+    return mode if root is None else mode._replace(root=root.T)
 
 
 def nearly_normal(densities: Densities, mode: Component, count: int, seed: int = 0) -> Weighted:

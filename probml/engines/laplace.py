@@ -79,7 +79,7 @@ class Laplace(Engine):
             density without a mode, or whose curvature there is not its width.
 
     Cost: an optimisation from each of four starts, 6 d gradients for d parameters that vary,
-        `draws` densities in batches, at most four times where their weights do not pass at once.
+        `draws` densities in batches, at most eight times where their weights do not pass at once.
 
     Examples:
         >>> import numpyro.distributions as dist
@@ -154,8 +154,7 @@ class Laplace(Engine):
 
     def _fit_about(self, problem: Problem, known: Known, modes: list[Component], log_density: float,
                out: Outcome) -> Outcome:
-        """The posterior by weighted draws about its modes, or the normal distribution at the first;
-        arguments as of `Modes`."""
+        """The posterior by weighted draws about its `Modes`, or the normal distribution at one."""
         if problem.in_parts:
             return _normal_outcome(problem, known, modes[0], None, None, out)
         if why := improper(problem, known, _normal(modes[0])):
@@ -163,17 +162,17 @@ class Laplace(Engine):
                 raise Refusal(f"Laplace cannot fit {problem}: {why}")
             return _normal_outcome(problem, known, modes[0], None, why, out).with_state(
                 rejection=None)
-        found, why = self._weighted(problem, known, modes, log_density)
+        found, why, mode = self._weighted(problem, known, modes, log_density)
         if why or found.normal:
-            return _normal_outcome(problem, known, modes[0], found, why, out)
+            return _normal_outcome(problem, known, mode, found, why, out)
         if len(modes) > 1:
             out = out.noting(Finding.of(Code.MODES_COMBINED, count=len(modes)))
         return _posterior_outcome(problem, known, found, self.draws, out)
 
     def _weighted(self, problem: Problem, known: Known, modes: list[Component],
-                  log_density: float) -> tuple[Weighted, Finding | None]:
-        """Weighted draws, and why they do not represent the posterior, or None; for many rows a few
-        draws of the normal distribution."""
+                  log_density: float) -> tuple[Weighted, Finding | None, Component]:
+        """Weighted draws, why they do not represent the posterior, or None, and the first of their
+        proposals; for many rows a few draws of the normal distribution."""
         plan, rows = problem.plan, problem.rows
         mode, eps = modes[0], float(jnp.finfo(jnp.result_type(float)).eps)
         rounding = 4 * eps * abs(log_density)
@@ -183,16 +182,16 @@ class Laplace(Engine):
         if count < min(FEW_DRAWS, self.draws) or rounding > importance.MAX_ROUNDING:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
             if found.max_mean_error <= importance.MAX_MEAN_ERROR:
-                return found, None
+                return found, None, mode
             if rounding > importance.MAX_ROUNDING or count * FACTOR < FEW_DRAWS:
-                return found, _weights_finding(found, [])
-        found = importance.weighted(densities, modes, self.draws, problem.seed,
-                                    functools.partial(_parameter_values, plan, known))
-        heavy, power = importance.heavy_tail(densities, _normal(mode), problem.seed)
+                return found, _weights_finding(found, []), mode
+        found, heavy, power, mode = importance.tested(
+            densities, modes, self.draws, problem.seed,
+            functools.partial(_parameter_values, plan, known))
         if heavy >= 0 and (power or found.reliable):
             code = Code.HEAVY_TAIL if power else Code.WIDER
-            return found, Finding.of(code, density.owners(plan)[heavy])
-        return found, None if found.reliable else _weights_finding(found, _entries(plan))
+            return found, Finding.of(code, density.owners(plan)[heavy]), mode
+        return found, None if found.reliable else _weights_finding(found, _entries(plan)), mode
 
     def _fit_some(self, problem: Problem) -> Outcome:
         """The normal distribution of some parameters, given the others at the mode of all."""
@@ -245,7 +244,8 @@ def about_optimum(problem: Problem, outcome: Outcome) -> Outcome:
         begun, _ = begin.refine_mode(plan, begun, known, rows, spread, None)
     why = _no_mode(begun)
     if why is None:
-        found, why = engine._weighted(problem, known, [_component(begun)[0]], float(begun.value))
+        found, why, _ = engine._weighted(problem, known, [_component(begun)[0]],
+                                         float(begun.value))
     if why is None:
         return _posterior_outcome(problem, known, found, engine.draws, outcome)
     rejected = begin.hyperparameters(plan) and work <= MAX_SAMPLED

@@ -11,7 +11,7 @@ from scipy import stats
 
 import probml
 from coded import codes
-from probml.engines.importance import heavy_tail, nearly_normal, proposal, weighted
+from probml.engines.importance import heavy_tail, nearly_normal, proposal, tested, weighted
 from probml.posteriors.drawn import Normal
 
 RANDOM = np.random.default_rng(3)
@@ -219,3 +219,23 @@ def test_few_rows_of_components_have_a_posterior_about_ems_optimum_or_a_warning(
     assert "weights-pass" in codes(fit) or fit.warnings
     assert two_noises().fit(few, probml.EM()).belief.varies is False
     assert two_noises().fit({"y": far + noise}).belief.varies is False
+
+
+def test_a_kink_at_the_mode_does_not_narrow_the_draws():
+    """As of a Laplace prior at 0 and a likelihood with correlation, summed on a grid."""
+    precision = np.array([[4.0, 3.0], [3.0, 9.0]])
+
+    def log_density(u):
+        return -3.0 * np.abs(u[:, 0]) - 0.5 * np.einsum("ni,ij,nj->n", u, precision, u)
+
+    curvature = precision + np.diag([3e6, 0.0])  # as differences over 1e-6 find it
+    mode = proposal(np.zeros(2), np.linalg.cholesky(np.linalg.inv(curvature)))
+    assert not weighted(log_density, [mode], 1000).reliable
+    found, heavy, power, _ = tested(log_density, [mode], 1000, 0, np.asarray)
+    assert found.reliable and heavy < 0 and not power
+    line = np.linspace(-3, 3, 601)
+    grid = np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
+    share = np.exp(log_density(grid))
+    want = np.sqrt(share @ grid**2 / share.sum())
+    np.testing.assert_allclose(np.sqrt(found.weights @ found.points**2), want, rtol=0.1)
+    assert abs(found.log_evidence - np.log(share.sum() * 1e-4)) < 4 * found.error

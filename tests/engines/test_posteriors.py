@@ -77,7 +77,12 @@ def test_a_conjugate_posterior_is_found_again(name):
     np.testing.assert_allclose(np.corrcoef(draws.T)[0, 1], _correlation(exact.covariance_matrix),
                                atol=0.07)
     np.testing.assert_allclose(fit.params["beta"], exact.mean, atol=0.1 * deviation.max())
-    assert fit.converged and fit.log_evidence is None
+    assert fit.converged
+    if name == "laplace":
+        evidence = regression().fit(LINE).log_evidence
+        assert abs(fit.log_evidence - evidence) < 4 * fit.evidence_error < 0.1
+    else:
+        assert fit.log_evidence is None
 
 
 def _correlation(covariance):
@@ -398,7 +403,10 @@ def test_a_density_that_is_not_finite_names_its_site():
         broken().fit({"y": np.zeros(3)}, probml.NUTS(draws=10, warmup=10))
 
 
-def test_laplace_refuses_a_density_without_a_mode():
+def test_laplace_of_effects_whose_prior_has_a_kink_at_the_mode_is_quadratures_posterior():
+    """The curvature at a kink is not the width of the density."""
+    y = np.array([0.1, -0.1, 0.0, 0.05])
+
     @probml.model
     def shrinking(group):
         scale = sample("scale", dist.HalfCauchy(1.0))
@@ -407,9 +415,20 @@ def test_laplace_refuses_a_density_without_a_mode():
         with probml.rows():
             sample("y", dist.Normal(effect[group], 1.0))
 
-    with pytest.raises(probml.Refusal, match="no mode.*NUTS"):
-        shrinking().fit({"group": np.arange(4), "y": np.array([0.1, -0.1, 0.0, 0.05])},
-                        probml.Laplace())
+    fit = shrinking().fit({"group": np.arange(4), "y": y}, probml.Laplace())
+    scale, effect = np.exp(np.linspace(-9, 7, 401)), np.exp(np.linspace(-15, 3, 1001))
+    effect = np.r_[-effect[::-1], effect]
+    joint = (stats.laplace(0, scale[:, None, None]).pdf(effect)
+             * stats.norm(effect, 1).pdf(y[:, None]) * np.abs(effect))
+    weight = scale * stats.halfcauchy.pdf(scale) * joint.sum(2).prod(1)
+    weight /= weight.sum()
+    draws = fit.draws(4000)
+    for q in (0.1, 0.5, 0.9):
+        below = (draws["scale"] < scale[np.searchsorted(np.cumsum(weight), q)]).mean()
+        np.testing.assert_allclose(below, q, atol=0.05)
+    square = weight @ ((joint * effect**2).sum(2) / joint.sum(2))
+    np.testing.assert_allclose((draws["effect"] ** 2).mean(0), square, rtol=0.35)
+    assert fit.converged and not fit.warnings
 
 
 def test_points_have_no_draws_and_draws_have_no_formula(sampled):
@@ -421,7 +440,7 @@ def test_points_have_no_draws_and_draws_have_no_formula(sampled):
     assert "NUTS" in str(mixture(k=2).explain({"x": TWO[:20]})) and os.cpu_count()
 
 
-# Laplace's climb ends at the mode
+# The mode, and what Laplace's weights make of it
 
 
 @probml.model
@@ -431,7 +450,7 @@ def raw_units(x):
         sample("y", dist.Bernoulli(logits=x @ beta))
 
 
-def test_laplace_of_a_logistic_regression_in_raw_units_is_newtons_mode_and_curvature():
+def test_a_logistic_regression_in_raw_units_has_newtons_mode_and_quadratures_means():
     rng = np.random.default_rng(3)
     x = np.stack([np.ones(200), rng.normal(40, 10, 200), rng.normal(1e5, 3e4, 200)], 1)
     y = rng.random(200) < 1 / (1 + np.exp(-(x - x.mean(0)) @ [1.0, 0.1, 2e-5]))
@@ -440,11 +459,19 @@ def test_laplace_of_a_logistic_regression_in_raw_units_is_newtons_mode_and_curva
         p = 1 / (1 + np.exp(-x @ beta))
         hessian = (x * (p * (1 - p))[:, None]).T @ x + precision
         beta = beta + np.linalg.solve(hessian, x.T @ (y - p) - precision @ beta)
+    node, weight = np.polynomial.hermite_e.hermegauss(20)
+    z = np.stack(np.meshgrid(node, node, node), -1).reshape(-1, 3)
+    points = beta + z @ np.linalg.cholesky(np.linalg.inv(hessian)).T
+    logs = ((points @ x.T) * y - np.logaddexp(0, points @ x.T)).sum(1) + 0.5 * (z**2).sum(1) - 0.5 * (
+        points**2 @ np.diagonal(precision))
+    share = special.softmax(logs) * np.prod(np.meshgrid(weight, weight, weight), 0).ravel()
+    mean = share @ points / share.sum()
+    deviation = np.sqrt(share @ (points - mean) ** 2 / share.sum())
+    top = raw_units().fit({"x": x, "y": y}, probml.MAP())
+    np.testing.assert_array_less(np.abs(top.params["beta"] - beta) / deviation, 1e-6)
     fit = raw_units().fit({"x": x, "y": y}, probml.Laplace())
-    deviation = np.sqrt(np.diagonal(np.linalg.inv(hessian)))
-    np.testing.assert_array_less(np.abs(fit.params["beta"] - beta) / deviation, 1e-6)
-    np.testing.assert_allclose(fit.posterior("beta").covariance_matrix, np.linalg.inv(hessian),
-                               rtol=1e-4)
+    np.testing.assert_array_less(np.abs(fit.params["beta"] - mean) / deviation, 0.1)
+    np.testing.assert_allclose(fit.draws(4000)["beta"].std(0), deviation, rtol=0.1)
 
 
 @probml.model

@@ -9,6 +9,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro import factor, plate, sample
 from numpyro.infer.util import log_density
+from scipy import stats
 from weighted_models import CASES
 
 import probml
@@ -60,6 +61,25 @@ def held(case, fit):
 @pytest.mark.parametrize("case", EVERY)
 def test_every_question_has_the_factor_in_its_answer(case):
     held(case, case.model.fit(case.data))
+
+
+LAST, ENTRY = np.array([0.4, 1.3, 2.9]), np.array([-1.0, 0.3, 1.5])
+TRUNCATED = {"reported_in_time": ({"rate": 0.8}, {"last": LAST},
+                                  stats.truncexpon(b=0.8 * LAST, scale=1 / 0.8)),
+             "entered_late": ({"mu": 0.5, "sd": 1.2}, {"entry": ENTRY},
+                              stats.truncnorm((ENTRY - 0.5) / 1.2, np.inf, 0.5, 1.2))}
+
+
+@pytest.mark.parametrize("name", TRUNCATED)
+def test_mean_and_quantiles_of_a_truncated_number_are_scipys(name):
+    case = next(case for case in CASES if repr(case) == name)
+    point, inputs, exact = TRUNCATED[name]
+    data = {**inputs, case.site: np.full(3, np.nan)}
+    for level in (0.8, 0.98):
+        found = case.model.at(point).predict(data, case.site, interval=level)
+        for got, want in ((found.value, exact.mean()), (found.lower, exact.ppf(0.5 - level / 2)),
+                          (found.upper, exact.ppf(0.5 + level / 2))):
+            assert (np.abs(got - want) < 1e-3 * exact.std()).all()
 
 
 @pytest.mark.slow

@@ -23,13 +23,19 @@ from probml.dataset.dataset import Data
 from probml.errors import Refusal, quoted
 from probml.queries import asking
 from probml.queries.fitted import Fitted
-from probml.queries.weighting.weighted_values import candidates, evaluate, observing
+from probml.queries.weighting.weighted_values import (
+    candidates,
+    evaluate,
+    gregory_weights,
+    observing,
+)
 from probml.structure.site import Site
 from probml.typing import PyTree, SiteValues
 
 VALUES = 32  # values of a site's parents at which exp(−factor) must be a probability
 POINTS = 4  # parameter values at which exp(−factor) is compared with probabilities of intervals
 APART, TRIES = 0.3, 10  # first step between them in unconstrained coordinates; maximum step changes
+FINER = 8  # times as many nodes at which cumulative probabilities are computed
 ALIKE = 5e-4  # tolerance for log probabilities, nats, in float32
 
 
@@ -84,11 +90,23 @@ def _row_intervals(points: Sequence[tuple[Fitted, Data]], factors: Callable,
     """For each row the interval whose probability is exp(−factors) at all points; None where there
     is none."""
     shares = np.exp(-np.array([factors(*point) for point in points]))
-    tables = [evaluate(there, rows, site, True) for there, rows in points]
-    masses = [np.exp(each.logs - each.logs.max(1, keepdims=True)) for each in tables]
-    return [find_interval([each.values[i] for each in tables],
-                          [mass[i] / mass[i].sum() for mass in masses], shares[:, i],
-                          not site.discrete) for i in range(shares.shape[1])]
+    tables = []
+    for there, rows in points:
+        values, logs = evaluate(there, rows, site, True)
+        mass = np.exp(logs - logs.max(1, keepdims=True))
+        if not site.discrete:  # cumulated between nodes
+            values, mass = (_interpolated(each) for each in (values, mass))
+        tables.append((values, mass / mass.sum(1, keepdims=True)))
+    return [find_interval([values[i] for values, _ in tables], [mass[i] for _, mass in tables],
+                          shares[:, i], not site.discrete) for i in range(shares.shape[1])]
+
+
+def _interpolated(values: np.ndarray) -> np.ndarray:
+    """Rows of numbers at nodes, (n, m), with FINER − 1 more between any two nodes."""
+    from scipy.interpolate import PchipInterpolator  # late: slow to import
+
+    last = values.shape[1] - 1
+    return PchipInterpolator(np.arange(last + 1), values, 1)(np.linspace(0, last, FINER * last + 1))
 
 
 def _with_other_values(fit: Fitted, held: Data, names: Sequence[str]) -> list[Data]:
@@ -124,8 +142,8 @@ def _far(fit: Fitted) -> list[Fitted]:
 
 
 def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
-    """The fit, and copies at parameters at which the log factors differ by 0.2 to 4 nats from its
-    own, if such are found.
+    """The fit, and copies at parameters near it at which the log factors differ by 0.2 to 4 nats
+    from its own, if such are found.
 
     Args:
         own: the log factors of the fit.
@@ -134,12 +152,13 @@ def _about(fit: Fitted, own: np.ndarray, factors: Callable) -> list[Fitted]:
     for toward in _directions(fit, POINTS - 1):
         step = APART
         for _ in range(TRIES):
-            there = _shifted_fit(fit, toward, step)
-            apart = np.abs(factors(there) - own).max()
-            if 0.2 < apart < 4.0:
+            both = [_shifted_fit(fit, toward, side * step) for side in (1, -1)]
+            apart = [np.abs(factors(there) - own).max() for there in both]
+            found = [there for there, by in zip(both, apart, strict=True) if 0.2 < by < 4.0]
+            if found:
                 break
-            step *= 2.0 if apart <= 0.2 else 0.5
-        out.append(there)
+            step *= 2.0 if max(apart) <= 0.2 else 0.5
+        out.append((found or both)[0])
     return out
 
 
@@ -215,11 +234,13 @@ class Table(NamedTuple):
             for cell in range(flat.shape[2]):
                 order = np.argsort(flat[row, :, cell], kind="stable")
                 value, share = flat[row, order, cell], self.weights[row, order]
-                below = np.cumsum(share)
                 if self.smooth:
-                    out[:, row, cell] = np.interp(at, below - 0.5 * share, value)
+                    value, density = _interpolated(np.stack([value, share / gregory_weights(m)]))
+                    below = np.cumsum(np.r_[0.0, 0.5 * (density[1:] + density[:-1])])
+                    out[:, row, cell] = np.interp(at, below / below[-1], value)
                 else:
-                    out[:, row, cell] = value[np.minimum(np.searchsorted(below, at), m - 1)]
+                    found = np.searchsorted(np.cumsum(share), at)
+                    out[:, row, cell] = value[np.minimum(found, m - 1)]
         return out.reshape(len(at), n, *self.values.shape[2:])
 
     def probabilities(self, site: Site) -> np.ndarray:

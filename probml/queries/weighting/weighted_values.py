@@ -133,9 +133,15 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
     wider = 0.0 if plug_in else 0.5 * (high - low)
     low, high = np.where(cut_low, low, low - wider), np.where(cut_high, high, high + wider)
     _, values, logs = evaluate_grid(low, high, NODES, plug_in)
-    inner = np.full(NODES, 1.0)
-    inner[[0, -1]] = 0.5
-    return Evaluated(values, logs + np.log(inner * (high - low)[:, None]))
+    return Evaluated(values, logs + np.log(gregory_weights(NODES) * (high - low)[:, None]))
+
+
+def gregory_weights(count: int) -> np.ndarray:
+    """Weights (count,) of equidistant nodes at distance 1 for an integral between the first and the
+    last: Gregory's rule of fourth order, accurate also where the density ends at a bound."""
+    inner, edge = np.ones(count), np.array([3 / 8, 7 / 6, 23 / 24])
+    inner[:3], inner[-3:] = edge, edge[::-1]
+    return inner
 
 
 def _edge(u: np.ndarray, logs: np.ndarray, between: Callable) -> tuple[np.ndarray, np.ndarray]:
