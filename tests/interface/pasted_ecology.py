@@ -264,6 +264,6 @@ def entered_summed(history):
     numpyro.factor("history", jnp.log(weight.sum(1)).sum())
 
 
-# functions of the same density with few joint values of what is hidden, for NumPyro to sample
+# functions of the same posterior, what is discrete and hidden summed out, for NumPyro to sample
 BY_HAND = {"cormack_jolly_seber": alive_summed,
            "jolly_seber_with_augmented_animals": entered_summed}
