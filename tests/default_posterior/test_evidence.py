@@ -160,24 +160,19 @@ def kinds_summed(y):
 def two_kinds(y):
     share = sample("share", dist.Beta(2, 2))
     mean = jnp.stack([sample("low", dist.Normal(-2, 1)), sample("high", dist.Normal(2, 1))])
+    kinds = dist.Categorical(jnp.stack([1 - share, share]))
     with plate("n", len(y)):
-        kind = sample("kind", dist.Bernoulli(share), infer={"enumerate": "parallel"})
-        sample("y", dist.Normal(mean[kind], 1.0), obs=y)
+        sample("y", dist.MixtureSameFamily(kinds, dist.Normal(mean, 1.0)), obs=y)
 
 
-def change_summed(y):
-    early, late = sample("early", dist.Gamma(2, 1)), sample("late", dist.Gamma(2, 1))
-    day = jnp.arange(len(y))
-    rate = jnp.where(day < day[:, None], early, late)
-    numpyro.factor("y", logsumexp(dist.Poisson(rate).log_prob(y).sum(1)) - jnp.log(len(y)))
+DOSE = np.tile([0.1, 0.3, 1.0, 3.0, 10.0], 4)
 
 
-@held_to(change_summed, y=np.r_[RNG.poisson(4, 12), RNG.poisson(1, 18)])
-def change_of_a_rate(y):
-    early, late = sample("early", dist.Gamma(2, 1)), sample("late", dist.Gamma(2, 1))
-    change = sample("change", dist.Categorical(jnp.ones(len(y)) / len(y)))
+@held_to(dose=DOSE, y=3 * DOSE / (1 + DOSE) + 0.3 * RNG.normal(size=20))
+def michaelis_menten(dose, y):
+    top, half = sample("top", dist.LogNormal(1, 0.5)), sample("half", dist.LogNormal(0, 1))
     with plate("n", len(y)):
-        sample("y", dist.Poisson(jnp.where(jnp.arange(len(y)) < change, early, late)), obs=y)
+        sample("y", dist.Normal(top * dose / (half + dose), 0.3), obs=y)
 
 
 SERIES = [0.0]
