@@ -67,7 +67,9 @@ def every() -> dict[str, Case]:
     """All cases, by name."""
     out = [_of_a_user(case) for case in user_models.CASES if case.truth != "refused"]
     for source in LISTS:
-        out += [_from_elsewhere(source, case) for case in importlib.import_module(source).CASES
+        table = importlib.import_module(source)
+        by_hand = getattr(table, "BY_HAND", {})
+        out += [_from_elsewhere(source, case, by_hand.get(case.name)) for case in table.CASES
                 if not case.refused]
     out += [_of_a_function("hierarchies", name, *pair, hierarchy_models.BY_HAND.get(name))
             for name, pair in hierarchy_models.MODELS.items()]
@@ -99,14 +101,16 @@ def _of_a_user(case: user_truth.Case) -> Case:
     return Case(f"users/{case!r}", lambda: case.model, lambda: case.data, None, case)
 
 
-def _from_elsewhere(source: str, case: written_elsewhere.Case) -> Case:
+def _from_elsewhere(source: str, case: written_elsewhere.Case, summed: Callable | None) -> Case:
+    """A model of a table written elsewhere; `summed` as of `_of_a_function`."""
     names = inspect.signature(written_elsewhere.inner(case.function)).parameters
 
     def plain():
         sites = {name: value for name, value in case.data.items() if name not in names}
         arrays = {name: jnp.asarray(value) if np.ndim(value) else value
                   for name, value in case.data.items() if name in names}
-        function = handlers.condition(case.function, sites) if sites else case.function
+        function = summed or case.function
+        function = handlers.condition(function, sites) if sites else function
         return function, {**case.settings, **arrays, **case.plain}
 
     return Case(f"{source}/{case.name}", lambda: probml.model(case.function)(**case.settings),

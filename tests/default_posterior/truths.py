@@ -55,7 +55,7 @@ TARGETS = (0.9, 0.98)
 WELL, AGREE = 1.02, 1.05  # R-hat: no second run; not to be compared
 TRIED = 10  # random places of which a chain begins at the best
 MOST = 2**9  # joint values of discrete sites at the most
-DIGITS = 5
+DIGITS = 8
 
 
 class Skipped(Exception):

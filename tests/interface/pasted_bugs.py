@@ -324,3 +324,33 @@ def compliers(y, w, z):
     logs += dist.Normal(mean[:, z].T, 1.0).log_prob(y[:, None])
     with plate("people", len(y)):
         numpyro.factor("strata", logsumexp(logs, -1))
+
+
+def seeds_not_centred(n, r, x1, x2):
+    alpha = [sample(f"alpha{k}", dist.Normal(0.0, 1000.0)) for k in ("0", "1", "2", "12")]
+    tau = sample("tau", dist.Gamma(1e-3, 1e-3))
+    with plate("I", len(n)):
+        b = sample("b_standard", dist.Normal(0.0, 1.0)) / jnp.sqrt(tau)
+        sample("r", dist.Binomial(n, logits=alpha[0] + alpha[1] * x1 + alpha[2] * x2
+                                  + alpha[3] * x1 * x2 + b), obs=r)
+
+
+def dyes_integrated(y):
+    theta = sample("theta", dist.Normal(0.0, 1e5))
+    within, between = (sample(name, dist.InverseGamma(0.001, 0.001)) for name in ("tau_within", "tau_between"))
+    with plate("batch", 4):
+        sample("y", dist.MultivariateNormal(theta, between + within * jnp.eye(3)), obs=y)
+
+
+def kidney_not_centred(t, event, age):
+    alpha, beta = sample("alpha", dist.Normal(0, 100)), sample("beta", dist.Normal(0, 100))
+    r, tau = sample("r", dist.Gamma(1, 1e-3)), sample("tau", dist.Gamma(1e-3, 1e-3))
+    with plate("patient", 3, dim=-2):
+        b = sample("b_standard", dist.Normal(0.0, 1.0)) / jnp.sqrt(tau)
+        mu = jnp.exp(-(alpha + beta * age + b) / r)
+        with plate("infection", 2):
+            sample("t", dist.RightCensoredDistribution(dist.Weibull(mu, r), 1 - event), obs=t)
+
+
+# functions of the same posterior whose chains move better, for NumPyro to sample
+BY_HAND = {"seeds": seeds_not_centred, "dyes": dyes_integrated, "kidney": kidney_not_centred}

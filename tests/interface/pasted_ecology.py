@@ -236,3 +236,34 @@ def two_species_of_one_kind(y, adult):
         z = sample("z", dist.Bernoulli(psi))
         with handlers.mask(mask=jnp.asarray(adult) == 1):
             sample("y", dist.Bernoulli(logits=p[z][:, None]).expand([len(y), 3]).to_event(1), obs=y)
+
+
+def alive_summed(history):
+    """`cormack_jolly_seber` by the forward algorithm: under the mask every state has weight 1."""
+    phi, p = sample("phi", dist.Beta(1, 1)), sample("p", dist.Beta(1, 1))
+    later = jnp.arange(history.shape[1]) > jnp.argmax(history, 1)[:, None]
+    move = jnp.array([[1.0, 0.0], [1 - phi, phi]])
+    weight = jnp.tile(jnp.array([0.0, 1.0]), (len(history), 1))
+    for t in range(history.shape[1]):
+        y = history[:, t]
+        seen = jnp.stack([1.0 - y, jnp.where(y == 1, p, 1 - p)], 1)
+        weight = jnp.where(later[:, t, None], weight @ move * seen, weight.sum(1, keepdims=True))
+    numpyro.factor("history", jnp.log(weight.sum(1)).sum())
+
+
+def entered_summed(history):
+    """`jolly_seber_with_augmented_animals` by the forward algorithm."""
+    gamma = sample("gamma", dist.Beta(1, 1).expand([3]).to_event(1))
+    phi, p = sample("phi", dist.Beta(1, 1)), sample("p", dist.Beta(1, 1))
+    weight = jnp.tile(jnp.array([1.0, 0.0, 0.0]), (len(history), 1))
+    for t in range(history.shape[1]):
+        y = history[:, t]
+        move = jnp.array([[1 - gamma[t], gamma[t], 0.0], [0.0, phi, 1 - phi], [0.0, 0.0, 1.0]])
+        seen = jnp.stack([1.0 - y, jnp.where(y == 1, p, 1 - p), 1.0 - y], 1)
+        weight = weight @ move * seen
+    numpyro.factor("history", jnp.log(weight.sum(1)).sum())
+
+
+# functions of the same posterior, what is discrete and hidden summed out, for NumPyro to sample
+BY_HAND = {"cormack_jolly_seber": alive_summed,
+           "jolly_seber_with_augmented_animals": entered_summed}
