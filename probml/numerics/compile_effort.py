@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from probml.jaxpr.compat import OFF
 
@@ -40,8 +41,12 @@ SMALL = 2**17
 LITTLE, PIECE = 2**14, 2**62
 
 
+# Draws over which a program loops that amount to one optimisation, about
+DRAWS = 100
+
+
 def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
-            fed: int = 0) -> dict[str, Any]:
+            fed: int = 0, draws: int = 0) -> dict[str, Any]:
     """Returns XLA's options for a CPU program.
 
     Args:
@@ -50,14 +55,19 @@ def options(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1,
             `table_entries` of a plan are the entries of tables for each number of a row.
         loops: number of passes over the arguments, relative to an optimisation.
         fed: numbers that it receives from the host in each pass (feeding.py).
+        draws: length of the leading axis over which it loops; 0: it does not.
     """
-    return QUICK if "effort" not in OFF and work(leaves, static, loops, fed) <= SMALL else FULL
+    small = work(leaves, static, loops, fed, draws) <= SMALL
+    return QUICK if "effort" not in OFF and small else FULL
 
 
-def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int = 0) -> int:
-    """Returns the approximate number of table entries that a program computes; Args as in
-    `options`."""
-    numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)
+def work(leaves: Sequence[Any], static: Sequence[Any], loops: int = 1, fed: int = 0,
+         draws: int = 0) -> float:
+    """Returns the approximate number of table entries that a program computes, in passes of an
+    optimisation; Args as in `options`."""
+    sizes = ((np.size(leaf), np.shape(leaf)[:1] == (draws,)) for leaf in leaves)
+    numbers = fed + sum(size // draws if draws and drawn else size for size, drawn in sizes)
     made = sum(each for each in static if type(each) is int)
     entries = max((getattr(each, "table_entries", 1) for each in static), default=1)
-    return loops * (numbers + made) * max(entries, 1)
+    passes = draws / DRAWS if draws else loops
+    return passes * (numbers + made) * max(entries, 1)
