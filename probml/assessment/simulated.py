@@ -114,7 +114,7 @@ def _with_log_likelihoods(problem: Problem, values: Mapping, truth: Mapping,
     return Drawn(dict(values), logs[:-1], float(logs[-1]), chain)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@functools.partial(jit, static_argnums=0, seldom=ONCE, draws=1)
 def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows: Rows) -> jax.Array:
     return jax.lax.map(lambda params: log_evidence(plan, params, known, rows), draws)
 

@@ -53,7 +53,7 @@ def log_likelihood(fit: Fitted, inputs: SiteValues,
     return {name: np.asarray(log).reshape(*lead, *log.shape[1:]) for name, log in logs.items()}
 
 
-@functools.partial(jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0, draws=2)
 def _logs(model: Bound, inputs: Mapping, draws: Mapping):
     def log_densities_at(values: SiteValues):
         found = model.generative.elements(model.bound, inputs, values)

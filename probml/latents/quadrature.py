@@ -52,6 +52,7 @@ STEEP = 2.0  # nats by which a density may fall within the width of a peak
 ROUGH = 1e-4  # nats a row by which twice the nodes may change an evidence without a warning
 NODES_NAME = "nodes of a quadrature"
 FAR = 8.5  # standard deviations of a normal prior beyond which its mass is 2e-17
+DENSER = 4  # times the nodes of an integral: the sd of draws is off by less than 0.1 %
 CELLS = 5  # observed cells of a row up to which shared nodes are as many as a row's own
 
 
@@ -141,11 +142,11 @@ class Quadrature:
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
-        """By inversion, the density linear between nodes ten times as dense."""
-        values, logs = _weighed(structure, group, env, seen, 10 * self.nodes)
-        mass = jax.nn.softmax(logs)
-        total = jnp.cumsum(mass) - 0.5 * mass
-        drawn = jnp.interp(jax.random.uniform(key, dtype=values.dtype), total, values)
+        """By inversion, the density linear between denser nodes."""
+        place, share, heights = _nodes(structure, group, env, seen, DENSER * self.nodes)
+        values, _ = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
+        drawn = _invert(values, jax.nn.softmax(heights + share),
+                        jax.random.uniform(key, dtype=values.dtype))
         return where_seen(seen.get(group.name, (None, None)), lambda x: x, drawn)[None]
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
@@ -153,11 +154,24 @@ class Quadrature:
         return expected_log_joint(structure, group, env, seen, moments)
 
 
+def _invert(values: jax.Array, mass: jax.Array, uniform: jax.Array) -> jax.Array:
+    """The quantile of a density at nodes of even steps, linear between them: `mass`, (m,), is that
+    density times the step."""
+    total = jnp.cumsum(0.5 * (mass[1:] + mass[:-1]))
+    asked = uniform * total[-1]
+    at = jnp.minimum(jnp.searchsorted(total, asked, side="right"), len(total) - 1)
+    low, rise = mass[at], mass[at + 1] - mass[at]
+    left = asked - jnp.where(at > 0, total[at - 1], 0.0)
+    root = jnp.sqrt(jnp.maximum(low**2 + 2 * rise * left, 0.0))  # the density there
+    part = 2 * left / jnp.maximum(low + root, jnp.finfo(mass.dtype).tiny)
+    return values[at] + jnp.clip(part, 0, 1) * (values[at + 1] - values[at])
+
+
 def _weighed(structure: Structure, group: Group, env: Mapping, seen: Seen,
              count: int) -> tuple[jax.Array, jax.Array]:
     """The number at so many nodes, and the log of the integrand times the weight of each."""
     joint, _ = joint_density(structure, group, env, seen)
-    place, share = _nodes(structure, group, env, seen, count)
+    place, share, _ = _nodes(structure, group, env, seen, count)
     values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(place)
     return values, jax.vmap(joint)(values, volumes) + share
 
@@ -194,8 +208,9 @@ def _transform_node(structure: Structure, group: Group, env: Mapping,
 
 
 def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
-           count: int) -> tuple[jax.Array, jax.Array]:
-    """Coordinates of the nodes and their log weights, without derivatives."""
+           count: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Coordinates of the nodes, their log weights, and the log integrand at those of positive
+    weight (else 0), without derivatives."""
     env, seen = jax.lax.stop_gradient((dict(env), dict(seen)))
     joint, _ = joint_density(structure, group, env, seen)
 
@@ -242,10 +257,12 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
     alone, both = _about_one(middle[best], wide[best], count), _about_two(middle, wide, count)
     place, share = (jnp.where(lone, one, two) for one, two in zip(alone, both, strict=True))
     # far out, a rate may be no number in float32 where its density is 0
-    finite = jnp.isfinite(jax.vmap(height)(place))
+    heights = jax.vmap(height)(place)
+    finite = jnp.isfinite(heights)
     low, high = (bound(jnp.where(finite, place, middle[best])) for bound in (jnp.min, jnp.max))
     place, share = jnp.clip(place, low, high), jnp.where(finite, share, -jnp.inf)
-    return checkpointed(jax.lax.stop_gradient(place)), checkpointed(jax.lax.stop_gradient(share))
+    return (checkpointed(jax.lax.stop_gradient(place)), checkpointed(jax.lax.stop_gradient(share)),
+            jnp.where(finite, heights, 0.0))
 
 
 def _about_one(middle: jax.Array, wide: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:

@@ -17,6 +17,7 @@ at all (jaxpr/tapes).
 from collections.abc import Hashable, Sequence
 
 import jax
+import numpy as np
 from jax.typing import ArrayLike
 
 from probml.jaxpr.compat import OFF
@@ -40,8 +41,12 @@ SMALL = 2**17
 LITTLE, PIECE = 2**14, 2**62
 
 
+# Draws over which a program loops that amount to one optimisation, about
+DRAWS = 100
+
+
 def options(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int = 1,
-            fed: int = 0) -> dict[str, bool | int]:
+            fed: int = 0, draws: int = 0) -> dict[str, bool | int]:
     """Returns XLA's options for a CPU program.
 
     Args:
@@ -50,15 +55,20 @@ def options(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int 
             `table_entries` of a plan are the entries of tables for each number of a row.
         loops: number of passes over the arguments, relative to an optimisation.
         fed: numbers that it receives from the host in each pass (feeding.py).
+        draws: length of the leading axis over which it loops; 0: it does not.
     """
-    return QUICK if "effort" not in OFF and work(leaves, static, loops, fed) <= SMALL else FULL
+    small = work(leaves, static, loops, fed, draws) <= SMALL
+    return QUICK if "effort" not in OFF and small else FULL
 
 
 def work(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int = 1,
-         fed: int = 0) -> int:
-    """Returns the approximate number of table entries that a program computes; Args as in
-    `options`."""
-    numbers = fed + sum(getattr(leaf, "size", 1) for leaf in leaves)
+         fed: int = 0,
+         draws: int = 0) -> float:
+    """Returns the approximate number of table entries that a program computes, in passes of an
+    optimisation; Args as in `options`."""
+    sizes = ((np.size(leaf), np.shape(leaf)[:1] == (draws,)) for leaf in leaves)
+    numbers = fed + sum(size // draws if draws and drawn else size for size, drawn in sizes)
     made = sum(each for each in static if type(each) is int)
     entries = max((getattr(each, "table_entries", 1) for each in static), default=1)
-    return loops * (numbers + made) * max(entries, 1)
+    passes = draws / DRAWS if draws else loops
+    return passes * (numbers + made) * max(entries, 1)

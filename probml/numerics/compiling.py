@@ -55,7 +55,8 @@ def underway(thread: int) -> float:
 
 
 def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
-        steps: bool = False, often: bool = False, on_host: bool = False, **keywords) -> Callable:
+        steps: bool = False, often: bool = False, on_host: bool = False, draws: int | None = None,
+        **keywords) -> Callable:
     """Returns the function compiled as by jax.jit. Options are chosen at the first call, since
     importing the package must not initialise JAX's backend.
 
@@ -69,6 +70,8 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             compiled whole (process/whole_loops.py).
         often: the program is called so often that it is compiled at XLA's full level.
         on_host: results that NumPy computes, none of them random keys, stay NumPy arrays.
+        draws: the argument over whose leading axis the program loops; where that is much work, XLA
+            may take longer to compile it, as with `long`.
         keywords: of jax.jit.
     """
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
@@ -80,6 +83,10 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         if long or _REJECTED_OPTIONS or not _on_cpu():
             return None
         fed = feeding.count_fed_numbers(args)
+        if draws is not None:
+            several = len((jax.tree.leaves(args[draws]) or [[]])[0])
+            options = compile_effort.options(leaves, fixed, fed=fed, draws=several)
+            return None if options is FULL else options
         options = FULL if often else compile_effort.options(leaves, fixed, loops, fed)
         little = steps and compile_effort.work(leaves, fixed, fed=fed) <= LITTLE
         if little and whole_loops.known():

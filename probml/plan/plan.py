@@ -383,9 +383,10 @@ class Plan:
 
     @functools.cached_property
     def table_entries(self) -> int:
-        """About how many table entries each number of a row is multiplied with."""
+        """About how many table entries, or nodes, each number of a row is multiplied with."""
         met = (*self.along, *self.chains, *self.chains) if self.chains else ()
-        return max(self.work, math.prod(self.variables[name].states for name in met))
+        return max(self.work, math.prod(self.variables[name].states for name in met),
+                   *(group.kind.breadth for group in self.latents))
 
     @property
     def effort(self) -> int:

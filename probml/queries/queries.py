@@ -240,7 +240,7 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     return every.map(chunk)
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
+@functools.partial(jit, static_argnames=("plan",), seldom=ASKED, draws=1)
 def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array:
     """log p(row | parameters), (draws, chunks, b), with missing discrete sites of the row summed
     out. `draws`: of the parameters, and of those sites outside rows that the plan conditions on."""
@@ -255,7 +255,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
     return jax.lax.map(logs_at_draw, draws)
 
 
-@functools.partial(jit, static_argnames=("plan", "names"), seldom=ASKED)
+@functools.partial(jit, static_argnames=("plan", "names"), seldom=ASKED, draws=2)
 def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
                every: Rows) -> dict[str, jax.Array]:
     """The deterministics `names` inside rows at each draw: name → (draws, chunks, b, *cells).

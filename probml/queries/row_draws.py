@@ -105,7 +105,7 @@ def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Arra
                   jnp.result_type(float))
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@functools.partial(jit, static_argnums=0, seldom=ASKED, draws=1)
 def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
            keys: jax.Array) -> dict[str, jax.Array]:
     """Joint draws of the variables and latents of every row given each parameter draw: name →
@@ -120,7 +120,7 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
     return jax.lax.map(draw_rows, (draws, keys))
 
 
-@functools.partial(jit, static_argnums=(0, 1, 8, 9), seldom=ASKED)
+@functools.partial(jit, static_argnums=(0, 1, 8, 9), seldom=ASKED, draws=2)
 def _computed(structure: Structure, names: tuple[str, ...], draws: Mapping, given: Mapping,
               fixed: Mapping, columns: Mapping, inputs: Mapping, keys: jax.Array, n: int,
               steps: int | None):

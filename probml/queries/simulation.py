@@ -184,7 +184,7 @@ def _run_function(structure: Structure, held: Mapping[str, jax.Array],
                           if name in structure.deterministics}
 
 
-@functools.partial(jit, static_argnums=(0, 1, 6, 7, 8), seldom=ASKED)
+@functools.partial(jit, static_argnums=(0, 1, 6, 7, 8), seldom=ASKED, draws=2)
 def simulate_draws(structure: Structure, names: tuple[str, ...], draws: Mapping[str, jax.Array],
                    given: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array], key: jax.Array,
                    n: int, count: int, steps: int | None = None):

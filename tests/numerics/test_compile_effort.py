@@ -9,7 +9,7 @@ from jax.scipy.linalg import cho_solve
 
 from compilations import compiled
 from probml.dataset.sources.parts import open_data
-from probml.models import hidden_markov
+from probml.models import hidden_markov, item_response
 from probml.numerics import compile_effort, compiling
 from probml.numerics.logs import log_sum
 
@@ -34,6 +34,18 @@ ROWS = np.zeros(1000)
 def test_the_numbers_their_tables_and_the_passes_choose_the_level(leaves, static, loops, small):
     level = compile_effort.options(leaves, static, loops)["xla_backend_optimization_level"]
     assert level == (0 if small else 3)
+
+
+@pytest.mark.parametrize("rows, draws, small", [(100, 1, True), (100, 100, True), (100, 20_000, False)])
+def test_draws_over_which_a_program_loops_choose_the_level(rows, draws, small):
+    leaves = [np.zeros((draws, 3)), np.zeros(draws), np.zeros(rows)]
+    level = compile_effort.options(leaves, (Planned(),), draws=draws)["xla_backend_optimization_level"]
+    assert level == (0 if small else 3)
+
+
+def test_nodes_of_a_quadrature_are_its_work():
+    plan = open_data(item_response(items=3), {"y": np.zeros((5, 3))}).plan()
+    assert plan.table_entries == plan.latents[0].kind.breadth > 1
 
 
 def test_moves_of_a_chain_are_its_work():
