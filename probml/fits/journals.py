@@ -19,7 +19,7 @@ DIGEST_DIGITS = 12  # of a digest in messages
 
 
 def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine | None,
-               weights: np.ndarray | None, seed: int, start: Mapping[str, Any]) -> Journal:
+                 weights: np.ndarray | None, seed: int, start: Mapping[str, Any]) -> Journal:
     """The checkpoint of a fit, opened.
 
     Raises:

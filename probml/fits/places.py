@@ -36,8 +36,8 @@ class Place(ABC):
 
     @abstractmethod
     def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-                whole: bool, apart: float = 0.0,
-                runs: int = 1) -> contextlib.AbstractContextManager:
+               whole: bool, apart: float = 0.0,
+               runs: int = 1) -> contextlib.AbstractContextManager:
         """A context manager of (rows, values that they share), loaded; where the rows are
         `reducible`, their sufficient statistics may be loaded instead.
 
@@ -58,8 +58,8 @@ class SingleDevice(Place):
 
     @contextlib.contextmanager
     def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-                whole: bool, apart: float = 0.0,
-                runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
+               whole: bool, apart: float = 0.0,
+               runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
         if held.survey is None and reducible:
             yield condensed(held, plan, problem.weights, problem.start)
@@ -108,8 +108,8 @@ class Devices(Place):
 
     @contextlib.contextmanager
     def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-                whole: bool, apart: float = 0.0,
-                runs: int = 1) -> Iterator[tuple[Rows, Known]]:
+               whole: bool, apart: float = 0.0,
+               runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         if plan.carried:
             raise Refusal(f"{problem} has numbers of rows, '{plan.carried[0]}', which a sampler "

@@ -144,7 +144,7 @@ class ProgramCache:
         tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
         return None if tape is None else NumpyProgram(tape, results, self._by_jit(fixed, options),
-                                               self._on_host)
+                                                      self._on_host)
 
     def _by_jit(self, fixed: list, options: dict | None) -> Callable:
         """The program by jax.jit, a function of the arguments that are not static."""
@@ -159,7 +159,7 @@ class ProgramCache:
         return call
 
     def _compile_and_store(self, key: tuple, fixed: list, folder: disk.Folder, name: str | None,
-              args: Sequence[Any], options: dict | None) -> Callable:
+                           args: Sequence[Any], options: dict | None) -> Callable:
         """The program, traced, compiled and stored.
 
         Args:
