@@ -109,7 +109,7 @@ def _feed(into: Any, value: Any) -> None:
 
 
 def _put(into: Any, tag: str, content: bytes) -> None:
-    """One piece, told apart from its neighbours by its length."""
+    """One piece, delimited by its length."""
     into.update(f"{tag}:{len(content)}:".encode() + content)
 
 
