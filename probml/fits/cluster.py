@@ -213,9 +213,9 @@ class Cluster(Place):
         return sampled(Survey(source, profile, tuple(names), tuple(sizes)))
 
     @contextlib.contextmanager
-    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-               whole: bool, apart: float = 0.0,
-               runs: int = 1) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         assert held.survey is not None
         if apart:

@@ -221,9 +221,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
     plan = planned(data, first)
     problem = Problem(data, plan, LATER, LATER, weight, seed, start, asked=asked,
                       astray=astray, seen=seen)
-    with place.loaded(problem, first.copies(problem), _is_reducible(first, plan),
-                      takes.batch, takes.uses_all_rows, takes.held_out_fraction,
-                      first.runs(problem)) as (rows, known):
+    with place.shipped(problem, first.copies(problem), _is_reducible(first, plan),
+                       takes.batch, takes.uses_all_rows, takes.held_out_fraction,
+                       first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
         second_moments = _second_moments(first, problem)
         problem = reduce_rows_by_member(first, reduce_rows(first, problem, second_moments))
@@ -414,9 +414,9 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, LATER, LATER, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        with place.loaded(problem, engine.together(problem, runs), False, None,
-                          engine.capabilities.uses_all_rows,
-                          runs=runs) as (rows, known):
+        with place.shipped(problem, engine.together(problem, runs), False, None,
+                           engine.capabilities.uses_all_rows,
+                           runs=runs) as (rows, known):
             with one_thread(problem.plan.largest_matrix):
                 found = engine.grid(replace(problem, rows=rows, known=known), site, sizes, of)
             return [check_precision(plan, outcome, known, rows) for outcome in found], known

@@ -35,9 +35,9 @@ class Place(ABC):
         """A user's data, checked against a model, with their weights, see parts.open_data."""
 
     @abstractmethod
-    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-               whole: bool, apart: float = 0.0,
-               runs: int = 1) -> contextlib.AbstractContextManager:
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> contextlib.AbstractContextManager:
         """A context manager of (rows, values that they share), loaded; where the rows are
         `reducible`, their sufficient statistics may be loaded instead.
 
@@ -57,9 +57,9 @@ class SingleDevice(Place):
         return parts.open_data(model, data, weights)
 
     @contextlib.contextmanager
-    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-               whole: bool, apart: float = 0.0,
-               runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
         if held.survey is None and reducible:
             yield condensed(held, plan, problem.weights, problem.start)
@@ -107,9 +107,9 @@ class Devices(Place):
         )
 
     @contextlib.contextmanager
-    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
-               whole: bool, apart: float = 0.0,
-               runs: int = 1) -> Iterator[tuple[Rows, Known]]:
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+                whole: bool, apart: float = 0.0,
+                runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         if plan.carried:
             raise Refusal(f"{problem} has numbers of rows, '{plan.carried[0]}', which a sampler "
