@@ -302,7 +302,7 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
 
 
 def _prior_predictive(held: dataset.Data, columns: Mapping[str, np.ndarray],
-                shown: bool) -> pd.DataFrame:
+                      shown: bool) -> pd.DataFrame:
     """Prior predictive checks of each observed site: the distribution of single values, and the
     rank of the data's mean among the simulated ones.
 

@@ -228,13 +228,11 @@ class Dimensions:
 
     def states(self, name: str) -> dict[str, list]:
         """The labels of a labelled site's codes, as an attribute."""
-        return {"states": self._coordinates(name).tolist()} if name in self.labels else {}
-
-    def _coordinates(self, site: str) -> np.ndarray:
-        return _array(self.labels[site])
+        return {"states": _array(self.labels[name]).tolist()} if name in self.labels else {}
 
 
 def _array(labels: tuple) -> np.ndarray:
+    """Labels as an array; as text unless all are numbers, or all text."""
     plain = len(set(map(type, labels))) == 1 and isinstance(labels[0], str | int | float | bool)
     return np.array(labels if plain else [str(label) for label in labels])
 
@@ -265,10 +263,10 @@ def _entries_of_deterministics(structure: Structure,
         for axis, standing in enumerate(indices.parameter_axes(structure.programs, structure.sites,
                                                                  name)[0]):
             size = structure.named[name].shape[axis]
-            told = {tuple(_shifted(found[name, at], shift, size)) for name, at, shift in standing
-                    if (name, at) in found}
-            if len(told) == 1:
-                out[name, axis] = told.pop()
+            found_names = {tuple(_shifted(found[name, at], shift, size))
+                           for name, at, shift in standing if (name, at) in found}
+            if len(found_names) == 1:
+                out[name, axis] = found_names.pop()
     return out
 
 

@@ -97,7 +97,7 @@ def leave_one_out(draws: Mapping[str, np.ndarray], logs: np.ndarray) -> LeftOut:
     """
     old = _old()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of bad k, which are told by number
+        warnings.simplefilter("ignore")  # of bad k, whose number is reported
         if old is not None:
             found = old.loo(old.from_dict(posterior=dict(draws), log_likelihood={"row": logs}),
                             pointwise=True)

@@ -81,11 +81,11 @@ def median(fit: Fitted, held: dataset.Data, site: str, plug_in: bool, given: str
                       f"conditions on all observed cells: use given='all'")
     _warn_without_mean(fit, site)
     return _answer_for_new_values(held, site,
-                    lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
+                                  lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
 
 
 def _answer_for_new_values(held: dataset.Data, site: str, ask: Callable[[dataset.Data], np.ndarray]
-             ) -> np.ndarray:
+                           ) -> np.ndarray:
     """The answer of `ask` for new values of a site, (..., n, *cells): of an observed cell with no
     cell of the site observed in its row, of a missing one given the others."""
     column = held.table.columns.get(site)

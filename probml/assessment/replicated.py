@@ -134,9 +134,9 @@ def _cells(fit: Fitted, name: str, shape: tuple[int, ...],
     out = []
     for index in list(np.ndindex(*sizes))[:MAX_CELLS]:
         at = tuple(slice(None) if axis == time else i for axis, i in enumerate(index))
-        told = [i for axis, i in enumerate(index) if axis != time]
-        label = (own[told[0]] if len(told) == 1 and len(own) == sizes[-1] else
-                 f"{name}[{', '.join(map(str, told))}]" if told else own[0] if len(own) == 1
+        cell = [i for axis, i in enumerate(index) if axis != time]
+        label = (own[cell[0]] if len(cell) == 1 and len(own) == sizes[-1] else
+                 f"{name}[{', '.join(map(str, cell))}]" if cell else own[0] if len(own) == 1
                  else name)
         out.append((label, at))
     return out

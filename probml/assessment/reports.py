@@ -134,7 +134,7 @@ def posterior_deviations(fit: Fitted) -> dict[str, np.ndarray]:
     factors = {name: fit.units[name].factor if name in fit.units else 1.0 for name in alone
                if name not in roots and (name not in fit.units or fit.units[name].is_elementwise)}
     return roots | {name: np.sqrt(np.asarray(fit.posterior(name).variance, float)) * factor
-                   for name, factor in factors.items()}
+                    for name, factor in factors.items()}
 
 
 def draws_in_units(fit: Fitted, along: Callable[[Mapping], Mapping]) -> dict[str, np.ndarray]:

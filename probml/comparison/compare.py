@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probml.assessment import reports
-from probml.comparison.contestants import EVIDENCE, Density, Fitted
+from probml.comparison.contestants import EVIDENCE, ComparedDensity, ComparedFit
 from probml.comparison.folds import rows_of_each, splits_of, warn_of_failed
 from probml.comparison.predictive import predictions
 from probml.dataset.sources.parts import source_of
@@ -30,7 +30,7 @@ FOLDS = ("elpd_kfold", "se_kfold", "kfold_diff", "se_kfold_diff")
 
 
 def compare(
-    fits: Mapping[str, Fitted],
+    fits: Mapping[str, Fit],
     data: object = None,
     *,
     target: str | None = None,
@@ -178,7 +178,8 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -
     return table
 
 
-def _contestants(fits: object, data: object, engines: Mapping[str, Engine]) -> dict[str, Fitted]:
+def _contestants(fits: object, data: object,
+                 engines: Mapping[str, Engine]) -> dict[str, ComparedFit]:
     if not isinstance(fits, Mapping) or not fits:
         got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
         raise ModelError(f'compare(fits): expected a mapping name → Fit with at least one, got '
@@ -203,7 +204,8 @@ def _contestants(fits: object, data: object, engines: Mapping[str, Engine]) -> d
                              f"all rows in memory: hold out some batches and compare fit.score on "
                              f"them")
         held = reports.own_data(fit, rows[name], f"compare('{name}')")
-        found = (Density if fit.model.whole else Fitted)(str(name), fit, held, engines.get(name))
+        kind = ComparedDensity if fit.model.whole else ComparedFit
+        found = kind(str(name), fit, held, engines.get(name))
         n = held.table.rows
         count: float | None = fit.data.table.rows if fit.data is not None else None
         if fit.kept is not None and not fit.kept.running:
@@ -215,7 +217,7 @@ def _contestants(fits: object, data: object, engines: Mapping[str, Engine]) -> d
     return out
 
 
-def _same_rows(contestants: Mapping[str, Fitted]) -> int:
+def _same_rows(contestants: Mapping[str, ComparedFit]) -> int:
     """The number of rows, which must be the same observed rows for all."""
     first, *others = contestants.values()
     for other in others:

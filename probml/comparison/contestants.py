@@ -28,7 +28,7 @@ EVIDENCE = ("log_evidence", "log_bayes_factor")
 
 
 @dataclass(frozen=True)
-class Fitted:
+class ComparedFit:
     """A Fit and its rows."""
 
     name: str
@@ -111,7 +111,7 @@ class Fitted:
         return fit.log_prob(as_codes(self.held.taken(test)))
 
 
-class Density(Fitted):
+class ComparedDensity(ComparedFit):
     """A Fit of a function without rows, one joint density: its rows are the elements of its
     observed sites, each given the parameters and earlier sites."""
 

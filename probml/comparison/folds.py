@@ -23,7 +23,7 @@ def rows_of_each(fits: Mapping[str, FitOrEstimator], data: DataLike) -> dict[str
 
 
 def warn_of_failed(verb: str, failed: Mapping[str, str], contestants: Mapping[str, Any],
-             stacklevel: int = 4) -> None:
+                   stacklevel: int = 4) -> None:
     """Warn of models that could not be evaluated at all, with the reasons; they have no row.
 
     Raises:

@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Fitted:
+class _ComparedFit:
     """A Fit, refitted to each training part by its own engine, also to rows whose target is
     missing."""
 
@@ -83,7 +83,7 @@ class _Fitted:
 
 
 @dataclass(frozen=True)
-class _Estimator:
+class _ComparedEstimator:
     """An estimator, of scikit-learn or this library: cloned, and fitted to the labelled rows of
     each training part."""
 
@@ -221,8 +221,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
                     else "has several cells per row")
             raise ModelError(f"compare(target='{target}'): it {what} of '{name}', model "
                              f"'{given.model.name}': expected one value per row")
-        return _Fitted(name, given, reports.own_data(given, rows, f"compare('{name}')"), target,
-                       engine)
+        return _ComparedFit(name, given, reports.own_data(given, rows, f"compare('{name}')"),
+                            target, engine)
     try:
         from sklearn.base import is_classifier, is_regressor
     except ModuleNotFoundError as error:
@@ -235,7 +235,7 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
             f"compare(fits): '{name}' is a {what}, expected a Fit, or a classifier or regressor "
             f"with the interface of scikit-learn"
         )
-    return _Estimator(name, given, _columns(rows, target, name), truth)
+    return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
 
 
 def _unseen(value: object) -> bool:

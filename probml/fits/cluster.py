@@ -118,7 +118,7 @@ def model_of(content: bytes) -> Bound:
 
 
 def profile_partition(content: bytes, double: bool, frame: object, name: str, first: int,
-         weights: str | None = None) -> PartitionProfile:
+                      weights: str | None = None) -> PartitionProfile:
     """The profile of a partition; `first` rows stand before it."""
     with jax.enable_x64(double):
         return PartitionProfile.of(profile_source(model_of(content),
@@ -211,13 +211,13 @@ class Cluster(Place):
                     for frame, name, begin in zip(self.frames, names, first, strict=True)]
         while len(profiles) > 1:
             profiles = [self.client.submit(merge, content, double, *pair) if len(pair) > 1
-                     else pair[0] for pair in _grouped(profiles, 2)]
+                        else pair[0] for pair in _grouped(profiles, 2)]
         profile = self._all(profiles)[0].with_model(model)
         source = rows_of(data, "the frame", weights)
         return sampled(Survey(source, profile, tuple(names), tuple(sizes)))
 
     @contextlib.contextmanager
-    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan

@@ -144,7 +144,7 @@ def _inferred(
     with contextlib.ExitStack() as stack:
         if checkpoint is not None:
             bar.journal = stack.enter_context(open_journal(checkpoint, model, held, asked, weight,
-                                                         seed, start))
+                                                           seed, start))
         imprecise = None if double else (digits.find_precision_loss(held)
                                          or _why_float64(ladder[0], plan, held))
         try:
@@ -223,7 +223,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
     plan = planned(data, first)
     problem = Problem(data, plan, LATER, LATER, weight, seed, start, asked=asked,
                       astray=astray, seen=seen)
-    with place.loaded(problem, first.copies(problem), _is_reducible(first, plan),
+    with place.shipped(problem, first.copies(problem), _is_reducible(first, plan),
                        takes.batch, takes.uses_all_rows, takes.held_out_fraction,
                        first.runs(problem)) as (rows, known):
         problem = replace(problem, rows=rows, known=known)
@@ -416,7 +416,7 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, LATER, LATER, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        with place.loaded(problem, engine.together(problem, runs), False, None,
+        with place.shipped(problem, engine.together(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
             with one_thread(problem.plan.largest_matrix):
@@ -424,15 +424,15 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
             return [check_precision(plan, outcome, known, rows) for outcome in found], known
 
     (found, known), note = retry_in_float64(attempt, lambda found: least_precise(found[0]),
-                                   engine.capabilities.uses_prior,
-                                   None if double else digits.find_precision_loss(held))
+                                            engine.capabilities.uses_prior,
+                                            None if double else digits.find_precision_loss(held))
     out = {}
     for size, outcome in zip(sizes, found, strict=True):
         outcome = engine.narrowed(held.plan(), trace(models[size], held.shapes), outcome)
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = InferenceResult(held, engine, outcome.noting(note), jax.device_get(known.given),
-                          outcome.posterior, None, note is not None, held.pattern,
-                          standard_errors.retain_rows(engine, engine, own, weight))
+                                    outcome.posterior, None, note is not None, held.pattern,
+                                    standard_errors.retain_rows(engine, engine, own, weight))
     return out
 
 

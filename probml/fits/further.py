@@ -55,7 +55,7 @@ def updated(fit: Fitted, data: object, weights: object = None) -> InferenceResul
         at, value = stepping.step(fit, at, held, weight)
         history.append(value)
     outcome = stepping.to_outcome(fit, at, np.concatenate([fit.history, history]),
-                             fit.iterations + len(history))
+                                  fit.iterations + len(history))
     return InferenceResult(DataSummary(dict(fit.shapes), at.pattern, dict(fit.names)),
                            at.kept.engine, outcome, dict(fit.given), outcome.posterior, at.kept,
                            fit.double, at.pattern)
@@ -105,14 +105,14 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
             raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
         second_moments = counted([held.table.columns[name].values for name in names], weight)
         return RetainedStatistics.of(LATER, second_moments, fit.kept.known,
-                       measured=_prior_moments(fit, held, weight)), held.pattern
+                                     measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
                             *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially "
                       f"observed or has no sufficient statistics; fit all rows at once")
     return RetainedStatistics.of(LATER, *condensed(held, plan, weight),
-                   measured=_prior_moments(fit, held, weight)), held.pattern
+                                 measured=_prior_moments(fit, held, weight)), held.pattern
 
 
 def _prior_moments(fit: Fitted, held: Data, weight: np.ndarray | None) -> dict:

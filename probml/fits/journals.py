@@ -20,7 +20,7 @@ DIGEST_DIGITS = 12  # of a digest in messages
 
 
 def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engine | None,
-               weights: np.ndarray | None, seed: int, start: SiteValues) -> Journal:
+                 weights: np.ndarray | None, seed: int, start: SiteValues) -> Journal:
     """The checkpoint of a fit, opened.
 
     Raises:

@@ -35,7 +35,7 @@ class Place(ABC):
         """A user's data, checked against a model, with their weights, see parts.open_data."""
 
     @abstractmethod
-    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> contextlib.AbstractContextManager:
         """A context manager of (rows, values that they share), loaded; where the rows are
@@ -57,7 +57,7 @@ class SingleDevice(Place):
         return parts.open_data(model, data, weights)
 
     @contextlib.contextmanager
-    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows | Summary, Known]]:
         held, plan = problem.data, problem.plan
@@ -107,7 +107,7 @@ class Devices(Place):
         )
 
     @contextlib.contextmanager
-    def loaded(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
+    def shipped(self, problem: Problem, copies: int, reducible: bool, batch: int | None,
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan

@@ -62,7 +62,7 @@ from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
 NOTE = ("standard errors: square roots of the diagonal of the inverse of the information where "
-         "the fit ended; not the widths of a posterior")
+        "the fit ended; not posterior standard deviations")
 # curvature of a logarithm or a logit below which the parameter is at its boundary: 3 standard
 # deviations are a factor of 10,000
 BOUNDARY_CURVATURE = 0.1

@@ -77,7 +77,7 @@ def current_point(fit: Fitted) -> PyTree:
 
 
 def expect_statistics(fit: Fitted, point: object, held: Data,
-             weight: np.ndarray | None) -> tuple[RetainedStatistics, float]:
+                      weight: np.ndarray | None) -> tuple[RetainedStatistics, float]:
     """The expected sufficient statistics of rows at a point, and their log evidence.
 
     Raises:

@@ -89,7 +89,7 @@ def find_few_groups(plan: Plan) -> tuple[Finding, ...]:
 
 
 def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: Known,
-             rows: Rows) -> tuple[Finding, ...]:
+                          rows: Rows) -> tuple[Finding, ...]:
     """A finding where all rows depend on sums of some effects of a member alone, so that the priors
     determine their standard deviations.
 
@@ -112,7 +112,7 @@ def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: 
     parts, out, begin = [(first, np.asarray(information.block, float).sum(0))], [], 0
     for grouping in others:
         own = np.asarray(information.rest, float)[begin : begin + grouping.size,
-                                           begin : begin + grouping.size]
+                                                  begin : begin + grouping.size]
         blocks = own.reshape(grouping.members, grouping.cells, grouping.members, grouping.cells)
         parts.append((grouping, np.einsum("iaib->ab", blocks)))
         begin += grouping.size

@@ -1,6 +1,5 @@
 """The place of rows for the argument `where=`."""
 
-
 import jax
 
 from probml.errors import DataError
@@ -10,7 +9,7 @@ from probml.numerics.outside.meshes import mesh_of
 
 
 def place_of(where: object, data: object) -> Place:
-    """Where the rows of a fit lie.
+    """The place of the rows of a fit.
 
     Args:
         where: None, a list of devices, a Mesh (see meshes.mesh_of), or a dask.distributed.Client.

@@ -86,7 +86,7 @@ class Answers(Parameters):
         return marginal_weights.compute_probabilities(self, held, met, name)
 
     def _decode_joint_density(self, held: dataset.Data,
-                       sites: Sequence[str] | None) -> dict[str, np.ndarray]:
+                              sites: Sequence[str] | None) -> dict[str, np.ndarray]:
         """The most probable values of the discrete sites that a model without rows, one joint
         density, sums out."""
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
@@ -270,7 +270,7 @@ class Answers(Parameters):
         )
 
     def _deterministic_means(self, held: dataset.Data, names: Sequence[str], plug_in: bool,
-                  given: str = queries.ALL) -> dict[str, np.ndarray]:
+                             given: str = queries.ALL) -> dict[str, np.ndarray]:
         """The means of deterministics inside rows over the latent discrete sites of the row and the
         posterior; of one with other latent parents, over simulated rows."""
         out = {}

@@ -74,7 +74,7 @@ METHODS_OF_SEVERAL_SITES = ("predict_proba",)  # whose site may be several
 
 # methods that return numbers → whether they are draws, of which infinite ones are reported too
 NUMERIC_METHODS = {"draws": True, "simulate": True, "log_prob": False, "log_joint": False,
-           "predict": False, "predict_proba": False, "joint": False, "impute": False}
+                   "predict": False, "predict_proba": False, "joint": False, "impute": False}
 
 
 def checked_verbs(cls: type) -> type:

@@ -165,10 +165,10 @@ def _units(meta: Json, arrays: Mapping[str, np.ndarray],
     for name, unit in found.items():
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
             raise TypeError(f"the unit of '{name}' is {unit!r:.60}")
-    for name, told in in_units(found, point).items():
-        if found[name].is_elementwise and told.shape != np.shape(point[name]):
+    for name, shown in in_units(found, point).items():
+        if found[name].is_elementwise and shown.shape != np.shape(point[name]):
             raise ValueError(f"the unit of '{name}', {np.shape(point[name])}, has the shape "
-                             f"{told.shape}")
+                             f"{shown.shape}")
     return found
 
 

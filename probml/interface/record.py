@@ -160,8 +160,8 @@ class Record(Fitted):
             engine = "" if name == "Laplace" else f" about the optimum of {name}"
         elif self.outcome is Status.KNOWN or name in self.outcome.headline:
             engine = ""
-        told = "".join(f"; {found.problem}" for found in self.findings if not found.warns)
-        return f"{self.outcome.headline}{engine}{told}"
+        notes = "".join(f"; {found.problem}" for found in self.findings if not found.warns)
+        return f"{self.outcome.headline}{engine}{notes}"
 
     @property
     def status(self) -> str:
@@ -171,12 +171,12 @@ class Record(Fitted):
 
     @property
     def structure(self) -> Structure:
-        """Sites, parents and plates of the model as these data trace it."""
+        """Sites, parents and plates of the model, traced with the shapes of the data."""
         return trace(self.model, self.shapes)
 
     def labels(self, site: str) -> tuple:
         """The labels of a discrete site's states, in code order; 0 … states−1 where the data had
-        none. Of an input that is an index, those of the entries that it picks from.
+        none. Of an input that is an index, the labels of the entries that it indexes.
 
         Raises:
             ModelError: no such site, one without states, an input that is no index.
@@ -239,8 +239,7 @@ class Record(Fitted):
               unknown: str = REFUSE) -> dataset.Data:
         data = frames.aligned(data, self.columns)
         held = read.read(self.model, read_function(self.model, data).data, self.names, rows,
-                         self.shapes,
-                         steps, unknown)
+                         self.shapes, steps, unknown)
         return refuse_precision_loss(held, self.point if self.outcome is Status.KNOWN else {})
 
 

@@ -110,7 +110,7 @@ def _feed(into: "hashlib._Hash", value: Any) -> None:
 
 
 def _put(into: "hashlib._Hash", tag: str, content: bytes) -> None:
-    """One piece, told apart from its neighbours by its length."""
+    """One piece, delimited by its length."""
     into.update(f"{tag}:{len(content)}:".encode() + content)
 
 

@@ -167,7 +167,7 @@ def _subsample(held: Data, seed: int) -> Data:
 
 
 def _evaluate_at_random_point(problem: Problem, rows: Any, random: np.random.Generator
-               ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
+                              ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
     """A random point, its parameters and sampled variables of rows, and its log density as engines
     evaluate it: with gradients, and by the E-step; if these differ, the one farther off."""
     plan, known = problem.plan, problem.known

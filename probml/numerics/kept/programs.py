@@ -147,22 +147,22 @@ class ProgramCache:
         tape = record(jaxpr, self._seldom)
         results = jax.tree.structure(traced.out_info)
         return None if tape is None else NumpyProgram(tape, results, self._by_jit(fixed, options),
-                                               self._on_host)
+                                                      self._on_host)
 
     def _by_jit(self, fixed: list, options: dict | None) -> Callable:
         """The program by jax.jit, a function of the arguments that are not static."""
         jitted = jax.jit(self._function, compiler_options=options, **self._keywords)
 
         def call(*dynamic: object) -> PyTree:
-            told, rest = iter(fixed), iter(dynamic)
+            static, rest = iter(fixed), iter(dynamic)
             with making():
-                return jitted(*(next(told if i in self.static else rest)
+                return jitted(*(next(static if i in self.static else rest)
                                 for i in range(len(fixed) + len(dynamic))))
 
         return call
 
     def _compile_and_store(self, key: tuple, fixed: list, folder: disk.Folder, name: str | None,
-              args: Sequence[PyTree], options: dict | None) -> Callable:
+                           args: Sequence[PyTree], options: dict | None) -> Callable:
         """The program, traced, compiled and stored.
 
         Args:
@@ -203,13 +203,13 @@ class ProgramCache:
 
     def _name(self, fixed: list, tree: object, avals: tuple, options: dict | None) -> str:
         own = f"{self._function.__module__}.{self._function.__qualname__}"
-        told = [*map(str, avals), *map(_describe_setting, trace_settings()),
-                repr(jax.config.values)]
+        settings = [*map(str, avals), *map(_describe_setting, trace_settings()),
+                    repr(jax.config.values)]
         ours = (own.startswith("probml.") and "<locals>" not in own
                 and not _has_unordered_leaves(tree))
-        if not ours or any(" at 0x" in text for text in told):
+        if not ours or any(" at 0x" in text for text in settings):
             raise identity.Nameless(own)
-        return identity.digest(FORMAT, identity.surroundings(), own, fixed, tree, told,
+        return identity.digest(FORMAT, identity.surroundings(), own, fixed, tree, settings,
                                [a.weak_type for a in avals], options, *_device())
 
 

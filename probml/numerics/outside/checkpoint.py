@@ -265,7 +265,7 @@ class Journal:
                 raise ValueError("its content differs from what was written")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
             pasts = {key: LoopState(_to_count(done), _to_count(status), float(value),
-                               _unpacked(held, arrays))
+                                    _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
         except Exception as error:
             raise ModelError(f"'{self.path}' is not a checkpoint of probml: {error}. Give another "

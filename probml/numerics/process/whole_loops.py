@@ -48,13 +48,13 @@ def _enable() -> Callable[[], object]:
 
     @functools.wraps(own)
     def options(*args: object, **keywords: Any) -> object:
-        told = keywords.get("env_options_overrides") or {}
-        if WHOLE not in told:
+        overrides = keywords.get("env_options_overrides") or {}
+        if WHOLE not in overrides:
             return own(*args, **keywords)
-        keywords["env_options_overrides"] = {k: v for k, v in told.items() if k != WHOLE}
+        keywords["env_options_overrides"] = {k: v for k, v in overrides.items() if k != WHOLE}
         held = own(*args, **keywords).SerializeAsString()
         if _OPTION not in held:  # else the user has set it
-            held = _entered(held, told[WHOLE])
+            held = _entered(held, overrides[WHOLE])
         return made.ParseFromString(held)
 
     compiler.get_compile_options = options
