@@ -1,6 +1,5 @@
 """The scikit-learn estimator of structural time series."""
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from statistics import NormalDist
 from typing import ClassVar
@@ -102,7 +101,7 @@ class StructuralTimeSeries(OfSequences):
     trend: str = parameter("level", one_of(*TRENDS))
     _: KW_ONLY
     seasonal: int | None = parameter(None, optional(integer(2)))
-    cycle: Mapping[str, float] | float | None = parameter(None, CYCLE)
+    cycle: tuple[float, float] | None = parameter(None, CYCLE)
     order: int = parameter(0, integer(0))
     first: float = parameter(10.0, number(0.0, above=True))
     prior: bool = parameter(False, FLAG)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jax.typing import ArrayLike
 
 from probml.comparison.compare import compare
 from probml.dataset.frames import shortest
@@ -99,7 +100,7 @@ def _asked(estimator: FitOrEstimator, verb: Callable, table: pd.DataFrame,
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
-def _by_table(verb: Callable, rows: pd.DataFrame, *more: Any) -> Callable:
+def _by_table(verb: Callable, rows: pd.DataFrame, *more: object) -> ArrayLike:
     """The answer about the rows of a table, also of an estimator that was fitted to an array."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X has feature names", UserWarning)

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from probml.errors import DataError, ModelError, listed
 from probml.interface.fit import Fit
-from probml.interface.model import Model
+from probml.language.language import Bound
 from probml.structure.structure import Structure
 from probml.structure.trace import trace
 from probml.typing import DataLike, SiteValues
@@ -68,7 +68,7 @@ class Laid(NamedTuple):
                 for at in np.ndindex(answer.shape[1:])}
 
 
-def of_model(model: Model, table: pd.DataFrame, layout: Layout) -> Laid:
+def of_model(model: Bound, table: pd.DataFrame, layout: Layout) -> Laid:
     """A table as the data of a model that is to be fitted."""
     try:
         structure = trace(model)
@@ -103,7 +103,7 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
     return laid._replace(data={k: v for k, v in laid.data.items() if k != without})
 
 
-def _arrange_columns(structure: Structure | None, model: Model,
+def _arrange_columns(structure: Structure | None, model: Bound,
                      remembered: Mapping[str, tuple[str, ...]],
                      table: pd.DataFrame, layout: Layout) -> Laid:
     inside = () if structure is None else (s.name for s in structure.named.values() if s.rows)

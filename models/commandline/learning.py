@@ -42,7 +42,7 @@ class Wish(NamedTuple):
     engine: Engine | None = None
     seed: int = 0
     sizes: Any = None  # components or states: a number, or a range
-    settings: Mapping[str, object] = {}
+    settings: Mapping[str, Any] = {}
     drop: tuple[str, ...] = ()  # columns that are left out
     layout: Layout = PLAIN  # of the table as data
     formula: str | None = None  # of a regression

@@ -5,12 +5,15 @@ categories."""
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probml import DataError, ModelError
 from probml.typing import DataLike
+
+if TYPE_CHECKING:
+    from formulaic import ModelMatrix
 
 INTERCEPT = "Intercept"
 
@@ -212,7 +215,7 @@ class Terms:
         return ((made, *args[1:]), named) if args else ((), {**named, "X": made})
 
 
-def _matrix(text: str, source: DataLike, table: DataLike) -> np.ndarray:
+def _matrix(text: str, source: object, table: DataLike) -> "ModelMatrix":
     """The columns of terms.
 
     Raises:
@@ -282,7 +285,7 @@ def _values(text: str, left: str, table: DataLike) -> np.ndarray:
 
 
 def _numbers(text: str, expression: str, table: DataLike,
-             missing: np.ndarray = False) -> np.ndarray:
+             missing: bool = False) -> np.ndarray:
     """An expression of columns, (n,).
 
     Args:

@@ -32,7 +32,7 @@ REACH = 1.96  # standard deviations of a band that holds 95%
 
 
 @formerly(fit="fitted")
-def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence = None,
+def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | None = None,
             coordinate: int | str = 0, *, ax=None):
     """A caterpillar plot: the effect of each level of a grouping with a bar of 95%, the lowest
     first; bars that do not cross the mean of all are in colour.
@@ -90,8 +90,9 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence = 
     return ax
 
 
-def _moments_of_levels(fitted: FitOrEstimator,
-                       name: str) -> tuple[np.ndarray, np.ndarray, Sequence, Any]:
+def _moments_of_levels(
+    fitted: FitOrEstimator, name: str
+) -> tuple[np.ndarray, np.ndarray, Sequence | None, Sequence | None]:
     """Means and standard deviations of effects, (levels,) or (levels, coefficients), the labels of
     the levels and the names of the coefficients; None where there are none."""
     fit = fitted if hasattr(fitted, "posterior") else fit_of("effects", fitted)

@@ -79,7 +79,7 @@ def chosen(dag, nodes) -> list[str]:
     return listed("draw_network", "nodes", nodes, list(dag))
 
 
-def describe(fit: Fit, row: Mapping[str, object], names: Iterable[str],
+def describe(fit: Fit, row: Mapping[str, np.ndarray], names: Iterable[str],
              done: Mapping[str, str]) -> list[Shown]:
     """Every node with its probabilities given the row, or its mean."""
     sites, marks = fit.structure.sites, [marked(fit, row, name, done) for name in names]

@@ -1,7 +1,7 @@
 """What pictures draw, read from a fit: rows as numbers, probabilities, normal components, the
 columns' tables."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +23,8 @@ class Asked(NamedTuple):
     fit: Fit
     target: str
     names: list[str]
-    values: np.ndarray  # (n, d) floats, NaN unseen
-    data: DataLike  # values (m, d) -> what the fit takes
+    values: DataLike  # (n, d) floats, NaN unseen
+    data: Callable | None  # values (m, d) -> what the fit takes
     classes: list[str]
     title: str  # what a state of the target is
 
@@ -64,7 +64,7 @@ def ask(fitted, X, numbers=True) -> Asked:
     return Asked(fit, target, *rows, classes, title)
 
 
-def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], np.ndarray, DataLike]:
+def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
     """Names of columns, values, and what makes data of values, of an estimator's rows."""
     columns = getattr(X, "columns", None)
     if columns is not None:
@@ -81,7 +81,7 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], np.ndarray, Dat
     return names, floats(X) if numbers else X, data
 
 
-def _mapping_rows(X, numbers: bool) -> tuple[list[str], np.ndarray, DataLike]:
+def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
     """The same of the data of a Fit; as numbers those of its one site."""
     if not isinstance(X, Mapping):
         raise ModelError(f"a Fit takes its data as a mapping, {{'x': X}}, got {type(X).__name__}")

@@ -5,7 +5,7 @@ Each takes an estimator, or a probml Fit, with its data, draws on `ax` (by defau
 and returns the Axes."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -228,7 +228,7 @@ def _rows(table: "pd.DataFrame", columns: list[Column], place: int, grid: np.nda
     return np.column_stack(parts)
 
 
-def _most(values: Sequence, text: Any) -> object:
+def _most(values: ArrayLike, text: Any) -> object:
     """The most frequent value itself, of which `text` is the writing."""
     return next((value for value in np.asarray(values, object) if str(value) == text), text)
 

@@ -15,7 +15,7 @@ def is_posterior(fit: Fit) -> bool:
     return fit.drawn is not None and not fit.belief.partly
 
 
-def posterior_rows(fit: Fit, names: Sequence[str], index: np.ndarray) -> np.ndarray:
+def posterior_rows(fit: Fit, names: Sequence[str], index: Sequence[str]) -> np.ndarray:
     """The summary of some parameters of a posterior: mean, sd, 5%, 95%, and what the engine says of
     its draws.
 

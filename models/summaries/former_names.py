@@ -2,13 +2,14 @@
 work with a DeprecationWarning (language/renamed.py) until the next minor version."""
 
 from collections.abc import Mapping
+from typing import Any
 
 INTERCEPT = {"bias": "intercept"}
 SIGMA = {"noise": "sigma"}
 REGRESSION = INTERCEPT | SIGMA
 
 
-def of_mixed(settings: Mapping[str, object]) -> dict[str, str]:
+def of_mixed(settings: Mapping[str, Any]) -> dict[str, str]:
     """Those of mixed_model, whose parameters bear the names of its groupings."""
     groupings = settings["effects"]
     own = {f"{name}_spread": f"sd_{name}" for name in groupings} | {

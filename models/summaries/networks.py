@@ -1,7 +1,6 @@
 """Tables of Bayesian networks: a conditional probability table, or the coefficients, of each
 node."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -46,7 +45,7 @@ def _reshape_rows(width: int, each: np.ndarray) -> np.ndarray:
     return np.reshape(each, (-1, width))
 
 
-def _configurations(estimates: Estimates, parents: list, sizes: dict) -> Sequence:
+def _configurations(estimates: Estimates, parents: list, sizes: dict) -> pd.Index:
     if not parents:
         return pd.Index([""])
     levels = [estimates.labels(parent, sizes[parent], parent) for parent in parents]

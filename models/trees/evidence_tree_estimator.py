@@ -103,7 +103,7 @@ class EvidenceTree(Classifier):
         return self._shares[self.tree_.apply(X)]
 
 
-def _rules(grown: object, X: np.ndarray) -> np.ndarray:
+def _rules(grown: Any, X: np.ndarray) -> np.ndarray:
     """How many splits there are at every node: columns, and cuts between two of their values."""
     ways = grown.decision_path(X).tocsc()
     out = np.ones(ways.shape[1])

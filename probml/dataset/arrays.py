@@ -5,13 +5,16 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from probml.dataset import frames
 from probml.dataset.sources import arrow
 from probml.errors import DataError, RowError, shortly
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 UNSEEN = "A missing cell is NaN or None."
 NUMBERS = (Real, Decimal, np.bool_)
@@ -86,7 +89,7 @@ def as_raw(what: str, value: object, rows: bool):
     return raw
 
 
-def _from_library(what: str, value: ArrayLike, rows: bool):
+def _from_library(what: str, value: Any, rows: bool):
     """A value of pyarrow, pandas or NumPy as an array."""
     module = type(value).__module__.partition(".")[0]
     if module == "pyarrow" and hasattr(value, "schema"):  # several columns as one array
@@ -97,7 +100,7 @@ def _from_library(what: str, value: ArrayLike, rows: bool):
     return (_from_pandas if module == "pandas" else _from_numpy)(what, value, rows)
 
 
-def _from_pandas(what: str, value: ArrayLike, rows: bool):
+def _from_pandas(what: str, value: "pd.Series | pd.DataFrame | pd.Index", rows: bool):
     """A pandas column or table as an array; categories and text as codes."""
     import pandas as pd
 

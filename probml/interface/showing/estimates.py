@@ -123,7 +123,7 @@ class Estimates:
         known = self._entries.get((name, axis))
         return list(known) if known is not None else list(range(self.values[name].shape[axis]))
 
-    def labels(self, site: str, size: int, what: str) -> Sequence | None:
+    def labels(self, site: str, size: int, what: str) -> pd.Index:
         """An index of the states of a discrete site: its labels, or 0, 1, …"""
         known = self.fit.names.get(site)
         return pd.Index(range(size) if known is None or len(known) != size else known, name=what)
