@@ -59,8 +59,8 @@ from probml.posteriors.pareto import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
-WORDS = ("standard errors: square roots of the diagonal of the inverse of the information where "
-         "the fit ended; not the widths of a posterior")
+WORDS = ("standard errors: square roots of the diagonal of the inverse observed information matrix "
+         "at the estimate; they are not posterior standard deviations")
 # curvature of a logarithm or a logit that hardly tells it: 3 widths are a factor of 10,000
 EDGE = 0.1
 FAR = 100.0  # coordinate of a logarithm or a logit, 4e-44, that is at the edge of the support
@@ -159,29 +159,30 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, np.ndarray
     Cost: of a regression a Hessian; else four gradients a parameter, each a pass over all rows.
     """
     if again.stamp is not None and again.stamp != _stamp(again.data, again.weights):
-        return Widths({}, {"": "the rows were changed in place after the fit: summary(data)"})
+        return Widths({}, {"": "the data array was changed in place after the fit: use "
+                               "fit.summary(data)"})
     with Progress("standard errors", None, False), jax.enable_x64(True):
         data = again.first.taken(again.data._replace(structure=trace(again.data.model,
                                                                      again.data.shapes)))
         plan = planned(data, again.first)
         missing = next((name for name in plan.free if name not in point), None)
         if missing is not None or not plan.free:
-            return Widths({}, {"": f"'{missing}' is no parameter of the fit"} if missing else {})
+            return Widths({}, {"": f"'{missing}' is not a parameter of the fit"} if missing else {})
         sites = plan.structure.sites
         bent = next((name for name in (*plan.rowwise, *plan.pooled, *plan.free)
                      if sites[name].entry.kinked), None)
         if bent is not None:
-            return Widths({}, {"": f"the density of '{bent}' ({sites[bent].kind}) has a kink, and "
-                                   f"there no curvature"})
+            return Widths({}, {"": f"the density of '{bent}' ({sites[bent].kind}) has a kink, "
+                                   f"where it has no second derivative"})
         size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
         if size > MAX_HESSIAN_COORDINATES:
-            return Widths({}, {"": f"{size:,} parameters are more than the "
-                                   f"{MAX_HESSIAN_COORDINATES:,} whose second derivatives are "
-                                   f"taken"})
+            return Widths({}, {"": f"{size:,} parameters are more than "
+                                   f"{MAX_HESSIAN_COORDINATES:,}, the limit for the matrix of "
+                                   f"second derivatives"})
         passed = 4 * size * data.table.rows * (data.numbers + 1)
         if not (patient or is_smooth(plan)) and passed > WORK:
             return Widths({}, {"": f"{4 * size:,} passes over all rows would take long: "
-                                   f"summary(data) takes them"})
+                                   f"fit.summary(data) computes them"})
         rows, known = load(data, plan, again.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))
@@ -194,7 +195,8 @@ def standard_errors(again: Again, engine: Engine, point: Mapping[str, np.ndarray
         told = sum(spec.size for spec in jax.eval_shape(
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * told > WIDE:
-            return Widths({}, {"": f"{told:,} numbers of {u.size:,} parameters are too many"})
+            return Widths({}, {"": f"{told:,} computed numbers and {u.size:,} parameters are too "
+                                   f"many for the delta method"})
         beside = ways.along.T * repeat_per_coordinate(plan,
                                               _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, ways.along.T, beside, known,
@@ -242,7 +244,7 @@ def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
     apart = repeat_per_coordinate(plan, _mean_coefficients(plan).__contains__)
     hessian = np.where(apart[:, None] == apart, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(top.gradient).all()):
-        return "what was maximised has no finite second derivatives there"
+        return "the objective has no finite second derivatives at the estimate"
     edge = domain_flags(plan, "logarithmic") & (
         (np.abs(np.diagonal(hessian)) < EDGE) | (np.abs(top.point) == density.EDGE))
     unit = np.where(edge, EDGE**-0.5, units(hessian))
@@ -258,7 +260,7 @@ def _ways(plan: Plan, top: Optimum, known: Known) -> _Ways | str:
             told, level = np.ones(len(unit), bool), level[:0]
     left = 0.5 * float(np.sum((top.gradient @ along)[told] ** 2 / curvature[told]))
     if not left <= SHORT:
-        return (f"where the fit ended is {np.sqrt(2 * left):.2g} standard errors from the maximum")
+        return (f"the estimate is {np.sqrt(2 * left):.2g} standard errors away from the maximum")
     why = ("at the boundary of its support",) * bool(edge.any())
     if level.size:
         way = describe_direction(along[:, level[0]], np.abs(np.diagonal(hessian)), owners)

@@ -123,9 +123,9 @@ def singular(plan: Plan, found: Posterior, params: Mapping, known: Known,
         whole = _flat_block(plan, told)
         text = _together(whole, names, _rounding(told))
         if text is not None:
-            raise Refusal(f"model '{plan.structure.model.name}': the rows {text}: coefficients "
-                          f"without a prior, as of restricted=True, have no integral then. Drop a "
-                          f"column, or leave restricted=True out")
+            raise Refusal(f"model '{plan.structure.model.name}': restricted=True integrates over "
+                          f"coefficients with flat priors, and this integral is infinite, because "
+                          f"the rows {text}. Drop a column, or omit restricted=True")
     for grouping, block in parts:
         text = None if grouping.flat or grouping.cells < 2 else _together(
             block, _numbers(grouping), _rounding(told))

@@ -54,7 +54,7 @@ def test_regressions_have_the_standard_errors_of_their_closed_form(name):
     model, y, weight = REGRESSIONS[name]
     fit = model.fit({"x": X, "y": y}, MOST_LIKELY)
     assert told(fit) == pytest.approx(of_planes(fit, weight), rel=1e-4)
-    assert "not the widths of a posterior" in fit.summary().attrs["sd"]
+    assert "not posterior standard deviations" in fit.summary().attrs["sd"]
     twice = np.where(np.arange(N) < 40, 2.0, 0.5)
     weighed = model.fit({"x": X, "y": y}, MOST_LIKELY, weights=twice)
     assert told(weighed) == pytest.approx(of_planes(weighed, lambda eta: twice * weight(eta)),

@@ -139,7 +139,7 @@ def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping, given: Map
         why += "; missing cells are left out"
     arrays = [name for name in baked if np.ndim(arguments[name])]
     verb = "is" if len(arrays) == 1 else "are"
-    inside = f"; {quoted(arrays)} {verb} baked into it" if arrays else ""
+    inside = f"; {quoted(arrays)} {verb} fixed in it" if arrays else ""
     why = (f"one joint density without rows: {why}{inside}. For rows write `with probml.rows():` "
            f"instead of their plate{reading.steps.describe(integrated)}")
     return ReadModel(read, data, why, shown.begin)
