@@ -339,8 +339,9 @@ def _why_no_distribution(block: _Block, entries: list[tuple], values: np.ndarray
     if entries[0][1] == "table" and (
         np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE
     ).all():
-        problem += (f". They would with '{block.node}' as the fastest index, as in XMLBIF; in BIF "
-                    f"the last parent is the fastest index")
+        problem += (f". They would sum to 1 if the numbers were listed with the states of "
+                    f"'{block.node}' changing fastest, as in XMLBIF; in BIF the states of the last "
+                    f"parent change fastest")
     return problem
 
 

@@ -82,7 +82,7 @@ class DynamicFactor(Projection, OfSequences):
                              f"{d}")
         if self.order >= steps.lengths.max():
             raise ModelError(f"DynamicFactor(order={self.order}): the longest sequence of X has "
-                             f"{steps.lengths.max()} steps: use fewer")
+                             f"{steps.lengths.max()} steps: use a smaller order")
         if (constant := flat(values)).any():
             raise DataError(f"{self._column(int(np.argmax(constant)))} is the same at every step: "
                             f"drop it")

@@ -243,7 +243,8 @@ class HiddenMarkov(ByName, OfEmissions):
         check(self)
         y, lengths = self._second(X, y, lengths)
         if not isinstance(self.n_states, Integral):
-            raise ModelError(f"partial_fit needs one n_states, got n_states={self.n_states!r}")
+            raise ModelError(f"partial_fit needs one number of states, such as n_states=3, got "
+                             f"n_states={self.n_states!r}")
         if not hasattr(self, "fit_"):
             self.fit_ = make_updatable(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),
                                        lambda: (self.fit_, self._further(X, y, lengths),

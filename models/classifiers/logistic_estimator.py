@@ -140,8 +140,8 @@ class LogisticRegression(RegressionResults, Planes):
 
     def _family_of_y(self) -> str:
         if len(self.classes_) > 2:
-            raise ModelError(f"residuals: of {len(self.classes_)} classes there is no number y: "
-                             f"expected two classes, 0 and 1")
+            raise ModelError(f"residuals need a y of numbers, and this y has {len(self.classes_)} "
+                             f"classes: expected two classes, 0 and 1")
         return "bernoulli"
 
     def _numbers_of(self, y) -> np.ndarray:

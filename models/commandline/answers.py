@@ -131,7 +131,8 @@ def _hidden(fit: Fit, data: DataLike, needed: bool) -> str | None:
     names = [site.name for site in sites if site.finite] or [site.name for site in sites]
     if len(names) == 1 or not needed:
         return names[0] if len(names) == 1 else None
-    raise ModelError(f"choose the site to predict with --site NAME: {names} are missing")
+    raise ModelError(f"several sites are latent or missing, {names}: choose the one to predict, "
+                     f"--site NAME")
 
 
 def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:

@@ -185,8 +185,8 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
         own = pd.unique(pd.Series(list(value[places]), dtype=object).map(str))
         if len(own) > 1:
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
-            raise DataError(f"column '{name}' has no steps in the model, and {len(own)} values in "
-                            f"{which}: {list(own[:3])}")
+            raise DataError(f"column '{name}' must have one value for each sequence in this model, "
+                            f"and has {len(own)} values in {which}: {list(own[:3])}")
     return np.stack([value[places[0]] for places in steps])
 
 

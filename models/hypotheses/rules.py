@@ -116,8 +116,8 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
     found = itemsets
     if hasattr(itemsets, "columns"):
         if "itemsets" not in itemsets.columns:
-            raise DataError(f"association_rules: the DataFrame of sets has no column 'itemsets', "
-                            f"but {list(itemsets.columns)}")
+            raise DataError(f"association_rules: the DataFrame of itemsets needs a column "
+                            f"'itemsets'; it has {list(itemsets.columns)}")
         found = itemsets["itemsets"]
     sets = ("a list, tuple or set of sets of names", lambda v: isinstance(v, Iterable)
             and not isinstance(v, str | bytes | Mapping) and getattr(v, "ndim", 1) == 1)

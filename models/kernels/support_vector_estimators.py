@@ -111,8 +111,8 @@ class _Machine:
         if not self.converged_:
             warnings.warn(
                 f"{type(self).__name__} stopped at max_iter={self.max_iter} steps before it "
-                f"converged to tol={self.tol:g}: standardise the columns, lower C={self.C:g}, or "
-                f"raise max_iter",
+                f"converged to the tolerance tol={self.tol:g}: standardise the columns, lower "
+                f"C={self.C:g}, or raise max_iter",
                 NotConverged.kind,
                 stacklevel=4,
             )

@@ -67,7 +67,7 @@ class PoissonFactors(Projection, Estimator):
         X = self._counts(X, reset=True)
         if self.n_components > X.size:
             raise ModelError(f"PoissonFactors(n_components={self.n_components}): X has only "
-                             f"{X.size} cells: use at most as many")
+                             f"{X.size} cells: use at most {X.size} components")
         random = np.random.default_rng(self._seed())
         found = max((self._found(X, random) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])
@@ -78,7 +78,7 @@ class PoissonFactors(Projection, Estimator):
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
             warnings.warn(f"PoissonFactors stopped at max_iter={self.max_iter} before the bound "
-                          f"converged: raise it, or tol", ConvergenceWarning, stacklevel=2)
+                          f"converged: raise max_iter, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _found(self, X, random, columns=None) -> Factors:

@@ -72,7 +72,7 @@ class SparseCoding(Projection, Estimator):
         self.converged_, self.n_iter_ = found.converged, len(found.history) - 1
         if not found.converged:
             warnings.warn(f"SparseCoding stopped at max_iter={self.max_iter} before the objective "
-                          f"converged: raise it, or tol", ConvergenceWarning, stacklevel=2)
+                          f"converged: raise max_iter, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def _rows(self, X: np.ndarray, random: np.random.Generator) -> np.ndarray:

@@ -108,8 +108,9 @@ class Formula:
             name: lambda name=name, **own: SurvivalRegression(name, **own)
             for name in DISTRIBUTIONS}
         if self.effects and family in special:
-            raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has effects of "
-                             f"groups, which this family has not: write a function with them")
+            raise ModelError(f"fit(family={family!r}): formula({self.text!r}) has random effects, "
+                             f"such as (1 | group), which are not supported with this family: "
+                             f"write the model as a function")
         if family in ("ordinal", "cumulative") and not self.intercept:
             raise ModelError(f"fit(family={family!r}): the thresholds are intercepts: remove '0 +' "
                              f"from formula({self.text!r})")

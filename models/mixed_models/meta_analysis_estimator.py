@@ -87,7 +87,7 @@ class MetaAnalysis(RegressionResults, Estimator):
         if not (error > 0).all():
             row = int(np.argmin(error > 0))
             raise DataError(f"standard_error is {error[row]:g} in row {row}: expected numbers "
-                            f"above 0; of a variance take the square root")
+                            f"above 0 (the standard error is the square root of a variance)")
         x = self._moderators(X)
         p = 1 + x.shape[1]
         if len(x) not in (0, n) or n <= p - (self.method == "FE"):

@@ -211,7 +211,7 @@ class FuzzyCMeans(Prototypes):
         self.converged_, self.n_iter_ = found.converged, len(found.history)
         if not found.converged:
             warnings.warn(f"FuzzyCMeans stopped at max_iter={self.max_iter} before the objective "
-                          f"converged: raise it, or tol", ConvergenceWarning, stacklevel=2)
+                          f"converged: raise max_iter, or tol", ConvergenceWarning, stacklevel=2)
         return self
 
     def predict_proba(self, X):

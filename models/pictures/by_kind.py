@@ -81,15 +81,15 @@ def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
     kind, why = kind_of(fitted), None
     for drawing in KINDS.get(kind, ()):
         if drawing.rows and X is None:
-            why = DataError(f"picture: this {type(fitted).__name__} has no rows: pass those that "
-                            f"were fitted, picture(fitted, X)")
+            why = DataError(f"picture: this {type(fitted).__name__} does not store the rows that "
+                            f"it was fitted to: pass them, picture(fitted, X)")
             continue
         try:
             return drawing.draw(fitted, X, y)
         except (ModelError, DataError, Refusal) as error:
             why = why or error
-    raise why or ModelError(f"picture: {type(fitted).__name__} is of no kind that has a picture of "
-                            f"its own; pictures.intervals(fitted) shows its parameters")
+    raise why or ModelError(f"picture: {type(fitted).__name__} has no picture of its own; "
+                            f"pictures.intervals(fitted) shows its parameters")
 
 
 def kind_of(fitted: FitOrEstimator) -> str:

@@ -247,10 +247,11 @@ def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = No
     words = [str(j) for j in range(len(loadings))] if names is None else [
         str(n) for n in items(names, "biplot(names)")]
     if len(words) != len(loadings):
-        raise ModelError(f"biplot(names=...): got {len(words)} names of {len(loadings)} columns")
+        raise ModelError(f"biplot(names=...): got {len(words)} names for {len(loadings)} columns")
     groups = None if groups is None else items(groups, "biplot(groups)")
     if groups is not None and len(groups) != len(scores):
-        raise ModelError(f"biplot(groups=...): got {len(groups)} groups of {len(scores)} rows")
+        raise ModelError(f"biplot(groups=...): got {len(groups)} group labels for {len(scores)} "
+                         f"rows")
     ax = axes_of(ax, (6.2, 5.4))
     kinds = [None] if groups is None else list(dict.fromkeys(groups))
     for i, kind in enumerate(kinds):

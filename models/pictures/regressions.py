@@ -165,8 +165,8 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
         site = next((name for name in X if name in fit.structure.sites
                      and fit.structure.sites[name].rows), None)
         if site is None:
-            raise DataError(f"{call}: the data {list(X)} contain no site of rows of model "
-                            f"'{fit.model.name}', which is what is predicted")
+            raise DataError(f"{call}: the data {list(X)} contain no site inside rows() of model "
+                            f"'{fit.model.name}', so there is nothing to compare with predictions")
         target = numbers_of(call, site, X[site], (1,))
         rows = {name: X[name] for name in X if name != site}
         middle = np.asarray(fit.predict(rows, site), float)
@@ -185,8 +185,8 @@ def _table_of(fitted: FitOrEstimator, X: DataLike) -> "pd.DataFrame":
     if X is None:
         X = getattr(fitted, "_fitted_rows", {}).get("X")
     if X is None:
-        raise DataError(f"effects_of: this {type(fitted).__name__} has no rows: pass those that "
-                        f"were fitted, effects_of(estimator, column, X)")
+        raise DataError(f"effects_of: this {type(fitted).__name__} does not store the rows that it "
+                        f"was fitted to: pass them, effects_of(estimator, column, X)")
     if isinstance(fitted, Fit):
         return {name: X[name] for name in X if name in fitted.model.inputs}
     return as_pandas(X)

@@ -101,9 +101,9 @@ class BayesianLinearRegression(FromMoments):
             beside = " in addition to the intercept" * centred
             told = f"n_samples={len(X)}" if weights is None else (
                 f"sample weights sum to {found.rows:g}, which count as rows")
-            raise DataError(f"{told}: too few to estimate the "
-                            f"noise{beside}{' and the scale of the weights' * chosen}; give more, "
-                            f"or noise=...")
+            raise DataError(f"{told}: too few rows to estimate the "
+                            f"noise{beside}{' and the scale of the weights' * chosen}; give more "
+                            f"rows, or noise=...")
         self.moments_, self._scales, self.notes_ = found, [], []
         each = isinstance(self.weight_scale, str) and self.weight_scale == "each"
         groups = [[j] for j in range(d)] if each else [np.arange(d)]

@@ -416,7 +416,7 @@ class RobustRegression(RegressionResults, Numeric):
         n, d = X.shape
         if n <= d + int(self.fit_intercept):
             raise DataError(f"n_samples={n}: {d} columns and an intercept fit every row exactly, "
-                            f"so the scale of the noise is 0: give more")
+                            f"so the scale of the noise is 0: give more rows")
         x = self._frame(X, weights, always=True)
         self._level, self._spread = middle, spread = middle_and_spread(y, weights,
                                                                        self.fit_intercept)

@@ -74,9 +74,9 @@ class RegressionResults:
     def _maximum(self, name: str) -> float:
         check_is_fitted(self, "fit_")
         if self.loglik_ is None:
-            raise AttributeError(f"this {type(self).__name__} has no {name}: it is no maximum of "
-                                 f"the likelihood, but has a posterior or a penalty. "
-                                 f"probml.compare compares such fits")
+            raise AttributeError(f"this {type(self).__name__} has no {name}: its estimate is not a "
+                                 f"maximum of the likelihood, because it has a posterior or a "
+                                 f"penalty. Compare such fits by probml.compare")
         return self.loglik_
 
     @property
@@ -147,8 +147,8 @@ class RegressionResults:
         tails = np.array([(1 - level) / 2, (1 + level) / 2])
         estimate, errors = self._coefficients()
         if np.isnan(errors).all():
-            raise ModelError(f"confint: the standard errors of this {type(self).__name__} are not "
-                             f"known: fit it again")
+            raise ModelError(f"confint: this {type(self).__name__} has no standard errors: fit it "
+                             f"again to compute them")
         return self._bounds(estimate[:, None] + errors[:, None] * norm.ppf(tails), tails)
 
     def _bounds(self, bounds: np.ndarray, tails: np.ndarray):
@@ -253,9 +253,9 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
                              f"such as GeneralizedLinearModel or MixedModel, got a "
                              f"{type(each).__name__}")
         if each.loglik_ is None:
-            raise ModelError(f"likelihood_ratio_test({name}=...): this {type(each).__name__} is no "
-                             f"maximum of the likelihood, but has a posterior or a penalty: use "
-                             f"probml.compare")
+            raise ModelError(f"likelihood_ratio_test({name}=...): this {type(each).__name__} has a "
+                             f"posterior or a penalty, so its estimate is not a maximum of the "
+                             f"likelihood: use probml.compare")
     if small._fingerprint != large._fingerprint:
         raise DataError(f"likelihood_ratio_test: the models were fitted to different rows of y "
                         f"({small.n_observations_:g} and {large.n_observations_:g}): fit both to "

@@ -14,7 +14,7 @@ SUPPORTS = {  # family → what y must be, in words and as a test
     "gamma": ("above 0", lambda y: y > 0),
     "normal": ("a number", lambda y: np.isfinite(y)),
     "student_t": ("a number", lambda y: np.isfinite(y)),
-    "beta": ("between 0 and 1, without these", lambda y: (y > 0) & (y < 1)),
+    "beta": ("above 0 and below 1", lambda y: (y > 0) & (y < 1)),
 }
 SUPPORTS |= {family: SUPPORTS["poisson"] for family in ZEROS}
 COUNTS = ("bernoulli", "binomial", "poisson", "negative binomial", *ZEROS)

@@ -71,8 +71,9 @@ def units_of(family: str, link: str, y: np.ndarray, weights: np.ndarray, centred
         return (0.0, unit), DIVIDED[link](unit)
     if link != "log":
         raise ModelError(f"engine='bayes' has no default priors for family {family!r} with link "
-                         f"{link!r}, whose coefficients are in units of y: use link='log' or "
-                         f"'logit', or a function with priors of your own")
+                         f"{link!r}, whose coefficients have the units of y, so priors that fit "
+                         f"all data do not exist: use link='log' or 'logit', or a function with "
+                         f"priors of your own")
     return (0.0, 1.0), (0.0, 1.0)
 
 

@@ -218,8 +218,8 @@ class Boosted(Estimator):
             if abs(step) < 1e-12:
                 break
         if not abs(step) < 1e-3:
-            raise DataError("Boosted: the likelihood has no maximum over a constant score: is y "
-                            "the same in every row?")
+            raise DataError("Boosted: no constant score maximises the likelihood of y, so boosting "
+                            "has no start. Check whether y is the same in every row")
         return score
 
     def _safe(self, step: np.ndarray, leaf: np.ndarray, scores: np.ndarray,

@@ -131,8 +131,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     if len(set(kinds.values())) > 1:
         one, other = (next(name for name, kind in kinds.items() if kind is wanted)
                       for wanted in (True, False))
-        raise ModelError(f"compare(target='{target}'): '{one}' treats it as a class and '{other}' "
-                         f"as a number: give models of one kind")
+        raise ModelError(f"compare(target='{target}'): '{one}' predicts it as a class and "
+                         f"'{other}' as a number: compare only classifiers, or only regressions")
     discrete = next(iter(kinds.values()))
     known = np.flatnonzero([not _unseen(value) for value in truth])
     if len(known) < 2:

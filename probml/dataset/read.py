@@ -66,9 +66,8 @@ def check(structure: Structure, table: Table) -> None:
                 raise DataError(
                     f"'{name}' ({site.kind}) must be at "
                     f"{'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in row "
-                    f"{where[0]}"
-                    f"{cell}, which {' and '.join(repr(t) for t in takes)} "
-                    f"say{'s' * (len(takes) == 1)}, got {values[where]:g}"
+                    f"{where[0]}{cell}, a bound that the model computes from "
+                    f"{' and '.join(repr(t) for t in takes)}, got {values[where]:g}"
                 )
 
 

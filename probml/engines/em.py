@@ -174,26 +174,26 @@ class EM(Engine):
                            "MAP(optimizer=..., batch_rows=...) or SVI(batch_rows=...)")
         check_distinct(problem.data, plan)
         if self.hard and plan.globals:
-            raise Refusal(f"{where} with hard=True: site '{plan.globals[0]}' lies outside rows(), "
-                          f"and the rows' joint maximum is that of one of its states",
+            raise Refusal(f"{where} with hard=True: the latent discrete site '{plan.globals[0]}' "
+                          f"lies outside rows(), and hard assignments are defined only for sites "
+                          f"inside rows()",
                           ("EM", "Exact"))
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
-            raise Refusal(f"{where}: '{plan.effects[0]}', effects of groups, are integrated out "
-                          f"{describe_integration(plan.groupings)}, of which no M-step is known",
+            raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
+                          f"{describe_integration(plan.groupings)}, for which there is no M-step",
                           ("MAP",))
         noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
-            raise Refusal(f"{where} faster than MAP: its steps shrink slowly for "
-                          f"'{plan.effects[0]}', effects of groups", ("MAP",))
+            raise Refusal(f"{where} faster than MAP: EM converges slowly with the group effects "
+                          f"'{plan.effects[0]}'", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(
-                f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and each "
-                          f"step of an M-step would pass over all rows and what they are evaluated "
-                          f"at", ("MAP",))
+                f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and each step "
+                f"of an M-step would pass over all rows and all points of that integral", ("MAP",))
         for stage in blocks(plan, self.prior):
             for block in stage:
                 if plan.complete and not (block.form and block.conjugate):
@@ -207,7 +207,7 @@ class EM(Engine):
                           f"step of an M-step would pass over all rows", ("MAP",))
 
     def passed_over(self, problem: Problem) -> str:
-        return "nothing is hidden, and a posterior can be had" if (
+        return "there is no latent variable, and other engines give a posterior" if (
             problem.plan.complete and problem.plan.free and not problem.point_wanted) else ""
 
     def order(self, problem: Problem) -> float:

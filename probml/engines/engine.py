@@ -86,11 +86,11 @@ HEADLINES = {
     Status.EXACT: "Exact posterior",
     Status.KNOWN: "Parameters were given, nothing was fitted",
     Status.SAMPLED: "Sampled",
-    Status.DOUBTFUL: "Sampled, but not to be relied on yet",
+    Status.DOUBTFUL: "Sampled, but the draws are not yet reliable",
     Status.APPROXIMATED: "Approximate posterior",
-    Status.EARLY: "Stopped early, as asked: the held-out rows had gained nothing for a while; the "
-    "best point is returned",
-    Status.LEFT: "Stopped: other starts were far ahead",
+    Status.EARLY: "Stopped early (held_out=): the log density of the held-out rows no longer "
+                  "improved; the best point is returned",
+    Status.LEFT: "Stopped: other starts had a much higher objective",
     Status.MOVED: "Updated with further rows, one step of EM for each batch of them",
     Status.WEIGHTED: "Posterior by Laplace's approximation",
 }
@@ -242,7 +242,7 @@ class Problem:
         if not optimised.keys().isdisjoint(plan.free):
             return "it has parameters of numpyro.param, which are optimised"
         if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
-            return "all priors are flat, so that the maximum of the likelihood is asked for"
+            return "all priors are flat, so that it is a maximum likelihood estimate"
         return ""
 
     def __str__(self) -> str:
@@ -452,8 +452,8 @@ def checked(engine: object, verb: str = "") -> Engine:
         hint = (f": call it, {engine.__name__}()" if isinstance(engine, type)
                 and issubclass(engine, Engine) else ": give all observations as one mapping, "
                 "fit({'x': x, 'y': y})" if hasattr(engine, "shape") else "")
-        raise ModelError(f"{said} is not an engine: expected an engine's value, such as "
-                         f"probml.EM(), probml.Exact() or probml.NUTS(), or None{hint}")
+        raise ModelError(f"{said} is not an engine: expected an engine, such as probml.EM(), "
+                         f"probml.Exact() or probml.NUTS(), or None{hint}")
     try:
         hash(engine)
     except TypeError as error:
@@ -468,8 +468,8 @@ def check_batch(engine: Engine, problem: Problem) -> None:
     rows, batch = problem.size, engine.capabilities.batch
     if batch is not None and rows is not None and batch > rows:
         raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: the "
-                         f"data have {rows} rows, and a batch is a part of them. Leave batch_rows "
-                         f"out")
+                         f"data have only {rows} rows, and a batch must not be larger. Give a "
+                         f"smaller batch_rows, or omit it")
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (),

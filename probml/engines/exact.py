@@ -75,7 +75,7 @@ class Exact(Engine):
                         for uses in site.uses.values() for name, use in uses.items()
                         if use.level is Level.AFFINE}
         some = not coefficients.isdisjoint(problem.plan.free)
-        return "unless columns turn out to be collinear: then the next that is possible" * some
+        return "unless columns are collinear; then the next possible engine is used" * some
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -91,9 +91,9 @@ class Exact(Engine):
         _refuse_collinear(plan, posterior)
         if not is_consistent(evidence, mismatch):
             raise Refusal(
-                f"Exact cannot fit model '{plan.structure.model.name}': its closed form was "
-                f"checked at two points, "
-                f"where the log evidence differs by {float(mismatch):.3g}", ("EM", "Laplace"))
+                f"Exact cannot fit model '{plan.structure.model.name}': its closed form failed a "
+                f"check: the log evidence computed at two points differs by {float(mismatch):.3g}, "
+                f"and must be the same", ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
 
@@ -113,8 +113,8 @@ def _refuse_latent(plan: Plan, where: str) -> None:
     unseen = next(iter(plan.numbers), None)
     if unseen is not None:
         raise Refusal(
-            f"{where}: site '{unseen}' ({sites[unseen].kind}) is a latent number of each "
-            f"row, which has no closed form together with unknown parameters",
+            f"{where}: site '{unseen}' ({sites[unseen].kind}) is a latent continuous variable of "
+            f"each row, and its posterior together with unknown parameters has no closed form",
             ("EM", "Laplace", "NUTS"))
     hidden = [v for v in (*plan.variables, *plan.hidden) if sites[v].rows]
     if hidden:

@@ -111,7 +111,7 @@ class Code(enum.Enum):
         "A few rows that agree by chance can make such a maximum, which has little mass",
         ("NUTS()", "a prior for {at} that vanishes at 0"))
     EQUAL_ENTRIES = (
-        "equal-entries", "the estimate of {at} is at its boundary: entries {pairs} ended as equal",
+        "equal-entries", "the estimate of {at} is at its boundary: entries {pairs} are equal",
         "Components of a mixture are the same, or a level was never observed",
         ("fewer components or levels", "NUTS()", "a prior that separates them"))
     NOT_IDENTIFIED = (
@@ -126,10 +126,10 @@ class Code(enum.Enum):
         ("an informative prior, with prior=True", "drop parameters on which no observation "
          "depends"))
     ONE_ROW_PER_GROUP = (
-        "one-row-per-group", "no member of {at} has more than one row: {names} and {others} are "
-        "not identified separately", "The data determine the sum of their squares, and only the "
+        "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
+        "identified separately", "The data determine the sum of their squares, and only the "
         "priors how it is divided",
-        ("several rows for each member", "drop the effects {effects}"))
+        ("several rows for each group", "drop the effects {effects}"))
     COLLINEAR_EFFECTS = (
         "collinear-effects", "the rows {problem}",
         "The priors alone determine the standard deviations of these effects",
@@ -182,7 +182,7 @@ class Code(enum.Enum):
     GUIDE_FAR = (
         "approximation-far", "the posterior is far from {what} (Pareto k-hat {k:.1f}{worth})",
         "The answer is not to be relied on: means may be off and intervals too narrow",
-        ("NUTS()", "raise steps, of SVI"))
+        ("NUTS()", "raise the steps, SVI(steps=...)"))
     GUIDE_NOT_CONVERGED = (
         "guide-not-converged", "the variational approximation has not converged: {problem}",
         "The bound can still be raised", ("raise steps", "another optimizer"), ConvergenceWarning)
@@ -247,28 +247,34 @@ class Code(enum.Enum):
         "sampling-again-stopped", "sampling again because {why} took too long and was stopped", "",
         (), None)
     AGAIN_LEFT = (
-        "sampling-again-left", "sampled again because {why}; no chain reached the region where "
-        "some had stayed, so the earlier draws are returned", "", (), None)
+        "sampling-again-left", "sampled again because {why}; the new chains did not reach a region "
+        "in which earlier chains had stayed, so the earlier draws are "
+        "returned", "", (), None)
     CHAINS_MOVED = (
-        "chains-moved", "{count} of the chains then started where another was, since they had "
-        "stayed where the posterior has less than 0.1% of its mass", "", (), None)
+        "chains-moved", "{count} of the chains were started again at the position of another "
+        "chain, because they had stayed in a region with less than 0.1% of the "
+        "posterior mass", "", (), None)
     RELABELLED = (
         "relabelled", "the states of {names} are exchangeable: {count} draws were renumbered", "",
-        ("relabel=False leaves them as drawn",), None)
+        ("NUTS(relabel=False) keeps the original numbers",), None)
     WEIGHTS_PASS = (
         "weights-pass", "importance weights pass (Pareto k-hat {k:.2f}; {draws} draws worth "
         "{effective:.0f} independent ones)", "", (), None)
     NORMAL_COMPARED = (
-        "normal-compared", "a normal distribution (compared with the density at {count} points)",
+        "normal-compared", "the posterior is approximated by a normal distribution (compared with "
+        "the density at {count} points)",
         "", (), None)
     NORMAL_UNTESTED = (
-        "normal-not-compared", "a normal distribution, which was not compared with the density, "
-        "since rows are read in partitions", "", (), None)
+        "normal-not-compared", "the posterior is approximated by a normal distribution, which was "
+        "not compared with the density, because rows are read in partitions", "", (), None)
     MODES_COMBINED = (
-        "modes-combined", "the posterior has {count} modes, which are drawn from by their mass", "",
+        "modes-combined", "the posterior has {count} modes; each contributes draws in proportion "
+        "to its mass", "",
         (), None)
     PREVIOUS_ENGINE = ("previous-engine", "not by {engine}(): {reason}", "", (), None)
-    POINT = ("point", "a point and no posterior, since {reason}", "", ("Laplace()", "NUTS()"), None)
+    POINT = (
+        "point", "a point estimate without a posterior, because {reason}", "",
+        ("Laplace()", "NUTS()"), None)
     IMPROVED = ("improved", "a further optimisation from {where} raised the objective by "
                 "{gain:.2g}", "", (), None)
     SYMMETRY = ("symmetry", "the data determine {names} up to a symmetry of the model, which "

@@ -100,4 +100,5 @@ def written(text: str) -> Engine:
         return kind(**{word.arg: ast.literal_eval(word.value)
                        for word in call.keywords})  # type: ignore[attr-defined]
     except (AttributeError, KeyError, SyntaxError, TypeError, ValueError):
-        raise ModelError(f"{text} cannot be fitted again: give engines={{name: ...}}") from None
+        raise ModelError(f"models cannot be refitted by {text}, which is not an engine of probml: "
+                         f"give their engines, engines={{name: ...}}") from None

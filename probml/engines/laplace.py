@@ -123,9 +123,9 @@ class Laplace(Engine):
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in names)
         if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
-                f"Laplace cannot fit {problem}: it has {size} parameters, more than the "
-                f"{curvature.MAX_HESSIAN_COORDINATES} whose second derivatives it takes. "
-                "Take Laplace(over=...) of some of them",
+                f"Laplace cannot fit {problem}: it has {size} parameters, and the limit for its "
+                f"matrix of second derivatives is {curvature.MAX_HESSIAN_COORDINATES}. Use "
+                f"Laplace(over=['...']) with the names of some of them",
                 ("SVI", "NUTS")
             )
 
@@ -202,8 +202,8 @@ class Laplace(Engine):
         others = {name: value for name, value in mode.items() if name not in over}
         some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
         if some.globals:
-            raise Refusal(f"Laplace(over=...): {problem} has discrete "
-                          f"sites outside rows; take all parameters")
+            raise Refusal(f"Laplace(over=...): {problem} has latent discrete sites outside rows(), "
+                          f"for which over= is not supported: omit over=")
         given = known._replace(given={**known.given, **others})
         start = {name: np.asarray(mode[name]) for name in over}
         part = replace(problem, plan=some, known=given, start=start)

@@ -152,7 +152,7 @@ class MAP(Engine):
         for name in ("batch_rows", "held_out"):
             if getattr(self, name) and self.optimizer is None:
                 raise ModelError(f"MAP({name}=...) needs optimizer=, for example optax.adam(1e-2): "
-                                 f"L-BFGS wants all rows at every step")
+                                 f"the default optimiser, L-BFGS, needs all rows at every step")
         if self.patience is not None and not self.held_out:
             raise ModelError(f"MAP(patience={self.patience}) needs held_out=, the share of the "
                              f"rows that are held out, for example 0.1")
@@ -176,7 +176,8 @@ class MAP(Engine):
         refuse_missing_prior(problem.plan, "MAP", self.prior)
 
     def passed_over(self, problem: Problem) -> str:
-        return "" if problem.point_wanted else "it finds a point, and a posterior can be had"
+        return "" if problem.point_wanted else ("it gives a point estimate, and other engines give "
+                                                "a posterior")
 
     def _refuse_restricted(self, problem: Problem) -> None:
         plan = problem.plan

@@ -273,8 +273,9 @@ def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int =
                 added.check(past.held[name], done, f"the state, '{name}'")
             held.write(past.held)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ModelError(f"the checkpoint holds another state of '{bar.section}' ({error}): "
-                             f"another version wrote it, or it is broken. Delete it") from None
+            raise ModelError(f"the checkpoint does not fit this run, at '{bar.section}' ({error}): "
+                             f"another version of probml wrote it, or the file is damaged. Delete "
+                             f"it") from None
         bar.advance(done * lanes, past.value)
         if status is not Status.RUNNING:
             return status

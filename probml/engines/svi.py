@@ -148,15 +148,15 @@ class SVI(Engine):
         check_distinct(problem.data, plan)
         if plan.carried and (callable(self.guide) or self.batch_rows is not None):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
-            raise Refusal(f"SVI({setting}) cannot fit {problem}: every row has numbers of its own, "
-                          f"'{plan.carried[0]}', which it does not move. Take a named guide and "
-                          f"all rows, or integrate=\"all\"")
+            raise Refusal(f"SVI({setting}) cannot fit {problem}: every row has a latent variable, "
+                          f"'{plan.carried[0]}', which is not estimated with this setting. Use a "
+                          f"named guide, such as "
+                          f"guide='normal', and all rows; or integrate=\"all\"")
         if self.batch_rows is not None and plan.touching:
             raise Refusal(
-                f"SVI(batch_rows=...) cannot fit {problem}: the rows "
-                f"share the discrete site "
-                f"'{plan.touching[0]}', so the evidence of a batch is no share of that of all. "
-                f"Leave batch_rows out"
+                f"SVI(batch_rows=...) cannot fit {problem}: the rows share the discrete site "
+                f"'{plan.touching[0]}', so the log likelihood is not a sum over batches. Omit "
+                f"batch_rows"
             )
 
     def run(self, problem: Problem) -> Outcome:

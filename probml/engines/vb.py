@@ -134,9 +134,9 @@ class VB(Engine):
         near = next((group for group in plan.latents if group.cellwise
                      or not group.kind.averages), None)
         if near is not None:
-            raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent "
-                          f"inside rows(), {near.kind.description}: its integral is not known for "
-                          f"log densities averaged over parameters", ("EM", "NUTS"))
+            raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
+                          f"rows(), {near.kind.description}: VB averages log densities over the "
+                          f"parameters, and then this integral has no known form", ("EM", "NUTS"))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
@@ -144,8 +144,8 @@ class VB(Engine):
                           ("SVI", "EM"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
-            raise Refusal(f"{where}: the moves of '{moving}' ({sites[moving].kind}) differ from "
-                          f"row to row or from step to step", ("SVI", "EM"))
+            raise Refusal(f"{where}: the transition probabilities of '{moving}' "
+                          f"({sites[moving].kind}) differ between rows or steps", ("SVI", "EM"))
         for block in all_blocks(plan, True):
             name = block.names[0]
             improper = sites[name].entry.improper or sites[name].entry.prior is None

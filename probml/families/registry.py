@@ -38,9 +38,11 @@ def register(entry: Entry) -> Entry:
     for known in (kind for kind in entry.types if kind in _found):
         roles = type(_found[known].likelihood), type(_found[known].prior)
         if roles not in ((type(None), type(None)), (type(entry.likelihood), type(entry.prior))):
-            raise ModelError(f"families.register: {known.__name__} is registered already, with "
-                             f"{_found[known]}: a distribution has one entry; register a subclass "
-                             f"of it")
+            raise ModelError(f"families.register: the distribution {known.__name__} is already "
+                             f"registered, with {_found[known]}, and can be registered only once. "
+                             f"To register it differently, make a subclass, class "
+                             f"My{known.__name__}({known.__name__}), register the subclass, and "
+                             f"use it in the model")
     for kind in entry.domains:
         domains.add(kind)
     _found.update(dict.fromkeys(entry.types, entry))

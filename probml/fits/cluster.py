@@ -104,8 +104,8 @@ def portable(model: Bound) -> bytes:
 
     generative = model.generative
     if generative.found or generative.whole:
-        raise Refusal(f"model '{model.name}' cannot be sent to a cluster, since it names no rows: "
-                      f"write `with probml.rows():` in the place of their plate")
+        raise Refusal(f"model '{model.name}' cannot be sent to a cluster, because its function has "
+                      f"no rows(): write `with probml.rows():` instead of the plate of the rows")
     return cloudpickle.dumps((type(model), type(generative), generative.function, model.settings,
                               model.interventions))
 
@@ -190,12 +190,13 @@ class Cluster(Place):
             DataError: another kind of data, no rows, or bad ones, named by partition and row.
         """
         if not is_frame(data):
-            raise DataError(f"where={self.client!r}: expected a Dask DataFrame, as of "
-                            f"dask.dataframe.read_parquet, got {type(data).__name__}: rows of this "
-                            f"process become one by dask.dataframe.from_pandas")
+            raise DataError(f"where={self.client!r}: expected a Dask DataFrame, such as "
+                            f"dask.dataframe.read_parquet(path), got {type(data).__name__}: "
+                            f"convert a pandas DataFrame by dask.dataframe.from_pandas(table, "
+                            f"npartitions=4)")
         if not (weights is None or isinstance(weights, str)):
-            raise DataError("the rows of a Dask DataFrame have their weights in a column of it: "
-                            "give its name, weights='...'")
+            raise DataError("weights of the rows of a Dask DataFrame must be one of its columns: "
+                            "give the name of the column, weights='...'")
         self.weights = weights
         double, content = jax.config.jax_enable_x64, portable(model)
         every = self.client.compute(data.to_delayed())
@@ -223,12 +224,12 @@ class Cluster(Place):
         held, plan = problem.data, problem.plan
         assert held.survey is not None
         if apart:
-            raise Refusal(f"{problem}: rows on a cluster stay where they are, so none can be "
-                          f"held out: leave held_out out, and ask fit.score of other rows")
+            raise Refusal(f"{problem}: held_out= is not supported for rows on a cluster: omit it, "
+                          f"and evaluate fit.score(...) on other rows")
         if batch is not None:
-            raise Refusal(f"{problem}: rows on a cluster are added up where they are, and come in "
-                          f"no batches: leave batch_rows out, or read the files here, "
-                          f"fit(pyarrow.dataset.dataset(folder), ...)")
+            raise Refusal(f"{problem}: batch_rows= is not supported for rows on a cluster, because "
+                          f"each worker sums over all of its rows: omit it, or read the files in "
+                          f"this process, fit(pyarrow.dataset.dataset(folder), ...)")
         survey, cutter = held.survey, Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))
         recipe = Recipe(
@@ -265,7 +266,7 @@ class Cluster(Place):
                 if alone >= MAX_SECONDS_WITHOUT_WORKERS:
                     raise DataError(f"the cluster has had no workers for "
                                     f"{MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds: "
-                                    f"what was found since the last checkpoint is lost") from None
+                                    f"the progress since the last checkpoint is lost") from None
 
 
 class _Workers(Pool):

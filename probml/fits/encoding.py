@@ -122,7 +122,7 @@ def _read_range(entry: dict, read: _Reader) -> range:
     first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
     every = range(first, first + step * len(found), step)
     if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
-        raise ModelError(f"a range that is none: {found!r:.60}")
+        raise ModelError(f"an invalid range, {found!r:.60}")
     return every
 
 
@@ -157,7 +157,7 @@ def _read_record(entry: dict, read: _Reader) -> Any:
     found = named(entry["module"], entry["name"])
     # what a module of ours has imported from elsewhere is no record of ours
     if _fields(found) is None or not found.__module__.startswith(ROOT):
-        raise ModelError(f"{entry['module']}.{entry['name']} is no record")
+        raise ModelError(f"{entry['module']}.{entry['name']} is not a record")
     return found(**{name: read.one(item) for name, item in entry["value"].items()})
 
 
@@ -221,7 +221,7 @@ def named(module: str, name: str) -> Any:
         ModelError: it is none of this package, or not there.
     """
     if not module.startswith(ROOT) or not all(part.isidentifier() for part in module.split(".")):
-        raise ModelError(f"{module}.{name} is no name of probml")
+        raise ModelError(f"{module}.{name} is not a name in probml")
     try:
         library = importlib.import_module(LIBRARY) if module.startswith(LIBRARY) else None
         public = library is not None and name in library.__all__
@@ -229,7 +229,7 @@ def named(module: str, name: str) -> Any:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ModelError(f"{module}.{name} is not there: {error}") from None
+        raise ModelError(f"{module}.{name} cannot be imported: {error}") from None
     return found
 
 

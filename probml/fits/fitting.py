@@ -97,8 +97,10 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
     """See Model.fit."""
     engine = None if engine is None else checked(engine)
     if engine is not None and seconds is not None:
-        raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds "
-                                f"limits the NUTS of the default; write NUTS(seconds={seconds!r})")
+        raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds= "
+                                f"limits the sampling by NUTS of a fit without a named engine. "
+                                f"With an engine omit it; NUTS has a time limit of its own, "
+                                f"NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
@@ -116,9 +118,10 @@ def _inferred(
 ) -> tuple[dataset.Data, '_Run', Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
-        raise Refusal(f"weights are those of rows, and model '{model.name}' is one density of "
-                      f"everything: write `with probml.rows():` in the place of their plate, or "
-                      f"numpyro.handlers.scale around what is weighed")
+        raise Refusal(f"weights= are weights of rows, and model '{model.name}' has no rows: its "
+                      f"function was read as one joint density of all data. Write `with "
+                      f"probml.rows():` instead of the plate of the rows, or "
+                      f"numpyro.handlers.scale around the sites to be weighted")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
     bar.about, weight = held.extent, held.weights
@@ -290,11 +293,11 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
                  if not np.isfinite(mean).all()), None)
     if lost is not None:
         find_singular_designs(plan, belief, outcome.params, known, rows)  # refuses if singular
-        raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are no finite "
-                      f"numbers where the fit ended ({outcome.status.headline}): weights, inputs "
-                      f"or cells are too large or too small for double precision, or a standard "
-                      f"deviation went to 0. Give them in other units, or a prior that vanishes "
-                      f"at 0")
+        raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are not finite "
+                      f"at the estimate ({outcome.status.headline}): weights, inputs or cells are "
+                      f"too large or too small for double precision, or a standard deviation went "
+                      f"to 0. Give the weights, inputs or cells in other units, or a prior that "
+                      f"vanishes at 0")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)

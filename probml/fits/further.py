@@ -89,7 +89,7 @@ def _map_partitions(fit: Fitted, data: object, weights: object, made: Callable) 
         del part  # before another comes
         yield found
     if found is None:
-        raise DataError("the source has no parts: expected at least one")
+        raise DataError("the source has no batches: expected at least one")
 
 
 def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> StatisticsWithPattern:
@@ -100,8 +100,9 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
         names = by_moments(plan)
         if not names:
             part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' is partially observed" if part else "second moments of further "
-                   "rows are not enough")
+            why = (f"site '{part}' is partially observed" if part else "its update needs more than "
+                                                                       "the second moments of "
+                                                                       "further rows")
             raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
         second_moments = counted([held.table.columns[name].values for name in names], weight)
         return RetainedStatistics.of(LATER, second_moments, fit.kept.known,

@@ -73,12 +73,12 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
              "labels": (a.names, b.names)}
     for what, (one, other) in named.items():
         if one != other:
-            raise ModelError(f"merge: the parts have different {what}: {one!r} and {other!r}; fit "
-                             f"both alike")
+            raise ModelError(f"merge: the two fits have different {what}, {one!r} and {other!r}: "
+                             f"fit both with the same {what}")
     measured = values_of(a.structure.sites, {**a.kept.measured, **b.kept.measured})
     if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
                                                for k in a.given if k not in measured):
-        raise ModelError(f"merge: the parts have different values of "
+        raise ModelError(f"merge: the two fits have different values of "
                          f"{list({**a.given, **b.given})}, which lie outside rows()")
 
 
@@ -90,16 +90,16 @@ def check_has_statistics(fit: Fitted) -> None:
             from a file.
     """
     if fit.model.whole:
-        raise Refusal(f"merge: model '{fit.model.name}' is one density of everything, of which no "
-                      f"parts add up: write `with probml.rows():` in the place of the plate whose "
-                      f"members are rows")
+        raise Refusal(f"merge: model '{fit.model.name}' has no rows: its function was read as one "
+                      f"joint density of all data, so fits to different rows cannot be merged. "
+                      f"Write `with probml.rows():` instead of the plate of the rows")
     if fit.kept is None or fit.kept.running:
         raise Refusal(
-            f"merge: the fit of model '{fit.model.name}' by {short_name(fit.engine)} keeps no "
-            f"statistics that add up: something was summed out, "
-            "integrated out or evaluated row by row, or it was loaded from a file. Fit all rows "
-            "together; where discrete sites are hidden, fit.running(rows).update(more) takes steps "
-            "of EM"
+            f"merge: the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no "
+            f"sufficient statistics that can be added: a latent variable was summed or integrated "
+            f"out, or a site has no sufficient statistics, or the fit was loaded from a file. Fit "
+            f"all rows together; where discrete sites are hidden, fit.running(rows).update(more) "
+            f"takes steps of EM"
         )
 
 
@@ -114,7 +114,7 @@ def merge_statistics(structure: Structure, one: StatisticsWithPattern,
         mixed = next((name for name, state in pattern.items() if state != "seen"), None)
         if mixed is not None:
             raise Refusal(f"merge: site '{mixed}' is observed in one fit and missing in the other, "
-                          f"so that their second moments do not add up: fit all rows together")
+                          f"so their second moments cannot be added: fit all rows together")
         assert isinstance(a.summary, Moments) and isinstance(b.summary, Moments)
         return a._replace(summary=added(a.summary, b.summary), running=False), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)

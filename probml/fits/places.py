@@ -71,8 +71,8 @@ class SingleDevice(Place):
         with contextlib.ExitStack() as stack:
             learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
             if left is not None and not 0 < left.rows < held.size:
-                raise ModelError(f"{problem}: {apart} of {held.size} rows held out are {left.rows}:"
-                                 f" expected at least 1, and 1 to learn from")
+                raise ModelError(f"{problem}: {apart} of {held.size} rows held out are {left.rows} "
+                                 f"rows: expected at least 1 row held out, and at least 1 to fit")
             held = held._replace(survey=held.survey._replace(chosen=learnt))
             feed, rows, known = streamed(held, plan, copies)
             stack.enter_context(feed)
@@ -112,8 +112,9 @@ class Devices(Place):
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         if plan.carried:
-            raise Refusal(f"{problem} has numbers of rows, '{plan.carried[0]}', which a sampler "
-                          f"moves on one device: leave where= out, or take integrate=\"all\"")
+            raise Refusal(f"{problem} has a latent variable in each row, '{plan.carried[0]}', "
+                          f"which is sampled, and this is supported on one device only: omit "
+                          f"where=, or use integrate=\"all\"")
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():
                 yield sharded.gathered(held, plan, self.mesh, copies)

@@ -56,8 +56,8 @@ def by_new_names(meta: Json, arrays: Mapping[str, np.ndarray],
 
 LIBRARY_PREFIX = "probml.models."  # whose functions a file may name
 MAX_ERROR_NUMBERS = 2**20  # in the standard errors that a file stores: 8 MiB
-AFTER_INTERVENTION = ("save: this fit stands after do(); save the one before, and call do() on "
-                      "what is loaded: it costs nothing")
+AFTER_INTERVENTION = ("save: this Fit is the result of do() and cannot be saved. Save the Fit before "
+                      "do(), and call do() again on the loaded one, which takes no time")
 
 
 def save(fit: Fitted, path: str | os.PathLike) -> None:
@@ -163,8 +163,8 @@ def _checked_path(path: object) -> Path:
     if not path.name or path.is_dir():
         raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
     if not path.parent.is_dir():
-        raise ModelError(f"save(path='{path}'): there is no folder '{path.parent}': make it first, "
-                         f"or name another")
+        raise ModelError(f"save(path='{path}'): there is no folder '{path.parent}': create the "
+                         f"folder first, or give another path")
     return path
 
 
@@ -209,7 +209,7 @@ def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) 
             or ("Point" if meta.get("closed") is None else "Closed"))
     if kind not in KINDS:
         raise ModelError(f"'{path}' holds a posterior of kind {kind!r}, expected one of "
-                         f"{sorted(KINDS)}: import what registers it")
+                         f"{sorted(KINDS)}: first import the package that defines this kind")
     try:
         return KINDS[kind].restored(meta, arrays, plan)
     except ModelError as error:

@@ -61,8 +61,8 @@ from probml.posteriors.pareto import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
-NOTE = ("standard errors: square roots of the diagonal of the inverse of the information where "
-        "the fit ended; not posterior standard deviations")
+NOTE = ("standard errors: square roots of the diagonal of the inverse observed information matrix "
+        "at the estimate; they posterior standard deviations")
 # curvature of a logarithm or a logit below which the parameter is at its boundary: 3 standard
 # deviations are a factor of 10,000
 BOUNDARY_CURVATURE = 0.1
@@ -171,13 +171,14 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
     """
     held = fitted.data
     if fitted.checksum not in (None, _checksum(held, fitted.weights)):
-        return StandardErrors.missing("the rows were changed in place after the fit: summary(data)")
+        return StandardErrors.missing("the data array was changed in place after the fit: use "
+                               "fit.summary(data)")
     with Progress("standard errors", None, False), jax.enable_x64(True):
         data = fitted.first.taken(held._replace(structure=trace(held.model, held.shapes)))
         plan = planned(data, fitted.first)
         missing = next((name for name in plan.free if name not in point), None)
         if missing is not None:
-            return StandardErrors.missing(f"'{missing}' is no parameter of the fit")
+            return StandardErrors.missing(f"'{missing}' is not a parameter of the fit")
         if not plan.free:
             return StandardErrors({}, {})
         sites = plan.structure.sites
@@ -185,16 +186,16 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
                        if sites[name].entry.kinked), None)
         if kinked is not None:
             return StandardErrors.missing(f"the density of '{kinked}' ({sites[kinked].kind}) has a "
-                                          f"kink, and there no curvature")
+                                          f"kink, and there no second derivative")
         size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
         if size > MAX_HESSIAN_COORDINATES:
-            return StandardErrors.missing(f"{size:,} parameters are more than the "
-                                          f"{MAX_HESSIAN_COORDINATES:,} whose second derivatives "
+            return StandardErrors.missing(f"{size:,} parameters are more than "
+                                          f"{MAX_HESSIAN_COORDINATES:,}, the limit for "
                                           f"are taken")
         work = 4 * size * data.table.rows * (data.numbers + 1)
         if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
             return StandardErrors.missing(f"{4 * size:,} passes over all rows would take long: "
-                                          f"summary(data) takes them")
+                                          f"fit.summary(data) computes them")
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))
@@ -207,8 +208,8 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         reported = sum(spec.size for spec in jax.eval_shape(
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * reported > MAX_DERIVATIVES:
-            return StandardErrors.missing(f"{reported:,} numbers of {u.size:,} parameters are too "
-                                          f"many")
+            return StandardErrors.missing(f"{reported:,} computed numbers and {u.size:,} parameters "
+                                          f"are too many for the delta method")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, vectors,
@@ -257,7 +258,7 @@ def _find_directions(plan: Plan, optimum: Optimum, known: Known) -> _Directions 
     in_means = repeat_per_coordinate(plan, _mean_coefficients(plan).__contains__)
     hessian = np.where(in_means[:, None] == in_means, hessian, 0.0)
     if not (np.isfinite(hessian).all() and np.isfinite(optimum.gradient).all()):
-        return "what was maximised has no finite second derivatives there"
+        return "the objective has no finite second derivatives at the estimate"
     edge = domain_flags(plan, "logarithmic") & (
         (np.abs(np.diagonal(hessian)) < BOUNDARY_CURVATURE)
         | (np.abs(optimum.point) == density.EDGE))
@@ -277,7 +278,7 @@ def _find_directions(plan: Plan, optimum: Optimum, known: Known) -> _Directions 
     slopes = (optimum.gradient @ vectors)[identified]
     gain = 0.5 * float(np.sum(slopes**2 / curvature[identified]))
     if not gain <= MAX_REMAINING_GAIN:
-        return f"where the fit ended is {np.sqrt(2 * gain):.2g} standard errors from the maximum"
+        return f"the estimate is {np.sqrt(2 * gain):.2g} standard errors away from the maximum"
     reasons = ("at the boundary of its support",) * bool(edge.any())
     if flat_directions.size:
         first = flat_directions[0]

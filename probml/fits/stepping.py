@@ -70,8 +70,8 @@ def current_point(fit: Fitted) -> PyTree:
     """
     way = None if fit.by is None else fit.by.capabilities.way
     if way is None:
-        raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: it takes "
-                      f"no steps of expected statistics, as EM() and VB() do. Fit all rows "
+        raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: only fits "
+                      f"by EM() and VB() can be updated when variables are latent. Fit all rows "
                       f"together")
     return way.point_of_fit(fit.point, fit.belief)
 
@@ -119,8 +119,8 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
     way = more.engine.capabilities.way
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
-        raise Refusal(f"update of model '{fit.model.name}': these rows let a component collapse. "
-                      f"Keep prior=True, or give more rows at a time")
+        raise Refusal(f"update of model '{fit.model.name}': with these rows a component collapses "
+                      f"onto a single point. Keep prior=True, or give more rows at a time")
     return IncrementalState(found, kept, pattern), total * value / own + float(prior)
 
 

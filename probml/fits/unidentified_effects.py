@@ -122,9 +122,9 @@ def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: 
         whole = _flat_block(plan, information)
         text = _describe_undetermined(whole, names, _rounding(information))
         if text is not None:
-            raise Refusal(f"model '{plan.structure.model.name}': the rows {text}: coefficients "
-                          f"without a prior, as of restricted=True, have no integral then. Drop a "
-                          f"column, or leave restricted=True out")
+            raise Refusal(f"model '{plan.structure.model.name}': restricted=True integrates over "
+                          f"coefficients with flat priors, and this integral is infinite, because "
+                          f"the rows {text}. Drop a column, or omit restricted=True")
     for grouping, block in parts:
         text = None if grouping.flat or grouping.cells < 2 else _describe_undetermined(
             block, _coordinate_names(grouping), _rounding(information))

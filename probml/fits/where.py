@@ -20,8 +20,9 @@ def place_of(where: object, data: object) -> Place:
     if is_client(where):
         return Cluster(where)
     if is_frame(data):
-        raise DataError("a Dask DataFrame lies with the workers of its cluster, who must be named: "
-                        "fit(frame, ..., where=client), with client = dask.distributed.Client(...)")
+        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster, "
+                        "where=: fit(frame, ..., where=client), with client = "
+                        "dask.distributed.Client(...)")
     if where is None:
         return SingleDevice()
     mesh = mesh_of(where)

@@ -202,13 +202,14 @@ class Fit(Questions):
             return StandardErrors({}, {})
         engine = self.made_by
         if engine is None:
-            return StandardErrors.missing(f"'{self.engine}' is an engine that no file holds")
+            return StandardErrors.missing(
+                f"the engine '{self.engine}' cannot be restored from a file")
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.RUNAWAY:
             return StandardErrors.missing("there is no maximum")
         if rows is None:
-            return StandardErrors.missing("the fit holds no rows: summary(data)")
+            return StandardErrors.missing("this Fit does not store its data: use fit.summary(data)")
         try:
             return standard_errors.standard_errors(
                 rows._replace(first=rows.first or engine), engine, self.point, self.units,
@@ -256,9 +257,9 @@ class Fit(Questions):
         missing = next((name for name in plan.free if name not in self.point), None)
         if missing is not None:
             raise ModelError(
-                f"log p(data, params) of model '{self.model.name}' is that of all parameters, and "
-                f"'{missing}' is not among those of "
-                f"at(params), {list(self.point)}: questions about rows need no more, this one does"
+                f"log_joint needs a value of every parameter of model '{self.model.name}', and "
+                f"at(params) was called without '{missing}', only with {list(self.point)}: give "
+                f"'{missing}', too"
             )
         rows, known = load.load(held, plan, params=self.point)
         return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
@@ -433,8 +434,8 @@ class Fit(Questions):
         if estimator is not None and not isinstance(data, Mapping):
             return estimator._subject(data, y, name)
         if y is not None:
-            raise ModelError("report(y=...): the target of a fit of a function is a column of its "
-                             "data, report(path, data)")
+            raise ModelError("report(y=...): y= is for estimators of scikit-learn's kind; the "
+                             "target of this Fit is a column of its data: report(path, data)")
         return of_fit(self, data, name)
 
     def __repr__(self) -> str:

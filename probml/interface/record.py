@@ -193,8 +193,9 @@ class Record(Fitted):
         if index is None or index.high is None or index.low is None:
             indexed = ([found.name for found in self.structure.indexed.values()]
                        if self.shapes else [])
-            raise ModelError(f"labels('{name}'): it is no index of known range; those of model "
-                             f"'{self.model.name}' are {indexed}")
+            raise ModelError(f"labels('{name}'): expected a site with states or an index with a "
+                             f"known number of entries; the indices of model '{self.model.name}' "
+                             f"are {indexed}")
         return tuple(range(index.low, index.high + 1))
 
     @property
@@ -216,8 +217,8 @@ class Record(Fitted):
             raise ModelError(f"expected the name of a site, got {name!r:.60}; the sites of model "
                              f"'{self.model.name}' are {list(sites)}")
         if name in dict(self.model.interventions):
-            raise ModelError(f"site '{name}' is set by do() in every row: there is nothing to "
-                             f"ask of it")
+            raise ModelError(f"site '{name}' is set by do() to a known value in every row, so "
+                             f"there is nothing to infer")
         if name not in sites and name in self.model.renamed:
             warn(name, self.model.renamed[name])
             name = self.model.renamed[name]

@@ -43,9 +43,8 @@ def freeze(value: object, name: str = "setting") -> Hashable:
         hash(value)
     except TypeError:
         raise ModelError(
-            f"setting '{name}' of type {type(value).__name__} cannot be frozen: pass numbers, "
-            f"strings, arrays, lists, "
-            "dicts or networkx graphs"
+            f"setting '{name}' of type {type(value).__name__} cannot be stored in a model: pass "
+            f"numbers, strings, arrays, lists, dicts or networkx graphs"
         ) from None
     # the type too: 1, 1.0 and True are equal in Python
     return _Frozen(("plain", type(value).__name__, value))

@@ -32,7 +32,7 @@ class Sampled:
 
     @property
     def description(self) -> str:
-        return f"to be sampled, probml.NUTS(): {self.why}"
+        return f"sampled by probml.NUTS() only: {self.why}"
 
     def claims(self, structure: Structure, group: Group) -> str | None:
         return None

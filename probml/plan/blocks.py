@@ -223,7 +223,7 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
     site = plan.structure.sites[user]
     use = site.uses[argument][name]
     if site.family is None:
-        return Uses(why=f"'{user}' ({site.kind}) has no kernel")
+        return Uses(why=f"'{user}' ({site.kind}) has no sufficient statistics that are known here")
     if site.traits.minorant is not None and user not in plan.rowwise:
         return Uses(why=f"'{user}' ({site.kind}) is a prior")
     if argument not in site.traits.canonical:

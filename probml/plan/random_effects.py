@@ -42,9 +42,10 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
         sizes = ", ".join(f"'{name}' {math.prod(plan.structure.sites[name].shape):,}"
                           for name in (*names, *large))
         raise Refusal(f"model '{plan.structure.model.name}' has too many crossed random effects "
-                      f"for maximum likelihood ({sizes}): those of all groupings but the largest "
-                      f"are one dense system, of at most {REST:,} effects and {CROSS:,} entries "
-                      f"with those of the largest. Leave out a grouping, or fit a posterior",
+                      f"for maximum likelihood ({sizes}): without the largest grouping, at most "
+                      f"{REST:,} effects are supported, and a cross table with the largest "
+                      f"grouping of at most {CROSS:,} entries. Leave out a grouping, or sample the "
+                      f"posterior",
                       ("NUTS",))
     return tuple(name for name in names if few or _shared(plan, tied[name]))
 

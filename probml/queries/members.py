@@ -87,26 +87,31 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     for index in (structure.indexed[name] for names in groups for name in names):
         what = f"a new group of '{index.name}', which is an index of {index.description}"
         if index.table:
-            raise Refusal(f"{what}, has no entry in the settings that it also indexes: pass their "
-                          f"values as inputs instead")
+            raise Refusal(f"{what}, has no value in an array that is a setting of the model and is "
+                          f"indexed by '{index.name}', too. Pass these values in the data instead, "
+                          f"as an input with one value per row")
         if (index.rigid or index.low is None or index.high is None or index.cells
             and index.input in structure.timed):
             raise Refusal(
-                f"{what}, has no separate effect: model '{structure.model.name}' also uses all of "
-                f"{index.description}, or computes with the index other than by a shift"
+                f"{what}, cannot be predicted: for that, model '{structure.model.name}' must use "
+                f"the effects one group at a time, as in effect[{index.name}]. It also uses all of "
+                f"them at once, such as in a sum, or computes with the index otherwise than by "
+                f"adding a constant"
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
-            raise Refusal(f"{what}: '{fixed}' is discrete or given as data, so a new entry of it "
-                          f"cannot be drawn")
+            raise Refusal(f"{what}: '{fixed}' is discrete or given as data, so a value for the new "
+                          f"group cannot be drawn from its prior")
     if structure.penalties:
-        raise Refusal(f"an effect of a new group cannot be drawn from its prior, which the factor "
-                      f"'{structure.penalties[0]}' modifies: ask for groups of the fit, or write "
-                      f"the factor as a distribution")
+        raise Refusal(f"the data have a new group, whose effect would be drawn from its prior. "
+                      f"That prior cannot be sampled here, because the numpyro.factor "
+                      f"'{structure.penalties[0]}' of the model modifies it. Give only groups that "
+                      f"were in the fitted data, or write the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
-            raise Refusal(f"{', '.join(names)} index the same axis in different ways: a new group "
-                          f"would have several positions on it")
+            raise Refusal(f"the inputs {', '.join(names)} index the same parameters in different "
+                          f"ways, so it is unknown where the effect of a new group belongs. Give "
+                          f"only groups that were in the fitted data")
     return groups
 
 
@@ -146,8 +151,8 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                     members[number] = next(spare, None)
                 if members[number] is None:
                     raise Refusal(
-                        f"row {row} has more groups of {index.description} than the axis has "
-                                  f"entries: fit with a longer axis")
+                        f"row {row} has more different groups of {index.description} than there "
+                        f"are groups in the fit: fit data with more groups")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
             taken = frozenset(axis.scale * int(present(c)) + axis.offset
@@ -176,9 +181,9 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
             if owner == name:
                 if axis >= len(sites[name].batch) + len(sites[name].independent):
                     raise Refusal(
-                        f"'{name}' ({sites[name].kind}) has one prior for all its entries along "
-                        f"axis {axis}, so a new group has no separate prior: sample the groups one "
-                        f"by one, in a numpyro.plate"
+                        f"'{name}' ({sites[name].kind}) has one joint prior for all groups along "
+                        f"axis {axis}, so the effect of a new group cannot be drawn separately: "
+                        f"give each group its own prior, by a numpyro.plate over the groups"
                     )
                 np.moveaxis(mask, axis, 0)[found] = True
         masks[name] = jnp.asarray(mask)
@@ -189,8 +194,8 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
         for name in names:
             if not np.isfinite(np.asarray(means[name])).all():
                 kind = sites[name].kind
-                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, which is the value of "
-                              f"a new group", ("NUTS",))
+                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, and a point estimate "
+                              f"uses that mean as the effect of a new group", ("NUTS",))
         at: Any = fit
         return replace(at, point={
             **fit.point, **{name: np.asarray(means[name]) for name in names}
@@ -244,8 +249,8 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
         site = structure.sites[name]
         absent = next((parent for parent in structure.programs[name][1] if parent not in env), None)
         if absent is not None:
-            raise Refusal(f"the prior of '{name}' depends on '{absent}', so a new entry of it "
-                          f"cannot be drawn")
+            raise Refusal(f"the prior of '{name}' depends on '{absent}', so its value for a new "
+                          f"group cannot be drawn")
         batch = structure.distribution(name, env).batch_shape
         for argument, value in structure.arguments(name, env).items():
             value = np.asarray(value)
@@ -258,7 +263,7 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
                     value, np.repeat(np.take(value, [0], at), value.shape[at], at)
                 ):
                     raise Refusal(
-                        f"the prior of '{name}' differs between groups along axis {axis}, so that "
-                        f"of a new group is not known: write what it depends on as an input of the "
-                        f"model, with a value for each row"
+                        f"the prior of '{name}' differs between groups along axis {axis}, so the "
+                        f"prior of a new group is unknown: pass the values on which it depends as "
+                        f"an input of the model, with one value per row"
                     )

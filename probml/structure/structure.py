@@ -315,10 +315,11 @@ class Structure:
         """
         if self.model.whole:
             raise Refusal(
-                f"{verb} needs rows, and model '{self.model.name}' is one joint density without "
-                f"rows (explain(data) gives the reason), which supports draws(n), posterior(site) "
-                f"and simulate(): write `with probml.rows():` instead of the plate whose members "
-                f"are rows"
+                f"{verb} gives a result for each row, and model '{self.model.name}' has no rows: "
+                f"its function was read as one joint density of all its data (explain(data) gives "
+                f"the reason). Write `with probml.rows():` instead of the plate whose members are "
+                f"the rows of the data. Without rows there are draws(n), posterior(site) and "
+                f"simulate()"
             )
 
     def need_likelihood(self, verb: str) -> None:

@@ -109,7 +109,7 @@ def test_rows_of_a_model_with_chains_are_steps(place):
 def test_what_has_no_steps_is_the_same_along_them(place):
     folder, centre, moods = place
     run = ask(folder, "score", "@moods.probml", "@steps.csv", *moods, code=3)
-    assert "column 'kind' has no steps in the model, and 2 values in the sequence" in run.stderr
+    assert "column 'kind' must have one value for each sequence in this model, and has 2 values in the sequence" in run.stderr
     assert "has no chain" in ask(folder, "score", "@centre.probml", "@leaves.csv", *centre, "--by",
                                  "id", code=4).stderr
     assert "has no chain along time" in ask(folder, "forecast", "@centre.probml", "@leaves.csv",

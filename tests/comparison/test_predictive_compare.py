@@ -240,7 +240,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
          r"'x' has the shape \(5, 2\), expected 20 rows"),
         ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "0 rows have it"),
         ({"a": GaussianNB(), "b": LinearRegression()}, data, {},
-         "'a' treats it as a class and 'b' as a number"),
+         "'a' predicts it as a class and 'b' as a number"),
         ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {},
          "different values of 'y'"),
         ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "'a' is not one of the fits"),

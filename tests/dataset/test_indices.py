@@ -665,9 +665,9 @@ def test_a_new_member_without_a_prior_of_its_own_is_refused():
 
     zeros = {"a": np.zeros(3)}
     ask(centred, zeros, ["a new group of 'g'", "also uses all of"])
-    ask(looked_up, {"a": np.zeros(2)}, ["has no entry in the settings"])
+    ask(looked_up, {"a": np.zeros(2)}, ["has no value in an array that is a setting"])
     ask(different, zeros, ["the prior of 'a' differs between groups"])
-    ask(tied, zeros, ["one prior for all its entries along axis 0"])
+    ask(tied, zeros, ["one joint prior for all groups along axis 0"])
     ask(heavy, zeros, ["has no mean"])
 
 

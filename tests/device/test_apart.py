@@ -64,7 +64,7 @@ def test_row_groups_in_random_order_are_the_same_rows(tmp_path):
         def mixed(self, random):
             yield Part("some", {"x": X})
 
-    with pytest.raises(Refusal, match="batches have the name 'some', which no batch had before"):
+    with pytest.raises(Refusal, match="gave a batch 'some', which no batch had before"):
         rows_of(open_data(normal(), Nameless()), left, np.random.default_rng(1))
 
 
@@ -82,5 +82,5 @@ def test_rows_held_apart_are_judged_by_and_not_learnt_from(batch):
     best = int(np.argmax(fit.held_out))
     assert fit.held_out[best] == pytest.approx(log(left, mean).mean(), rel=1e-9)
     assert fit.history[best] == pytest.approx(log(learnt, mean).sum() + log(mean, 0.0, 10.0), rel=1e-9)
-    with pytest.raises(ModelError, match="held out are 0: expected at least 1"):
+    with pytest.raises(ModelError, match="held out are 0 rows: expected at least 1"):
         normal().fit(lambda: iter([{"x": X[:3]}]), probml.MAP(optimizer=optax.sgd(1e-3), held_out=0.001))

@@ -156,7 +156,7 @@ def test_a_setting_of_any_sign_is_found_and_a_flat_one_is_named():
     np.testing.assert_allclose(fit.model.bound["loc"], -3.0, rtol=1e-4)
     alone = norm.logpdf(y, -3.0, 1.0).sum()
     np.testing.assert_allclose(fit.log_evidence, alone, atol=2e-3)
-    assert "'scale' is bounded from above only: the evidence is equally high at 1e-09" in fit.status
+    assert "'scale' is bounded from above only: its log evidence is equally high at 1e-09" in fit.status
 
 
 @pytest.mark.slow
@@ -236,11 +236,11 @@ Y = {"y": np.array([0.3, 1.2, -0.4])}
         (branching(), Y, ("scale",), probml.Refusal, "needs setting 'scale' as a Python number"),
         (idle(), Y, ("other",), probml.Refusal, "no density depends on setting 'other'"),
         (tied(), {**Y, "z": np.array([0, 1, 1])}, ("weights",), probml.Refusal,
-         "'weights': its entries are tied"),
+         "'weights': its entries constrain one another"),
         (rates(), {"y": np.array([1, 2])}, ("scale",), probml.Refusal,
-         "exact log evidence, which this model has not.*'rate'"),
+         "exact log evidence, which cannot be computed.*'rate'"),
         (level(), {**Y, "mean": 0.5}, ("noise",), probml.Refusal, "every parameter is given"),
-        (level(), Y, {"scale": (2.0, 3.0)}, probml.ModelError, "with 1, which is bound, among"),
+        (level(), Y, {"scale": (2.0, 3.0)}, probml.ModelError, "the value to which the setting is bound, 1"),
         (level(), Y, {"scale": (-1.0, 3.0)}, probml.ModelError, "above 0"),
     ],
     ids=["unknown", "input", "word", "none", "size", "branch", "idle", "tied", "inexact", "given",

@@ -146,5 +146,5 @@ def test_expectations_are_those_of_the_posterior():
 
 
 def test_a_second_entry_for_a_distribution_is_refused_by_name():
-    with pytest.raises(probml.ModelError, match="VonMises is registered already"):
+    with pytest.raises(probml.ModelError, match="VonMises is already registered"):
         probml.families.register(probml.families.Entry((dist.VonMises,)))

@@ -74,7 +74,7 @@ def test_what_workers_do_adds_up_to_what_one_process_does():
 
 def test_places_of_frames_are_named(monkeypatch):
     dd = pytest.importorskip("dask.dataframe")
-    with pytest.raises(DataError, match="a Dask DataFrame lies with the workers of its cluster"):
+    with pytest.raises(DataError, match="the data are a Dask DataFrame, so fit needs the client of its cluster"):
         mixture(k=2).fit(dd.from_pandas(frame_of(8), npartitions=2), ENGINE)
     with pytest.raises(ModelError, match="where='here': expected a list of devices"):
         mixture(k=2).fit(frame_of(8), ENGINE, where="here")
@@ -94,7 +94,7 @@ def test_what_is_slow_to_come_is_waited_for_and_a_tasks_own_time_out_is_told(mon
     client.scheduler_info.return_value = {"workers": {}}
     monkeypatch.setattr(cluster, "MAX_SECONDS_WITHOUT_WORKERS", 10.0)
     slow.result.side_effect = TimeoutError
-    with pytest.raises(DataError, match="had no workers for 10 seconds: what was found since the last checkpoint is lost"):
+    with pytest.raises(DataError, match="had no workers for 10 seconds: the progress since the last checkpoint is lost"):
         Cluster(client).result(slow)
 
 

@@ -122,7 +122,7 @@ def test_the_mode_of_a_file_is_the_umasks(tmp_path):
 def test_what_a_file_cannot_hold_is_refused_by_name():
     with pytest.raises(probml.ModelError, match="'engine' is a builtins.function"):
         packed(lambda: 0, {}, "'engine'")
-    with pytest.raises(probml.ModelError, match="no name of probml"):
+    with pytest.raises(probml.ModelError, match="not a name in probml"):
         unpacked({"kind": "record", "module": "os", "name": "system", "value": {}}, {})
 
 
@@ -131,12 +131,12 @@ def test_a_record_that_is_of_elsewhere_is_not_made():
     said = {"kind": "record", "module": "probml.fits.encoding",
             "name": "dataclasses.inspect.FrameInfo",
             "value": dict.fromkeys(inspect.FrameInfo._fields)}
-    with pytest.raises(probml.ModelError, match="is no record"):
+    with pytest.raises(probml.ModelError, match="is not a record"):
         unpacked(said, {})
 
 
 def test_a_range_has_no_more_values_than_its_file():
-    with pytest.raises(probml.ModelError, match="a range that is none"):
+    with pytest.raises(probml.ModelError, match="an invalid range"):
         unpacked({"kind": "range", "value": [0, 1, 2**40]}, {})
 
 

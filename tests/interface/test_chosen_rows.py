@@ -44,7 +44,7 @@ def writes(y):
 def test_a_plate_that_is_named_is_the_rows():
     named = probml.model(both, rows="people")()
     met = read_function(named, {"y": Y})
-    assert "the rows are the plate 'people'" in met.why
+    assert "the rows of the data are the plate 'people'" in met.why
     p = {"m": 0.2, "s": 0.8}
     assert named.log_density({"y": Y}, p) == pytest.approx(
         probml.model(both)().log_density({"y": Y}, p), rel=1e-12)

@@ -526,6 +526,6 @@ def test_the_file_is_arrays_and_json(tmp_path):
 
 def test_a_fit_after_do_is_not_saved_but_the_one_before_is(tmp_path):
     fit = cases.coin().fit({"toss": [0, 1, 1]})
-    with pytest.raises(probml.ModelError, match="save the one before"):
+    with pytest.raises(probml.ModelError, match="Save the Fit before"):
         fit.do({"toss": 1}).save(tmp_path / "fit.npz")
     assert not (tmp_path / "fit.npz").exists()

@@ -112,7 +112,7 @@ def test_a_report_of_draws_shows_them_and_doubts_them(tmp_path):
 def test_a_report_without_rows_says_how_to_have_them(tmp_path):
     fit = line().fit(DATA, probml.MAP())
     page = checked(fit.report(tmp_path / "report.html"))
-    assert "This fit holds no rows" in " ".join(page.text)
+    assert "This Fit does not store its data" in " ".join(page.text)
 
 
 def test_the_page_of_an_estimator_is_about_it_and_the_table(tmp_path):
@@ -140,7 +140,7 @@ def test_the_page_of_an_estimator_is_about_it_and_the_table(tmp_path):
     with pytest.raises(probml.ModelError, match="report.name=3"):
         estimator.report(tmp_path / "e.html", table, y, name=3)
     copy = pickle.loads(pickle.dumps(estimator))  # which has none
-    assert "This fit holds no rows" in told(copy.report(tmp_path / "f.html"))
+    assert "This Fit does not store its data" in told(copy.report(tmp_path / "f.html"))
 
 
 def test_a_series_has_time_steps_and_a_long_table_an_expander(tmp_path):

@@ -151,7 +151,7 @@ def test_integrate_chooses_what_is_integrated_and_what_is_sampled(integrate, nam
 def test_what_cannot_be_sampled_is_refused_in_words():
     with pytest.raises(probml.ModelError, match=r"NUTS\(integrate\): expected one of .* got 'some'"):
         probml.NUTS(integrate="some")
-    with pytest.raises(probml.Refusal, match="'z' is sampled in every row"):
+    with pytest.raises(probml.Refusal, match="latent values of 'z' are sampled"):
         some(kind="heavy").fit({"y": np.arange(3.0)}, probml.NUTS(), weights=[1.0, 2.0, 1.0])
     with pytest.raises(probml.Refusal, match="more than"):
         carrying.check(problem_of(probml.NUTS(), model_data(
@@ -213,7 +213,7 @@ def test_a_normal_guide_moves_the_numbers_of_rows_too(guided):
     drawn = fit.draws(500)
     assert drawn["z"].shape == (500, 3) and drawn["rate"].shape == (500, 3)
     assert drawn["z"].mean(0)[2] > 3.0 > drawn["z"].mean(0)[1] > drawn["z"].mean(0)[0]
-    with pytest.raises(probml.Refusal, match="every row has numbers of its own, 'z'"):
+    with pytest.raises(probml.Refusal, match="every row has a latent variable, 'z'"):
         some(kind="heavy").fit({"y": np.arange(3.0)}, probml.SVI(batch_rows=2))
 
 

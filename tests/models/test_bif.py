@@ -140,7 +140,7 @@ def test_a_table_lists_the_child_slowest_and_the_last_parent_fastest():
 
 def test_a_table_with_the_child_fastest_is_refused_and_explained():
     with pytest.raises(probml.ModelError, match=r"line 5: 'wet' given rain=no: .* sum to "
-                       r"1.2,.*'wet' as the fastest index, as in XMLBIF"):
+                       r"1.2,.*states of 'wet' changing fastest, as in XMLBIF"):
         parse(VARIABLES + RAIN + "probability ( wet | rain ) { table 0.9, 0.1, 0.0, 0.2, 0.3, "
               "0.5; }")
 

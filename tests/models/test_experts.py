@@ -279,7 +279,7 @@ def test_the_likelihoods_of_flexmix_and_mixtools_are_reached(shared_data, name):
         (MixtureOfExperts(0), X, Y, "n_experts=0.*at least 1"),
         (MixtureOfExperts(branches=(2, 1)), X, Y, r"branches=\(2, 1\).*at least 2"),
         (MixtureOfExperts(branches=(2, 2), gate=False), X, Y,
-         "gate=False.*a tree consists of gates"),
+         "gate=False.*a tree of experts needs its gates"),
         (MixtureOfExperts(2, scale=0.0), X, Y, "scale=0.0.*above 0"),
         (MixtureOfExperts(4), X[:3], Y[:3], "n_experts=4.*only 3 distinct rows.*n_samples=3"),
         (MixtureOfExperts(branches=(2, 2)), X[:3], Y[:3],

@@ -156,7 +156,7 @@ def test_an_estimator_of_a_formula_goes_through_files_and_pickles(tmp_path):
     ("y ~ x", {"family": "possion"}, "family='possion'"),
     ("y ~ x", {"engine": "baye"}, "or an engine"),
     ("y ~ x", {"family": "gaussian", "shrinkage": 3}, "shrinkage"),
-    ("y ~ x + (1 | ward)", {"family": "weibull"}, "effects of groups"),
+    ("y ~ x + (1 | ward)", {"family": "weibull"}, "random effects"),
     ("Surv(t, twice) ~ x", {"family": "gaussian"}, "Surv"),
     ("Surv(t) ~ x", {"family": "weibull"}, "two columns"),
     ("kind ~ x + offset(t)", {"family": "ordinal"}, "takes no offset"),

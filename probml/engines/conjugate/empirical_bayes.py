@@ -144,13 +144,14 @@ class Evidence:
               bounds: tuple[float, float] | None) -> Axis:
         begin, where = float(self.bound[name][place]), f"EmpiricalBayes: setting '{name}'"
         if not near:
-            raise Refusal(f"{where}: its entries are tied, as probabilities that sum to 1 or a "
-                          f"covariance are, and cannot be chosen one by one. Write the model with "
-                          f"free numbers, such as their logits")
+            raise Refusal(f"{where}: its entries constrain one another, such as probabilities that "
+                          f"sum to 1 or the entries of a covariance matrix, and cannot be chosen "
+                          f"one by one. Make unconstrained numbers the setting, such as the logits "
+                          f"of the probabilities")
         kind = "line" if negative else "log" if large or not 0 < begin < 1 else "logit"
         if kind == "log" and not begin > 0:
-            raise Refusal(f"{where} is {begin:g}, and must be above 0: bind it to such a number, "
-                          f"from which the search begins")
+            raise Refusal(f"{where} is {begin:g}, and must be above 0: bind it to a number above "
+                          f"0, at which the search begins")
         if bounds is None:
             return Axis(name, place, kind, begin, *((-SURE, SURE) if kind == "logit"
                                                     else (-FAR, FAR)))
@@ -159,8 +160,9 @@ class Evidence:
             kind == "logit" and not high < 1
         ):
             inside = {"log": " above 0", "logit": " between 0 and 1", "line": ""}[kind]
-            raise ModelError(f"EmpiricalBayes(choose={{'{name}': {bounds}}}): expected (lowest, "
-                             f"highest){inside} with {begin:g}, which is bound, among them")
+            raise ModelError(f"EmpiricalBayes(choose={{'{name}': {bounds}}}): expected a range "
+                             f"(lowest, highest){inside} that contains the value to which the "
+                             f"setting is bound, {begin:g}")
         axis = Axis(name, place, kind, begin, 0.0, 0.0)
         return axis._replace(low=axis.coordinate(low), high=axis.coordinate(high))
 
@@ -317,9 +319,9 @@ class EmpiricalBayes(Engine):
             found = search(functools.partial(evidence.at, axes), low, high, self.restarts,
                            self.looks, self.max_iterations, np.random.default_rng(seed))
         if found is None:
-            raise Refusal("EmpiricalBayes: nowhere in the range of "
-                          f"{quoted(self.names)} is there a log evidence that bears "
-                          "its digits: narrow the range, choose={name: (lowest, highest)}")
+            raise Refusal(f"EmpiricalBayes: the log evidence cannot be computed accurately "
+                          f"anywhere in the range of {quoted(self.names)}: narrow the range, "
+                          f"choose={{name: (lowest, highest)}}")
         chosen = evidence.values(axes, found.point)
         # scalars stay numbers: a model is known by the kinds of its settings
         settings = {name: float(value) if value.ndim == 0 else value
@@ -345,8 +347,8 @@ def _refuse_inexact(problem: Problem) -> None:
     try:
         Exact().refuse(problem)
     except Refusal as refusal:
-        raise Refusal(f"EmpiricalBayes chooses by the exact log evidence, which this model has not "
-                      f"with these data: {refusal}") from refusal
+        raise Refusal(f"EmpiricalBayes chooses settings by the exact log evidence, which cannot be "
+                      f"computed for this model with these data: {refusal}") from refusal
 
 
 def _again(plan: Plan, model: Bound) -> Plan:
@@ -388,7 +390,7 @@ def _edges(axes: list[Axis], top: Top) -> list[Finding]:
         for end, edge, word in ((ends[0], axis.low, "above"), (ends[1], axis.high, "below")):
             if end >= top.value - FLAT:
                 problem = (f"is at the end of its range, {axis.value(edge):.3g}" if u == edge else
-                           f"is bounded from {word} only: the evidence is equally high at "
+                           f"is bounded from {word} only: its log evidence is equally high at "
                            f"{axis.value(edge):.3g}, the end of its range")
                 out.append(Finding.of(Code.RANGE_END, setting=name, problem=problem))
     return out

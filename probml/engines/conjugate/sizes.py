@@ -53,9 +53,9 @@ def concentrations(problem: Problem,
 
 
 def _refusal(problem: Problem, name: str) -> Refusal:
-    return Refusal(f"VB cannot fit several numbers of states of {problem} in one program: of "
-                   f"parameter '{name}' ({problem.plan.structure.sites[name].kind}) none can be "
-                   f"left out. Fit them one by one")
+    return Refusal(f"VB cannot fit {problem} with several numbers of states in one program: states "
+                   f"of parameter '{name}' ({problem.plan.structure.sites[name].kind}) cannot be "
+                   f"left out one by one. Fit each number of states separately")
 
 
 @functools.partial(jit, static_argnums=(0, 1, 2))

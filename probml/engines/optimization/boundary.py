@@ -342,7 +342,7 @@ def propose_larger_gaps(problem: Problem, prior: bool, maximize: Maximize) -> Pr
         return [*_with_larger_gaps(problem, prior, params, small),
                 *prior_points(problem, prior, given_start(plan, problem.start))] if small else []
 
-    return Proposal("entries that are not equal", points, maximize,
+    return Proposal("unequal entries", points, maximize,
                     0 if plan.carried else GAP_ROUNDS)
 
 

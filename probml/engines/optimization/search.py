@@ -132,11 +132,11 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
         return [placed_all(dict(outcome.params)) | point
                 for point in prior_points(problem, prior, given_start(plan, start))]
 
-    proposals = [Proposal("a draw of the prior of what had not moved",
+    proposals = [Proposal("a draw from the prior of the parameters that had not moved",
                           lambda found: _unmoved_at_draw(problem, params, found), maximize),
                  propose_unequal_states(problem, maximize)]
     if _has_parameters_by_hidden_state(plan) and not set(plan.free) <= set(start):
-        proposals.append(Proposal("draws of the prior", draws, maximize))
+        proposals.append(Proposal("draws from the prior", draws, maximize))
     outcome = improve(outcome, proposals)
     impossible_start = not np.isfinite(outcome.history[0])
     if outcome.status is not Status.STALLED and not impossible_start:
@@ -152,14 +152,14 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
         *([] if impossible_start else [Proposal(
             "where it stalled", until_converged(placed_all(dict(stalled.params))),
             lambda point: lbfgs(point).after(stalled))]),
-        *(Proposal("a draw of the prior", until_converged(point), lbfgs) for point in others)])
+        *(Proposal("a draw from the prior", until_converged(point), lbfgs) for point in others)])
     if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
-            f"MAP of {problem} found no way up from its start, nor from draws of the prior, though "
-            f"the gradient is not zero: the log density is {outcome.history[-1]:.6g} there. Give "
-            f"it another start, fit(..., start=...), "
-            "an optimiser, MAP(optimizer=optax.adam(1e-2)), or look for a kink or a jump in "
-            "the model's function"
+            f"MAP of {problem} could not increase the log density, {outcome.history[-1]:.6g} at "
+            f"its start, from there or from draws from the prior, although the gradient is not "
+            f"zero. Give it another start, fit(..., start=...), an optimiser, "
+            f"MAP(optimizer=optax.adam(1e-2)), or check whether the model's density has a kink or "
+            f"a jump"
         )
     return outcome
 
@@ -227,7 +227,7 @@ def propose_unequal_states(problem: Problem, maximize: Maximize) -> Proposal:
                  if outcome.status is Status.CONVERGED else None)
         return [] if point is None else [placed_all(point)]
 
-    return Proposal("states that are not equal", points, maximize)
+    return Proposal("unequal states", points, maximize)
 
 
 # Other optima of small problems.
@@ -297,7 +297,7 @@ def propose_other_optima(problem: Problem, prior: bool, start: Mapping,
         domain.logarithmic and domain.rank == 0 and not domain.log_scale))
     return [*(propose("the mirror image about the start", functools.partial(mirror, names))
               for names in dict.fromkeys((unbounded, with_logits))),
-            *(propose("a draw of the prior", functools.partial(draw, number))
+            *(propose("a draw from the prior", functools.partial(draw, number))
               for number in range(0 if problem.asked else PRIOR_STARTS))]
 
 

@@ -67,13 +67,13 @@ def _split_rows(engine: Training, problem: Problem,
         return problem.rows, None, n
     rows, held, count = divided(problem.rows, engine.held_out, key, n)
     if not 0 < count < n:
-        raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count}: "
-                         f"expected at least 1, and 1 to learn from")
+        raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count} rows: "
+                         f"expected at least 1 row held out, and at least 1 to fit")
     n -= count
     if (engine.batch_rows or 0) > n:
-        raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): "
-                         f"{n} rows are learnt from, and a batch is a part of them. Leave "
-                         f"batch_rows out")
+        raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): only "
+                         f"{n} rows remain for fitting, and a batch must not be larger. Give a "
+                         f"smaller batch_rows, or omit it")
     return rows, held, n
 
 

@@ -56,12 +56,12 @@ def taken(data: Data, integrate: str) -> Data:
     names = [name for group in plan.latents if is_sampled(group) for name in group.names]
     timed = next((name for name in names if data.structure.sites[name].time is not None), None)
     if timed is not None:
-        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, which is not "
-                      f"sampled. Give '{timed}' in the data")
+        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and such states "
+                      f"cannot be sampled. Give '{timed}' in the data")
     if names and data.survey is not None:
-        raise Refusal(f"site '{names[0]}' is continuous and latent, without a closed form, so "
-                      f"that its values are sampled; this needs rows in memory. Take "
-                      f"integrate=\"all\", or give rows in memory", ("EM",))
+        raise Refusal(f"site '{names[0]}' is continuous and latent, and has no exact integral, so "
+                      f"its values are sampled, which needs all rows in memory. Use "
+                      f"integrate=\"all\", or give the rows in memory", ("EM",))
     return data.carrying(names) if names else data
 
 
@@ -81,15 +81,16 @@ def check(problem: Problem, engine: str, draws: int) -> None:
     if not plan.carried:
         return
     if weights is not None and not np.isin(weights, (0, 1)).all():
-        raise Refusal(f"{engine} cannot fit {problem} with weights: '{plan.carried[0]}' is sampled "
-                      f"in every row, and a row that counts twice has two. Give rows as often as "
-                      f"they count, or integrate=\"all\"")
+        raise Refusal(f"{engine} cannot fit {problem} with weights: latent values of "
+                      f"'{plan.carried[0]}' are sampled, one for each row, so a row of weight 2 "
+                      f"would need two of them. Repeat each row as often as it counts, or use "
+                      f"integrate=\"all\"")
     count = (problem.size or 0) * draws * sum(
         int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
     if count > MAX_VALUES:
         raise Refusal(f"{engine} cannot fit {problem}: draws of '{plan.carried[0]}' in every row "
-                      f"would be {count:.2g} numbers, more than {MAX_VALUES:.2g}. Take fewer "
-                      f"draws, or integrate=\"all\"", ("EM",))
+                      f"would be {count:.2g} numbers, more than {MAX_VALUES:.2g}. Ask for fewer "
+                      f"draws, or use integrate=\"all\"", ("EM",))
 
 
 def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,

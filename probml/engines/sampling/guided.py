@@ -63,11 +63,12 @@ def refuse(guide: Any, problem: Problem) -> None:
     model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
     if not model.whole:
         raise Refusal(f"{where}: the guide takes {list(given)}, but this model's rows are "
-                      f"processed in chunks. Take a guide without arguments, or write the plate of "
-                      f"the rows yourself, with obs= and its latent variables in it")
+                      f"processed in chunks, so they cannot be passed to it. Use a guide without "
+                      f"arguments, or write the plate of the rows yourself, with obs= and its "
+                      f"latent variables in it")
     if problem.plan.globals:
         raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, and the guide "
-                      f"has arguments: take guide=\"normal\", or a guide without arguments")
+                      f"has arguments: use guide=\"normal\", or a guide without arguments")
     known = _arguments(model, dict.fromkeys(model.inputs))
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:

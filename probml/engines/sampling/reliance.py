@@ -147,7 +147,8 @@ def rising(history: np.ndarray) -> tuple[Finding, ...]:
     if gain <= max(MAX_RISE, MAX_STANDARD_ERRORS * np.sqrt((last.var() + before.var()) / fifth)):
         return ()
     return (Finding.of(Code.GUIDE_NOT_CONVERGED, problem=(
-        f"its bound rose by {gain:.2g} from the last but one fifth of the steps to the last")),)
+        f"its bound (ELBO) still rose by {gain:.2g} from the fourth fifth of the steps to the last "
+        f"fifth")),)
 
 
 def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:

@@ -72,10 +72,8 @@ def refuse_missing_prior(plan: Plan, engine: str, prior: bool) -> None:
     if name is not None and not prior:
         raise Refusal(
             f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of "
-            f"'{name}' depends on "
-            f"'{plan.scope(name)[0]}', which is discrete and latent, and without that prior is not "
-            f"part of the likelihood. Leave "
-            "prior=False out"
+            f"'{name}' depends on the latent discrete site '{plan.scope(name)[0]}', and without "
+            f"that prior nothing informs '{plan.scope(name)[0]}'. Omit prior=False"
         )
 
 
@@ -137,17 +135,16 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
     where = (
-        f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()} (of a scale of "
-        f"0 there is no density: write a known quantity as its value)"
+        f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()} (a "
+        f"distribution with scale 0 has no density: write its value into the model instead)"
         if bad is not None
         else f"the priors are finite, so the likelihood of "
         f"{quoted(plan.observed)} is not"
     )
     raise ModelError(
         f"{engine} cannot start on model '{plan.structure.model.name}': the log density is {value} "
-        f"at the first point: {where}. "
-        "Give a point of positive density, fit(..., start={...}), or check the data for values "
-        "that the model cannot make"
+        f"at the first point: {where}. Give a point of positive density, fit(..., start={{...}}), "
+        f"or check the data for values that are impossible under the model"
     )
 
 

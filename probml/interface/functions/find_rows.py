@@ -262,7 +262,7 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
                                   computed=computed)
     read = bind(model, reading, rest, long)
     return ReadModel(read, translate_data(read, items),
-                     f"the rows are {_axis_name(plate, along)}, as with rows()", shown.begin)
+                     f"the rows of the data are {_axis_name(plate, along)}", shown.begin)
 
 
 def _axis_name(plate: str | None, along: tuple[str, ...]) -> str:

@@ -163,7 +163,7 @@ class _DensityReader:
             return self.read([*bound, *dict.fromkeys(outside)], distinct)
         arrays = [name for name in bound if np.ndim(arguments[name])]
         verb = "is" if len(arrays) == 1 else "are"
-        inside = f"; {quoted(arrays)} {verb} baked into it" if arrays else ""
+        inside = f"; {quoted(arrays)} {verb} fixed in it" if arrays else ""
         left_out = "" if self.masks is None else "; missing cells are left out"
         why = (f"one joint density without rows: {self.why}{left_out}{inside}. For rows write "
                f"`with probml.rows():` instead of their plate"

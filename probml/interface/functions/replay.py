@@ -58,7 +58,8 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     unknown = [name for name in arguments if name not in own]
     if missing or unknown:
         what = f"needs '{missing[0]}'" if missing else f"has no argument '{unknown[0]}'"
-        raise ModelError(f"simulate: model '{model.name}' {what}; its arguments are {list(own)}")
+        raise ModelError(f"simulate: model '{model.name}' {what}; the arguments of its function "
+                         f"are {list(own)}")
     held = {name: jax.numpy.asarray(value) for name, value in values.items()}
 
     def run() -> dict:

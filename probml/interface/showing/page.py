@@ -87,8 +87,8 @@ def _data(subject: Subject) -> list[str]:
                + (f", … ({len(own)})" if len(own) > 20 else "")}
               for name, own in subject.fit.names.items()]
     if not subject.columns:
-        return ["<p>This fit holds no rows: give them, <code>report(path, data)</code>, and they "
-                "are described here.</p>", table(labels, "labels")]
+        return ["<p>This Fit does not store its data. With <code>report(path, data)</code> the "
+                "data are described here.</p>", table(labels, "labels")]
     records = [column.record() for column in subject.columns]
     return [f"<p>{subject.size}, {count_words(len(records), 'column')}.</p>",
             table(records, "columns of the table")]
