@@ -56,8 +56,8 @@ def by_new_names(meta: Json, arrays: Mapping[str, np.ndarray],
 
 LIBRARY_PREFIX = "probml.models."  # whose functions a file may name
 MAX_ERROR_NUMBERS = 2**20  # in the standard errors that a file stores: 8 MiB
-AFTER_INTERVENTION = ("save: this Fit is the result of do() and cannot be saved. Save the Fit before "
-                      "do(), and call do() again on the loaded one, which takes no time")
+AFTER_INTERVENTION = ("save: this Fit is the result of do() and cannot be saved. Save the Fit "
+                      "before do(), and call do() again on the loaded one, which takes no time")
 
 
 def save(fit: Fitted, path: str | os.PathLike) -> None:

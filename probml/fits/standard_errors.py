@@ -62,7 +62,7 @@ from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
 
 NOTE = ("standard errors: square roots of the diagonal of the inverse observed information matrix "
-        "at the estimate; they posterior standard deviations")
+        "at the estimate; not posterior standard deviations")
 # curvature of a logarithm or a logit below which the parameter is at its boundary: 3 standard
 # deviations are a factor of 10,000
 BOUNDARY_CURVATURE = 0.1
@@ -172,7 +172,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
     held = fitted.data
     if fitted.checksum not in (None, _checksum(held, fitted.weights)):
         return StandardErrors.missing("the data array was changed in place after the fit: use "
-                               "fit.summary(data)")
+                                      "fit.summary(data)")
     with Progress("standard errors", None, False), jax.enable_x64(True):
         data = fitted.first.taken(held._replace(structure=trace(held.model, held.shapes)))
         plan = planned(data, fitted.first)
@@ -208,8 +208,8 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         reported = sum(spec.size for spec in jax.eval_shape(
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * reported > MAX_DERIVATIVES:
-            return StandardErrors.missing(f"{reported:,} computed numbers and {u.size:,} parameters "
-                                          f"are too many for the delta method")
+            return StandardErrors.missing(f"{reported:,} computed numbers and {u.size:,} "
+                                          f"parameters are too many for the delta method")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, vectors,
