@@ -153,6 +153,31 @@ def topics(documents: int) -> str:
     return f"{type(fit).__name__} of {counts.shape}"
 
 
+def row_draws(rows: int, count: int) -> str:
+    """Draws of one latent number a row under counts, a fifth of them missing, and of the parameters."""
+    import jax.numpy as jnp
+    import numpyro.distributions as dist
+    from numpyro import sample
+
+    import probml
+
+    @probml.model
+    def counts():
+        level = sample("level", dist.Normal(0, 1))
+        sd = sample("sd", dist.HalfNormal(1))
+        with probml.rows():
+            z = sample("z", dist.Normal(0, 1))
+            sample("y", dist.Poisson(jnp.exp(level + sd * z)[..., None] * jnp.ones(4)).to_event(1))
+
+    random = np.random.default_rng(0)
+    y = random.poisson(np.exp(0.5 + 0.7 * random.normal(size=(rows, 1))), (rows, 4)).astype(float)
+    fit = counts().fit({"y": np.where(random.random(y.shape) < 0.2, np.nan, y)}, probml.Laplace())
+    start = time.process_time()
+    sd = fit.draws(count)["z"].std(0).mean()
+    spent = time.process_time() - start
+    return f"{1e6 * spent / count / rows:.0f} µs of processor a draw of a row; mean sd {sd:.2f}"
+
+
 def one_row(name: str) -> str:
     """p50 and p99 of a request of one row, then batches of changing size."""
     import probml.models as models
@@ -203,6 +228,7 @@ def cases(quick: bool) -> dict:
     out[f"Gaussian process of {5_000 // some:,} rows"] = (gaussian_process, [5_000 // some])
     out[f"item response, {50_000 // some:,} × 100"] = (items, [50_000 // some, 100])
     out[f"topics of {10_000 // some:,} documents"] = (topics, [10_000 // some])
+    out[f"{4_000 // some:,} draws of a number of each of 60 rows"] = (row_draws, [60, 4_000 // some])
     for name in ("GaussianMixture", "NaiveBayes", "LogisticRegression", "BayesianLinearRegression", "ProbabilisticPCA",
                  "FactorAnalysis"):
         out[f"one row a request, {name}"] = (one_row, [name])
