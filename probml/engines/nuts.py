@@ -358,7 +358,9 @@ def choose_frame(begun: begin.Mode) -> Frame:
     normal there; else one unit for each coordinate."""
     away = difference_from_normal(begun)
     if not away < MAX_DIFFERENCE:
-        return begun.frame.diagonal().square()
+        units = begun.frame.diagonal()
+        there = (units.root > 0) & np.isfinite(units.root)
+        return units._replace(root=np.where(there, units.root, 1.0)).square()
     few = len(begun.frame.centre) <= MAX_DENSE_COORDINATES  # for which a matrix costs nothing
     return (begun.frame if few and away < SMALL_DIFFERENCE else begun.frame.uncoupled()).square()
 

@@ -260,18 +260,29 @@ _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
 
 def measure_mode(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
              spread: np.ndarray, others: Mapping | None = None, steps: int = MAX_STEPS) -> Mode:
-    """As `find_mode_and_curvature`, compiled. If the density is finite at no start of a chain, as
-    for rates exp(a + b · year), from the prior's point, then from near 0."""
+    """As `find_mode_and_curvature`, compiled. If the density is 0 there, as for rates
+    exp(a + b · year) or t ** shape under a wide prior, from the prior's point, then from near 0."""
     begun = _measured(plan, held, params, known, rows, spread, others, steps)
-    if others is None or np.isfinite(np.asarray(begun.starts.value)).any():
+    if _is_possible(begun):
         return begun
     middle = compiled_prior_point(plan, known)
     point = {name: middle[name] for name in params}
-    for more in (others, points_near_zero(others, 0)):
-        again = _measured(plan, held, point, known, rows, spread, more, steps)
-        if np.isfinite(np.asarray(again.starts.value)).any():
-            return again
-    return begun
+    begun = _measured(plan, held, point, known, rows, spread, others, steps)
+    if _is_possible(begun):
+        return begun
+    if others is not None:
+        return _measured(plan, held, point, known, rows, spread, points_near_zero(others, 0), steps)
+    near = {"u": np.empty((PRIOR_STARTS, *begun.frame.centre.shape), begun.frame.centre.dtype)}
+    # a few steps at least: where the density is not 0 it may be exp(-1e32)
+    found = [_measured(plan, held, unflat(plan, placed(u), known), known, rows, spread, None,
+                       max(steps, REFINING_STEPS)) for u in points_near_zero(near, 0)["u"]]
+    return max(filter(_is_possible, found), key=lambda mode: float(mode.value), default=begun)
+
+
+def _is_possible(begun: Mode) -> bool:
+    """Whether the density is more than 0 at the point and at some start of a chain."""
+    return bool(np.isfinite(begun.value)) and bool(
+        np.isfinite(np.asarray(begun.starts.value)).any())
 
 
 def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.ndarray,
