@@ -170,10 +170,10 @@ def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
         fit.to_arviz({"y": table["x"]})
     with pytest.raises(probml.ModelError, match=r"before do\(\)"):
         fit.do({"z": "low"}).to_arviz(table)
-    monkeypatch.setattr(reports, "MOST", 100)
+    monkeypatch.setattr(reports, "MAX_ROW_NUMBERS", 100)
     with pytest.raises(probml.Refusal, match="1000 draws of 14 rows"):
         fit.to_arviz(table)
-    monkeypatch.setattr(reports, "MOST", 2**28)
+    monkeypatch.setattr(reports, "MAX_ROW_NUMBERS", 2**28)
     for name in ("arviz", "arviz_base"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(probml.ModelError, match=r"probml\[arviz\]"):

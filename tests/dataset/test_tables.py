@@ -487,8 +487,8 @@ def test_a_million_rows_are_cheap():
 def test_whole_numbers_are_looked_at_in_pieces_as_at_once(monkeypatch):
     from probml.numerics.process import cores
 
-    monkeypatch.setattr(cores, "PIECE", 16)
-    monkeypatch.setattr(cores, "FEW", 8)
+    monkeypatch.setattr(cores, "CHUNK_NUMBERS", 16)
+    monkeypatch.setattr(cores, "MIN_THREADED_NUMBERS", 8)
     expected = tables.Expected("x", True, 4, (3,))
     codes = np.random.default_rng(0).integers(4, size=(50, 3))
     turned = np.asfortranarray(codes)

@@ -429,7 +429,7 @@ def test_labels_that_are_many_whole_numbers_are_counted_as_they_are_sorted(kind,
 
     y = np.random.default_rng(0).choice([3, 5, 9, 100], size=400)
     y = (y - 100 * (kind is np.int8)).astype(kind)
-    monkeypatch.setattr(classifier, "MANY", 10)
+    monkeypatch.setattr(classifier, "MIN_COUNTED_LABELS", 10)
     classes, codes = classifier._classes_by_counting(y)
     assert classes.dtype == kind and (classes == np.unique(y)).all()
     assert (classes[codes] == y).all()

@@ -83,9 +83,9 @@ def test_what_is_found_on_disk_answers_to_the_last_digit_and_is_not_traced(name,
 def test_programs_are_let_go_where_they_fill_memory_or_mappings(mappings, grown, since, goes, monkeypatch):
     """Whoever holds a hundred gigabytes of rows, and a program, keeps his program; what NumPy runs has no mappings."""
     cleared, shelves = [], []
-    monkeypatch.setattr(holding, "HEAVY", 1000)
+    monkeypatch.setattr(holding, "MAX_GROWTH", 1000)
     monkeypatch.setattr(holding, "_AFTER_RELEASE", [holding.MemoryUse(0, 0)])
-    monkeypatch.setattr(holding, "_SHELVES", shelves)
+    monkeypatch.setattr(holding, "_CACHES", shelves)
     monkeypatch.setattr(holding, "_NEW_PROGRAMS", [holding.PROGRAMS_BETWEEN_CHECKS])
     monkeypatch.setattr(holding, "_PROGRAMS_SINCE_RELEASE", [since])
     monkeypatch.setattr(holding, "mappings", lambda: mappings)
