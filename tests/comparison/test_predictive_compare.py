@@ -238,7 +238,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
         ({"a": GaussianNB()}, {"y": y}, {}, "no column other than 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
          r"'x' has the shape \(5, 2\), expected 20 rows"),
-        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "0 rows have it"),
+        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "only 0 rows have a value"),
         ({"a": GaussianNB(), "b": LinearRegression()}, data, {},
          "'a' predicts it as a class and 'b' as a number"),
         ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {},

@@ -107,9 +107,9 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
         mixture(k=2).at(begun.params).update(data)
     with pytest.raises(Refusal, match="only fits by EM.. and VB.. can be updated"):
         mixture(k=2).at(begun.params).running(data)
-    with pytest.raises(ModelError, match="one n_components"):
+    with pytest.raises(ModelError, match="one number of components"):
         GaussianMixture(range(1, 3)).partial_fit(X[:, None])
-    with pytest.raises(ModelError, match="one n_states"):
+    with pytest.raises(ModelError, match="one number of states"):
         HiddenMarkov(range(1, 3)).partial_fit(X[:, None])
     one = GaussianMixture(1)
     one.fit_ = mixture(k=2).at(begun.params)  # as from a file
