@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Collection, Hashable, Mapping
-from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -157,7 +156,7 @@ def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:
     return arrays.Labelled.of(array, labels, value.categorical)
 
 
-def _check_labels_agree(baked: Mapping[str, Any]) -> None:
+def _check_labels_agree(baked: SiteValues) -> None:
     """
     Raises:
         DataError: the codes of two texts that the function has as numbers would differ where their
