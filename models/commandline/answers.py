@@ -2,8 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -208,13 +207,13 @@ def _simulated(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
                       _frame(laid, _rowed(fit, laid, fit.simulate(seed=seed, **given)))], axis=1)
 
 
-def _rowed(fit: Fit, laid: Laid, found: dict[str, Any]) -> dict[str, np.ndarray]:
+def _rowed(fit: Fit, laid: Laid, found: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
     """Answers about sites for the rows of the table."""
     return {name: laid.back(value, fit.structure.named[name].time is not None)
             for name, value in found.items()}
 
 
-def _frame(laid: Laid, found: dict[str, Any]) -> pd.DataFrame:
+def _frame(laid: Laid, found: Mapping[str, ArrayLike]) -> pd.DataFrame:
     return pd.DataFrame({label: column for name, value in found.items()
                          for label, column in laid.columns(name, np.asarray(value)).items()})
 

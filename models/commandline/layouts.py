@@ -173,7 +173,7 @@ def _steps(table: pd.DataFrame, by: str | None) -> tuple[np.ndarray, ...]:
     return tuple(np.flatnonzero(codes == code) for code in range(codes.max() + 1))
 
 
-def _sequences(value: np.ndarray, steps: tuple[np.ndarray, ...]) -> Any:
+def _sequences(value: np.ndarray, steps: tuple[np.ndarray, ...]) -> DataLike:
     parts = [value[places] for places in steps]
     return np.stack(parts) if len({len(part) for part in parts}) == 1 else parts
 

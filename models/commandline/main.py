@@ -12,8 +12,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from probml.typing import FitOrEstimator
-
 try:
     import click
 except ModuleNotFoundError as error:
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
 
     from probml.models.commandline import answers, engines, files, forecasts, layouts, learning
     from probml.models.commandline import demo as demonstration
+    from probml.typing import FitOrEstimator
 else:
     answers, engines, files, forecasts, layouts, learning = (
         LateModule(f"probml.models.commandline.{name}")

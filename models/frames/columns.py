@@ -8,7 +8,6 @@ traced and compiled as one.
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -160,7 +159,7 @@ class Columns:
                         out[self.names[j]][site.rpartition("_")[2]] = value[:, i]
         return out
 
-    def table(self, name: Hashable, params: Mapping[str, np.ndarray], rows: Any):
+    def table(self, name: Hashable, params: Mapping[str, np.ndarray], rows: object):
         """What was learnt of one column, a pandas table: probabilities of its categories, or its
         parameters, side by side.
 

@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 
 from probml import DataError, ModelError
 from probml.engines.engine import Engine
+from probml.estimators.estimator import Estimator
 from probml.models.classifiers.ordinal_regression_estimator import OrdinalRegression
 from probml.models.mixed_models.formula_terms import (
     INTERCEPT,
@@ -103,7 +104,7 @@ class Formula:
         model.formula_ = self.terms
         return model
 
-    def _estimator(self, family: str, settings: dict) -> Any:
+    def _estimator(self, family: str, settings: dict) -> Estimator:
         special = {"ordinal": OrdinalRegression, "cumulative": OrdinalRegression} | {
             name: lambda name=name, **own: SurvivalRegression(name, **own)
             for name in DISTRIBUTIONS}

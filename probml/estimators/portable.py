@@ -5,6 +5,7 @@ import io
 import os
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -62,7 +63,7 @@ class Portable:
             vars(value)["_estimator"] = weakref.ref(self)  # whose report is that of its fit
 
     def report(self, path: str | os.PathLike, X: object = None, y: object = None,
-               name: str | None = None) -> Any:
+               name: str | None = None) -> Path:
         """Write one HTML file about the model and the table: see Fit.report.
 
         Args:

@@ -206,7 +206,7 @@ class Model(Bound):
         raise missing_attribute(self, name, OF_MODELS)
 
     def fit(self, data: DataLike, engine: Engine | None = None, *, weights: ArrayLike | None = None,
-            seed: object = 0, start: Mapping[str, Any] | None = None,
+            seed: object = 0, start: SiteValues | None = None,
             checkpoint: "Checkpoint | str | os.PathLike | None" = None, where: object = None,
             seconds: float | None = None):
         """Infer the parameters and latent variables from `data`.

@@ -4,7 +4,6 @@ other rows of the same form; and online filtering of a hidden Markov chain, step
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from probml.queries import asking, queries
 from probml.queries.asking import Question
 from probml.queries.fitted import Fitted
 from probml.queries.parts import parts_of
-from probml.typing import SiteValues
+from probml.typing import PyTree, SiteValues
 
 
 class Compiled:
@@ -53,7 +52,7 @@ class Compiled:
             lambda stacked: queries.answer(found.plan, wanted, found.averaged, found.belief,
                                            found.known, Resident(stacked)), self._form.stacked)
 
-    def __call__(self, row: SiteValues) -> Any:
+    def __call__(self, row: SiteValues) -> PyTree:
         """The result of the query, without an axis of rows."""
         log, out = self._program(self._form.of(row))
         if self._ask == "log_prob":
@@ -163,7 +162,7 @@ def _compiled(function: Callable, stacked: Chunk) -> Callable:
     was compiled in, whatever the caller's setting."""
     program, double = jax.jit(function).lower(stacked).compile(), jax.config.jax_enable_x64
 
-    def call(row: Chunk) -> Any:
+    def call(row: Chunk) -> PyTree:
         if jax.config.jax_enable_x64 == double:
             return program(row)
         with jax.enable_x64(double):

@@ -18,7 +18,7 @@ from probml.assessment.enumeration.joint_states import Joint
 from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.dataset import Data
 from probml.device import layout, load
-from probml.device.rows import Known
+from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Problem, planned
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import Refusal, quoted
@@ -166,7 +166,7 @@ def _subsample(held: Data, seed: int) -> Data:
     return held.taken(np.sort(picked))
 
 
-def _evaluate_at_random_point(problem: Problem, rows: Any, random: np.random.Generator
+def _evaluate_at_random_point(problem: Problem, rows: Rows, random: np.random.Generator
                               ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
     """A random point, its parameters and sampled variables of rows, and its log density as engines
     evaluate it: with gradients, and by the E-step; if these differ, the one farther off."""
@@ -193,7 +193,7 @@ def _evaluate_at_random_point(problem: Problem, rows: Any, random: np.random.Gen
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def _at(plan: Plan, start: Mapping, known: Known, rows: Any, noise: jax.Array,
+def _at(plan: Plan, start: Mapping, known: Known, rows: Rows, noise: jax.Array,
         own: jax.Array | None, near: float) -> tuple[Mapping, Mapping, jax.Array, jax.Array]:
     """The values at random coordinates of the parameters, and of latent variables of rows; and the
     log density there, twice: as samplers evaluate it, without the Jacobians of coordinates."""

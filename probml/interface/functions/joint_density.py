@@ -181,7 +181,7 @@ def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:
     return arrays.Labelled.of(array, labels, value.categorical)
 
 
-def _check_labels_agree(baked: Mapping[str, Any]) -> None:
+def _check_labels_agree(baked: SiteValues) -> None:
     """
     Raises:
         DataError: two text arguments that are bound as codes have common labels with different

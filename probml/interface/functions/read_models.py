@@ -1,8 +1,7 @@
 """A function read together with its data, and how readings are made."""
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from probml.dataset import arrays, kinds
 from probml.interface.functions.given.values import Ragged
@@ -30,7 +29,7 @@ def input_name(own: str, shown: Survey) -> str:
 
 
 def bind(model: Bound, reading: Reading, values: SiteValues,
-           without: Mapping[str, Any]) -> Bound:
+           without: SiteValues) -> Bound:
     """The model with a reading of its function, some arguments bound."""
     settings = {name: value for name, value in model.settings if name not in without}
     settings |= {name: freeze(list(value) if isinstance(value, Ragged) else value, name)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -31,7 +30,7 @@ def _least(dtype: np.dtype) -> float:
     return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind in "iu" else False
 
 
-def _most(dtype: np.dtype) -> Any:
+def _most(dtype: np.dtype) -> float:
     return np.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
 
 

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def map_chunks(function: Callable[[slice], Any], array: np.ndarray) -> list:
+def map_chunks(function: Callable[[slice], object], array: np.ndarray) -> list:
     """function(slice of rows) for chunks of an array that stay in cache; for a long one by a thread
     for each core, which pays where NumPy does the work."""
     size = max(CHUNK_NUMBERS // max(array[:1].size, 1), 1)
