@@ -1,7 +1,7 @@
 """Random effects under rows that are not normal: the mode of the effects given the parameters and
 the rows, and the integral over the effects about it, by Laplace's approximation or quadrature.
 
-At the mode ε̂ of g(ε) − ½ |ε|² the formula of random_effects/integration.py is Laplace's approximation,
+At the mode ε̂ of g(ε) − ½ |ε|² the formula of integration.py (factors) is Laplace's approximation,
 
     log p(rows) ≈ g(ε̂) − ½ |ε̂|² − ½ log det K,    K = I + Rᵀ G(ε̂) R,
 
