@@ -181,13 +181,20 @@ def estimate_columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[s
         return {"mean": value, "sd": draws[name].std((0, 1)) if sd is None else sd}
     if sd is not None:  # normal
         return {"mean": value, "sd": sd, "5%": value - Z_90 * sd, "95%": value + Z_90 * sd}
-    each = np.asarray(draws[name], float)
-    low, high = np.quantile(each, (0.05, 0.95), (0, 1))
-    out = {"mean": each.mean((0, 1)), "sd": each.std((0, 1)), "5%": low, "95%": high}
-    if belief.stats:
-        bulk, tail = diagnostics.effective(each), diagnostics.effective(each, tail=True)
-        out |= {"ess_bulk": bulk, "ess_tail": tail, "r_hat": diagnostics.r_hat(each)}
-    return out | {column: float(value) for column, value in belief.worth.items()}
+    return summary_of_draws(fit, np.asarray(draws[name], float)) | {
+        column: float(value) for column, value in belief.worth.items()}
+
+
+def summary_of_draws(fit: Fitted, draws: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of a table for draws (chains, draws, ...); for those of chains with convergence
+    diagnostics."""
+    low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
+    out = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1)), "5%": low, "95%": high}
+    if fit.belief.stats:
+        out |= {"ess_bulk": diagnostics.effective(draws),
+                "ess_tail": diagnostics.effective(draws, tail=True),
+                "r_hat": diagnostics.r_hat(draws)}
+    return out
 
 
 def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
