@@ -1,17 +1,19 @@
-"""Summary tables of a fit, and its export to ArviZ."""
+"""Summary tables of a fit, and its export to ArviZ, with latent variables and deterministics inside
+rows given draws of the sites outside."""
 
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax.typing import ArrayLike
 
 from probml.assessment import dimensions, either_arviz, whole_arviz
-from probml.assessment.row_draws import at_draws, row_latents, row_values
 from probml.dataset import dataset
 from probml.dataset.frames import shortest
 from probml.device import layout, load
@@ -21,7 +23,7 @@ from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
 from probml.posteriors.units import density, deviations, in_units, ways_in_units
-from probml.queries import outside, queries
+from probml.queries import asking, outside, queries, row_draws
 from probml.queries.fitted import Fitted
 from probml.queries.simulation import simulate_draws
 from probml.typing import PyTree, SiteValues
@@ -179,13 +181,20 @@ def estimate_columns(fit: Fitted, name: str, value: np.ndarray, draws: Mapping[s
         return {"mean": value, "sd": draws[name].std((0, 1)) if sd is None else sd}
     if sd is not None:  # normal
         return {"mean": value, "sd": sd, "5%": value - Z_90 * sd, "95%": value + Z_90 * sd}
-    each = np.asarray(draws[name], float)
-    low, high = np.quantile(each, (0.05, 0.95), (0, 1))
-    out = {"mean": each.mean((0, 1)), "sd": each.std((0, 1)), "5%": low, "95%": high}
-    if belief.stats:
-        bulk, tail = diagnostics.effective(each), diagnostics.effective(each, tail=True)
-        out |= {"ess_bulk": bulk, "ess_tail": tail, "r_hat": diagnostics.r_hat(each)}
-    return out | {column: float(value) for column, value in belief.worth.items()}
+    return summary_of_draws(fit, np.asarray(draws[name], float)) | {
+        column: float(value) for column, value in belief.worth.items()}
+
+
+def summary_of_draws(fit: Fitted, draws: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of a table for draws (chains, draws, ...); for those of chains with convergence
+    diagnostics."""
+    low, high = np.quantile(draws, (0.05, 0.95), (0, 1))
+    out = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1)), "5%": low, "95%": high}
+    if fit.belief.stats:
+        out |= {"ess_bulk": diagnostics.effective(draws),
+                "ess_tail": diagnostics.effective(draws, tail=True),
+                "r_hat": diagnostics.r_hat(draws)}
+    return out
 
 
 def posterior_draws(fit: Fitted) -> dict[str, np.ndarray]:
@@ -217,7 +226,7 @@ def log_likelihood(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarr
     Cost: an evidence of all rows a draw, and memory of chains × draws × n numbers.
     """
     held.structure.need_rows("the likelihood of rows")
-    held, flat, lead = at_draws(fit, held, draws)
+    held, flat, lead = _at_draws(fit, held, draws)
     held = held.trimmed()
     plan, order = (plan := held.plan()), layout.order(held, plan)
     rows, known = load.load(held, plan, keep=order, params=fit.point)
@@ -290,8 +299,8 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
     _check_entries(fit, held, seen, draws)
     names = dimensions.Dimensions(fit, held)
     group: Any = _Groups(fit, names)
-    latents = row_latents(fit, draws) if data is None else {}
-    inside, more = row_values(fit, held, draws, latents) | latents, along(draws)
+    latents = _row_latents(fit, draws) if data is None else {}
+    inside, more = _row_values(fit, held, draws, latents) | latents, along(draws)
     posterior = {**draws, **outside.chains(fit, draws), **inside, **more}
 
     def layout(name: str) -> tuple[str, ...]:
@@ -386,3 +395,69 @@ def replicate(fit: Fitted, held: dataset.Data, draws: SiteValues, names: Sequenc
         {name: jnp.asarray(value) for name, value in given.items()}, held.table.inputs,
         random_key(0), held.table.rows, count, held.steps)
     return {name: np.asarray(value) for name, value in made.items()}
+
+
+def _at_draws(fit: Fitted, held: dataset.Data, draws: Mapping[str, np.ndarray]) -> tuple[
+    dataset.Data, dict[str, jax.Array], tuple[int, int]
+]:
+    """The data with all discrete sites outside rows as given; the draws of unknown sites,
+    (chains × draws, ...); the numbers of chains and draws."""
+    draws = {name: np.asarray(value) for name, value in draws.items()
+             if name not in held.table.values}
+    outside = {name: value[0, 0] for name, value in draws.items()
+               if held.structure.sites[name].discrete}
+    held = held._replace(table=replace(held.table,
+                                       values={**fit.given, **held.table.values, **outside}))
+    draws = draws or {"": np.zeros((1, 1))}
+    flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in draws.items()}
+    return held, flat, next(iter(draws.values())).shape[:2]
+
+
+def _row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The continuous latent variables of the fitted rows, and deterministics of these, at every
+    draw: site → (chains, draws, n, *cells)."""
+    lead = next(iter(draws.values())).shape[:2]
+
+    def flat(values: SiteValues):
+        return {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
+                for name, value in values.items()}
+
+    inside = getattr(fit.belief, "inside", {})
+    found = row_draws.within(fit, flat(draws), flat(inside), 0)
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
+
+
+def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
+               known: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """The deterministics in rows, at every draw, (chains, draws, n, *cells), averaged over the
+    latent discrete sites given the observed cells of the row; without those in `known`. Those with
+    other missing parents are left out, with a warning."""
+    names, lacking = [], []
+    for site in held.structure.deterministics.values():
+        if site.rows and site.name not in known:
+            (names if all(fit._is_observed_or_summed(held, parent) for parent in site.parents)
+             else lacking).append(site.name)
+    if lacking:
+        warnings.warn(
+            f"to_arviz(): {lacking} are left out: they are computed from cells that are missing in "
+            f"these data and were not drawn; use fit.predict(data, '{lacking[0]}') for their means",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    if not names:
+        return {}
+    held, flat, lead = _at_draws(fit, held, draws)
+    plan = held.plan(tuple(names))
+    order = layout.order(held, plan)
+    rows, own = load.load(held, plan, keep=order, params=fit.point)
+    made = queries.row_values(plan, tuple(names), flat, own, rows)
+    out = {}
+    for name in names:
+        values, time = np.asarray(made[name]), plan.structure.named[name].time
+        values = np.stack([asking.back(held, order, value, name) for value in values])
+        # steps after the last observed one are not reported
+        if time is not None and held.lengths is not None:
+            dead = np.arange(present(held.steps)) >= held.lengths[:, None]
+            np.moveaxis(values, 2 + time, 2)[:, dead] = np.nan
+        out[name] = values.reshape(*lead, *values.shape[1:])
+    return out

@@ -1,7 +1,9 @@
 """A single pass over rows on the host in blocks of one shape, each transferred to the device when
 it is needed. No copy of all rows is made, and one program serves any number of rows."""
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +63,17 @@ class Blocks:
         """Whether all rows fit into at most FEW blocks, so that blocks gain nothing."""
         return self.data.table.rows <= FEW * self.chunks * self.size
 
-    def __iter__(self) -> Iterator[Resident]:
+    def results(self, ask: Callable[[Resident], Any]) -> Iterator[Any]:
+        """ask(block) of every block, as arrays on the host; the programs of AHEAD blocks may run
+        while the next is packed."""
+        waiting: collections.deque[Any] = collections.deque()
+        for block in self._packed():
+            waiting.append(ask(block))
+            if len(waiting) > AHEAD:
+                yield jax.device_get(waiting.popleft())
+        yield from map(jax.device_get, waiting)
+
+    def _packed(self) -> Iterator[Resident]:
         """Yields blocks, the last padded at weight 0, and accumulates column moments. When a block
         is requested, programs on all but the last AHEAD blocks must have finished, since buffers
         are reused."""

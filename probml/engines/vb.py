@@ -1,6 +1,14 @@
 """VB: mean-field variational Bayes, a distribution for every conjugate block and the bound of the
-evidence."""
+evidence.
 
+Several numbers of states are fitted at once as restarts of the largest model in which the states
+beyond a size are impossible. An impossible state has no rows, and its parameters stay at their
+prior, which changes the bound by nothing. The probabilities of states are those of a smaller table:
+E log π of a Dirichlet is ψ(a_j) − ψ(Σ a) with a = 0 for impossible states, and the concentration is
+that of the smaller model. So the bound and q(θ) are those of the smaller model.
+"""
+
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +18,6 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Summary
 from probml.engines.conjugate import sweep
-from probml.engines.conjugate.sizes import concentrations, of_size
 from probml.engines.conjugate.sweep import Run, add_means, initial_posteriors, run_restarts
 from probml.engines.em import EM
 from probml.engines.engine import (
@@ -29,7 +36,9 @@ from probml.engines.sampling.reliance import doubts_of_blocks
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.race import ALIKE, SHORT, Race
 from probml.engines.start.start import check_distinct, starts, states_depend_on_start
-from probml.errors import Refusal
+from probml.errors import Refusal, present
+from probml.numerics.compiling import jit
+from probml.numerics.process.making import unchecked
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -166,9 +175,9 @@ class VB(Engine):
 
     def grid(self, problem: Problem, site: str, sizes: Sequence[int],
              structures: Sequence[Structure]) -> list[Outcome]:
-        """For each size the best of its restarts, in one program, see conjugate/sizes.py."""
+        """For each size the best of its restarts, in one program, see _concentrations."""
         plan, rows, known = problem.plan, problem.rows, problem.known
-        stated = concentrations(problem, structures)
+        stated = _concentrations(problem, structures)
         count = self.starts(problem.data, plan, {}, len(sizes))
         groups = np.repeat(np.arange(len(sizes)), count)
         live = np.arange(plan.variables[site].states) < np.asarray(sizes)[groups][:, None]
@@ -193,7 +202,7 @@ class VB(Engine):
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
         """An outcome of `grid` in the shapes of its own model, of `structure`."""
         return first_states(structure, outcome)._replace(
-            posterior=of_size(plan, structure, _closed(outcome)))
+            posterior=_of_size(plan, structure, _closed(outcome)))
 
     def _run_batches(self, problem: Problem) -> Outcome:
         brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
@@ -251,3 +260,70 @@ def _best(plan: Plan, run: Run, trail: np.ndarray, known: Known, close: float) -
 def _closed(outcome: Outcome) -> Closed:
     assert isinstance(outcome.posterior, Closed)
     return outcome.posterior
+
+
+def _concentrations(problem: Problem,
+                    structures: Sequence[Structure]) -> list[dict[str, np.ndarray]]:
+    """The concentrations of the tables that have fewer states in smaller models: for each size,
+    parameter → concentration in the largest model's shape.
+
+    Raises:
+        Refusal: a parameter with other axes of states than those of plates and of Dirichlets.
+    """
+    plan = problem.plan
+    whole, narrow = plan.structure.sites, []
+    alone = {name: not block.stacked for block in all_blocks(plan, True)
+             for name in block.names}
+    for name in plan.free:
+        site = whole[name]
+        if all(each.sites[name].shape == site.shape for each in structures):
+            continue
+        same = all(each.sites[name].event == site.event for each in structures)
+        if not same and site.entry.prior is not None and alone[name]:
+            narrow.append(name)
+        elif not (same and alone[name]):
+            raise _refusal(problem, name)
+    found = jax.device_get(_widened_priors(tuple(structures), tuple(narrow),
+                                           tuple(whole[name].shape for name in narrow),
+                                           problem.known.given))
+    if missing := next((name for name in narrow if found[0][name] is None), None):
+        raise _refusal(problem, missing)
+    return found
+
+
+def _refusal(problem: Problem, name: str) -> Refusal:
+    return Refusal(f"VB cannot fit {problem} with several numbers of states in one program: states "
+                   f"of parameter '{name}' ({problem.plan.structure.sites[name].kind}) cannot be "
+                   f"left out one by one. Fit each number of states separately")
+
+
+@functools.partial(jit, static_argnums=(0, 1, 2))
+def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
+                    shapes: tuple[tuple[int, ...], ...], given: Mapping) -> list[dict]:
+    """The arguments of the named priors of each structure, padded to the shapes of the largest
+    one."""
+    with unchecked():
+        return [{name: present(structure.sites[name].entry.prior).widened(
+                     structure.distribution(name, given), structure.sites[name].shape, shape)
+                 for name, shape in zip(names, shapes, strict=True)} for structure in structures]
+
+
+def _of_size(plan: Plan, structure: Structure, found: Closed) -> Closed:
+    """q(θ) of a size, without the impossible states."""
+    every = all_blocks(plan, True)
+
+    def part(name: str, leaf: np.ndarray) -> np.ndarray:
+        """Axes of a leaf are those of its parameter; a covariance has the last one twice."""
+        whole, small = plan.structure.sites[name].shape, structure.sites[name].shape
+        if not whole:
+            return leaf
+        at = [min(i, len(whole) - 1) for i in range(leaf.ndim)]
+        return leaf[tuple(slice(small[j] if n == whole[j] else n)
+                          for j, n in zip(at, leaf.shape, strict=True))]
+
+    natural = tuple(of if block.stacked else {key: part(block.names[0], np.asarray(leaf))
+                                              for key, leaf in of.items()}
+                    for block, of in zip(every, found.natural, strict=True))
+    params, mean = ({name: part(name, np.asarray(value)) for name, value in each.items()}
+                    for each in (found.params, found.mean))
+    return Closed(natural, params, mean)

@@ -1,15 +1,15 @@
 """The sufficient statistics of the rows of a plan: of few rows on the device, of many block by
 block from the host."""
 
-import collections
 import functools
+from typing import Any
 
 import jax
 import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.device import load
-from probml.device.blocks import AHEAD, Blocks
+from probml.device.blocks import Blocks
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.prior import prior_point
 from probml.evidence.passes import summarise
@@ -34,20 +34,11 @@ def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
     if blocks is None or blocks.fits_few_blocks:
         rows, known = load.load(data, plan, weights, params=start)
         return summarised(plan, known, rows), known
-    waiting: collections.deque[Summary] = collections.deque()
-    total = None
-    for block in blocks:
-        waiting.append(summarised(plan, blocks.known, block))
-        if len(waiting) > AHEAD:
-            total = _added(total, waiting.popleft())
-    for part in waiting:
-        total = _added(total, part)
+    total: Any = None
+    for part in blocks.results(lambda block: summarised(plan, blocks.known, block)):
+        part = jax.tree.map(lambda leaf: np.asarray(leaf, float), part)
+        total = part if total is None else jax.tree.map(np.add, total, part)
     return jax.tree.map(lambda leaf: placed(leaf, blocks.kinds.real), total), blocks.passed()
-
-
-def _added(total: Summary | None, part: Summary) -> Summary:
-    found = jax.tree.map(lambda leaf: np.asarray(leaf, float), jax.device_get(part))
-    return found if total is None else jax.tree.map(np.add, total, found)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)

@@ -33,26 +33,27 @@ from probml.engines.ladder import advised, choose, refusal
 from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
-from probml.errors import Refusal, present
+from probml.errors import DataError, Refusal, present
 from probml.evidence.passes import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits import boundary, standard_errors
+from probml.fits.cluster import Cluster, is_client, is_frame
 from probml.fits.condensing import summarised
 from probml.fits.double import least_precise, retry_in_float64
 from probml.fits.journals import open_journal
 from probml.fits.merging import RetainedStatistics
-from probml.fits.places import Place
+from probml.fits.places import Devices, Place, SingleDevice
 from probml.fits.standard_errors import FittedRows
 from probml.fits.unidentified_effects import (
     find_few_groups,
     find_single_row_groups,
     find_singular_designs,
 )
-from probml.fits.where import place_of
 from probml.language.language import Bound
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import Checkpoint
+from probml.numerics.outside.meshes import mesh_of
 from probml.numerics.process.threads import one_thread
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
@@ -442,3 +443,25 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
 _global_posterior = jit(global_posterior, static_argnums=0, seldom=ONCE)
 _has_cancellation = jit(has_cancellation, static_argnums=0, seldom=ONCE)
 _has_diffuse_start = jit(has_diffuse_start, static_argnums=0, seldom=ONCE)
+
+
+def place_of(where: object, data: object) -> Place:
+    """The place of the rows of a fit.
+
+    Args:
+        where: None, a list of devices, a Mesh (see meshes.mesh_of), or a dask.distributed.Client.
+
+    Raises:
+        ModelError: something else. DataError: a Dask DataFrame without a client.
+    """
+    if is_client(where):
+        return Cluster(where)
+    if is_frame(data):
+        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster, "
+                        "where=: fit(frame, ..., where=client), with client = "
+                        "dask.distributed.Client(...)")
+    if where is None:
+        return SingleDevice()
+    mesh = mesh_of(where)
+    alone = mesh.size == 1 and mesh.devices.flat[0] == jax.devices()[0]
+    return SingleDevice() if alone else Devices(mesh)

@@ -28,7 +28,7 @@ class RetainedStatistics(NamedTuple):
 
     Attributes:
         running: the statistics are expected ones, of latent variables at earlier points: a step
-            continues from them (stepping.py), and parts cannot be added.
+            continues from them (further.py), and parts cannot be added.
         measured: column → its moments, of those on which data-dependent priors depend.
     """
 

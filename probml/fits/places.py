@@ -13,9 +13,8 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources import parts, processes
 from probml.dataset.sources.chosen import split
 from probml.device import layout, load, sharded
-from probml.device.mixed import mixed
 from probml.device.rows import Known, Rows, Summary
-from probml.device.streamed import streamed
+from probml.device.streamed import mixed, streamed
 from probml.engines.engine import Problem
 from probml.engines.progress import reading
 from probml.errors import ModelError, Refusal, present

@@ -1,12 +1,19 @@
 """Queries of a fit for new rows: plan the query for the observed cells, load the rows, take the
-fit's posterior of the parameters, and run one compiled call."""
+fit's posterior of the parameters, and run one compiled call.
+
+Many rows are asked about block by block from the user's arrays: no copy of all rows is made, and
+one program serves any number of rows. Or in equal parts, one thread each: this uses cores that XLA
+leaves idle, as in scans along chains, whose steps are too small to be parallelised.
+"""
 
 import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +24,11 @@ from probml.device import layout, load
 from probml.device.blocks import Blocks, many
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
+from probml.numerics.precision import in_same_precision
+from probml.numerics.process.cores import cores
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.queries import blockwise, drawing, queries, small
+from probml.queries import drawing, queries, small
 from probml.queries.fitted import Fitted
 from probml.queries.parts import Belief
 from probml.structure.possible import check_chains
@@ -32,6 +41,11 @@ LEAST = 64
 SMALL = 2**17  # table entries of all padded rows at most
 GROUPS = 1024  # maximum number of parameter draws of a simulation, shared among its rows
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
+
+PARTED = 2**20  # numbers in all rows from which they are split: some milliseconds per part
+FEWEST = 32  # minimum rows of a part: a scan over fewer costs as much
+# plan → (rows of a part, query) pairs whose programs are compiled already
+_MET: WeakKeyDictionary[Plan, set[Any]] = WeakKeyDictionary()
 
 
 class Question(NamedTuple):
@@ -81,10 +95,28 @@ def asked(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ..
 
 def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, about: tuple,
                   ask: Callable[[Question], PyTree]) -> PyTree:
-    some = blockwise.cut(data, plan)
-    least = some[0].table.rows if len(some) > 1 else None
-    return blockwise.side_by_side(lambda part: ask(_loaded(fit, part, plan, plug_in, least)), some,
-                                  plan, (about, plug_in))
+    """The results of `ask`, pytrees of arrays with a leading axis of rows, of parts of the rows
+    that run in parallel threads, concatenated.
+
+    Args:
+        about: hashable key of the query. Its first run is sequential, so that its programs are
+            compiled only once.
+    """
+    some = _in_parts(data, plan)
+    if len(some) == 1:
+        return ask(_loaded(fit, data, plan, plug_in, None))
+    met, what = _MET.setdefault(plan, set()), (some[0].table.rows, about, plug_in)
+
+    def of_part(part: dataset.Data) -> Any:
+        return ask(_loaded(fit, part, plan, plug_in, some[0].table.rows))
+
+    if what in met:
+        with ThreadPoolExecutor(len(some)) as pool:
+            found = list(pool.map(in_same_precision(of_part), some))
+    else:
+        found = [of_part(part) for part in some]
+        met.add(what)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 
 def _posed(fit: Fitted, data: dataset.Data, targets: Sequence[str | tuple[str, ...]],
@@ -252,7 +284,7 @@ def answer(
         posed, plan) is None else None
     if blocks is not None and not blocks.fits_few_blocks:
         belief, averaged = _belief_of_fit(fit, plan, blocks.known, plug_in)
-        log, out = blockwise.answer(blocks, wanted, averaged, belief, view)
+        log, out = _in_blocks(blocks, wanted, averaged, belief, view)
         if ask:
             warn(fit, log)
         return log, {k: out[k] for k in ask}
@@ -285,3 +317,36 @@ def warn(fit: Fitted, log: np.ndarray) -> None:
             RuntimeWarning,
             stacklevel=5,
         )
+
+
+def _in_blocks(blocks: Blocks, ask: tuple, averaged: bool, belief: Belief,
+           view: str) -> tuple[np.ndarray, dict]:
+    """As queries.answer, in the order of the table and without padding: (n,) and (n, ...).
+
+    Cost: memory of the results and of a few blocks.
+    """
+    rows, begin = blocks.data.table.rows, 0
+    every: list[np.ndarray] = []
+    for found in blocks.results(lambda block: queries.answer(
+            blocks.plan, ask, averaged, belief, blocks.known, block, view)):
+        leaves, form = jax.tree.flatten(found)
+        leaves = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in map(np.asarray, leaves)]
+        if not every:
+            every.extend(np.empty((rows, *leaf.shape[1:]), leaf.dtype) for leaf in leaves)
+        end = min(begin + len(leaves[0]), rows)
+        for whole, leaf in zip(every, leaves, strict=True):
+            whole[begin:end] = leaf[: end - begin]
+        begin = end
+    return jax.tree.unflatten(form, every)
+
+
+def _in_parts(data: dataset.Data, plan: Plan) -> list[dataset.Data]:
+    """The rows in parts of equal size (the last may be smaller), one part where splitting does not
+    pay. Nothing is copied."""
+    rows = data.table.rows
+    count = min(cores(), rows // FEWEST)
+    numbers = rows * (data.steps or 1) * plan.effort
+    if count < 2 or numbers < PARTED or jax.default_backend() != "cpu":
+        return [data]
+    size = -(-rows // count)
+    return [data.taken(slice(begin, min(begin + size, rows))) for begin in range(0, rows, size)]

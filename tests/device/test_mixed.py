@@ -10,7 +10,7 @@ from numpyro import sample
 
 import probml
 from probml.dataset.sources.parts import open_data
-from probml.device import mixed as mixing
+from probml.device import streamed as mixing
 from probml.device.streamed import streamed
 
 
@@ -46,7 +46,7 @@ def batches(source, seed, first=0, count=40):
 
 
 def test_an_epoch_meets_every_row_once_with_its_weight_and_the_next_in_another_order(monkeypatch):
-    monkeypatch.setattr(mixing, "NUMBERS", 120)  # a buffer of 40 rows or so
+    monkeypatch.setattr(mixing, "BUFFERED", 120)  # a buffer of 40 rows or so
     found = batches(parts, 0)
     for epoch in (found[:13], found[13:26]):
         x, weights = (np.concatenate(every) for every in zip(*epoch, strict=True))

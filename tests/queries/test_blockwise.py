@@ -12,7 +12,7 @@ from numpyro import plate, sample
 import probml
 from probml.device import blocks
 from probml.models import hidden_markov, naive_bayes
-from probml.queries import blockwise
+from probml.queries import asking
 
 N = 20_000
 RANDOM = np.random.default_rng(5)
@@ -77,9 +77,9 @@ def test_sequences_in_parts_side_by_side_have_the_answers_of_all(monkeypatch, gi
                 fit.log_prob({"y": y})]
 
     whole = asked()
-    monkeypatch.setattr(blockwise, "PARTED", 0)
-    monkeypatch.setattr(blockwise, "LEAST", 2)
-    monkeypatch.setattr(blockwise, "cores", lambda: 2)
+    monkeypatch.setattr(asking, "PARTED", 0)
+    monkeypatch.setattr(asking, "FEWEST", 2)
+    monkeypatch.setattr(asking, "cores", lambda: 2)
     for _ in range(2):  # one part after the other, then side by side
         for part, all_at_once in zip(asked(), whole, strict=True):
             for a, b in zip(part, all_at_once, strict=True):

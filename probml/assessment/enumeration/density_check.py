@@ -11,10 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from probml.assessment.enumeration.brute_force import mixed, truth
 from probml.assessment.enumeration.joint_states import Joint
+from probml.assessment.enumeration.row_integrals import integrate_rows
 from probml.assessment.enumeration.separable_integral import SeparableIntegral, Unknown
 from probml.dataset.dataset import Data
 from probml.device import layout, load
@@ -231,33 +230,40 @@ def _numpyro_log_density(held: Data, plan: Plan) -> Callable[[Mapping, Mapping],
     every, effects = list(plan.globals), {name: sites[name].shape for name in plan.effects}
     choices = [dict(zip(every, choice, strict=True)) for choice in itertools.product(
         *(_values(sites[name], plan.variables[name].values) for name in every))]
-    joint: Joint | None = None
-    summed: ArrayLike = None
-    integral: ArrayLike = None
+    made: list[tuple[Joint, Callable, SeparableIntegral]] = []
+
+    def joint_at(point: SiteValues, inside: SiteValues) -> Joint:
+        return Joint(model, point, {**data, **inside}, inputs, fill, read, soft, most=STATES)
 
     def at(params: SiteValues, inside: SiteValues) -> float:
-        nonlocal joint, summed, integral
         params = {**given, **jax.tree.map(jnp.asarray, {**params, **inside})}
         points = [{**params, **choice} for choice in choices]
-        if joint is None:
+        if not made:
             still = dict(zip(effects, map(jnp.zeros, effects.values()), strict=True))
-            joint = Joint(model, {**points[0], **still}, {**data, **inside}, inputs, fill, read,
-                          soft, most=STATES)
+            joint = joint_at({**points[0], **still}, inside)
             total = _integrand(joint, effects)
-            summed = jax.jit(total)
-            integral = SeparableIntegral(total) if joint.a == 1 or not joint.size else None
+            made.append((joint, jax.jit(total), SeparableIntegral(total)))
+        joint, summed, integral = made[0]
         numbers = sum(map(math.prod, effects.values())) + joint.n * joint.a * joint.size
-        if integral is None:
+        if joint.a > 1 and joint.size:
             if effects:
                 raise Unknown("rows have latent variables in addition to random effects")
-            parts = [truth(model, point, {**data, **inside}, inputs, fill, read, soft, most=STATES)
-                     for point in points]
-            return mixed(dict(enumerate(parts))).total if every else parts[0].total
-        logs = [integral.log(np.zeros(numbers), point) if numbers
-                else float(summed(jnp.zeros(0), point)) for point in points]
+            logs = [_row_by_row(joint_at(point, inside), point) for point in points]
+        else:
+            logs = [integral.log(np.zeros(numbers), point) if numbers
+                    else float(summed(jnp.zeros(0), point)) for point in points]
         return float(np.logaddexp.reduce(logs))
 
     return at
+
+
+def _row_by_row(joint: Joint, params: SiteValues) -> float:
+    """log p(all rows, parameters), the numbers of each row and joint state integrated out
+    separately."""
+    logs = integrate_rows(lambda numbers: joint.rows(params, numbers), joint.n * joint.a,
+                          joint.size, joint.bent)[0] + joint.possible
+    rows = np.logaddexp.reduce(logs.reshape(joint.n, joint.a), 1).sum()
+    return float(rows + sum(jax.jit(joint.outside)(dict(params)).values()))
 
 
 def _integrand(joint: Joint, effects: Mapping[str, tuple[int, ...]]) -> Callable:

@@ -25,7 +25,18 @@ MAX_JOINT_STATES = 400  # joint states
 
 
 class Joint:
-    """Rows at every joint state of their latent discrete sites; arguments as of `truth`.
+    """Rows at every joint state of their latent discrete sites.
+
+    Args:
+        model: a bound model.
+        params: every site outside rows → its value.
+        data: site inside rows → (n, *cells), NaN where missing; sites may be absent.
+        inputs: as the model takes them.
+        fill: site inside rows → possible values, (n, *cells), as placeholders for missing cells.
+        read: the sites on which others depend.
+        soft: scalar discrete site → likelihoods of its states, (n, states).
+        without: sites whose densities are left out, since they are set by an intervention.
+        most: the greatest number of joint states.
 
     Attributes:
         n, a: rows, joint states. states: site → its cells in each, (a, *cells).

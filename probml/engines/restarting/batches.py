@@ -11,7 +11,7 @@ natural parameters, prior + s, and averaging one averages the other (Sato 2001; 
 is and how it is computed.
 
 Stepwise EM (Cappé & Moulines 2009): an M-step after every batch of rows, see batches.py; and
-E-steps and M-steps separately, for rows that are added to a fit (fits/stepping.py).
+E-steps and M-steps separately, for rows that are added to a fit (fits/further.py).
 """
 
 import functools

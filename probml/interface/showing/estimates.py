@@ -18,7 +18,6 @@ from probml.engines.findings import Finding
 from probml.fits.standard_errors import StandardErrors
 from probml.interface.functions.steps import step_posteriors
 from probml.interface.showing.summary import P, Table
-from probml.posteriors import diagnostics
 from probml.posteriors.units import in_units
 from probml.typing import FitOrEstimator, SiteValues
 
@@ -173,12 +172,7 @@ class Estimates:
                 every = (jax.vmap(function)(*flat) if traced else
                          [function(*each) for each in zip(*flat, strict=True)])
                 each = np.asarray(every).reshape(*lead, *value.shape)
-                low, high = np.quantile(each, (0.05, 0.95), (0, 1))
-                found = {"mean": each.mean((0, 1)), "sd": each.std((0, 1)), "5%": low, "95%": high}
-                if self.fit.belief.stats:
-                    found |= {"ess_bulk": diagnostics.effective(each),
-                              "r_hat": diagnostics.r_hat(each)}
-                return self._renamed(found, value.shape)
+                return self._renamed(reports.summary_of_draws(self.fit, each), value.shape)
             errors, error = self.fit._standard_errors_by_direction, np.full(value.shape, np.nan)
             if errors is not None and all(name in errors.derivatives for name in names):
                 directions = [errors.derivatives[name] for name in names]

@@ -26,9 +26,9 @@ from probml.assessment.pages.html import (
 )
 from probml.assessment.pages.html import format_cell as shown_as
 from probml.assessment.pages.versions import show_versions
+from probml.assessment.replicated import Bins, Replicated, replicated
 from probml.assessment.reports import posterior_draws
 from probml.errors import DataError, ModelError, Refusal
-from probml.interface.showing.predictive_checks import describe_misfits, render_checks, replicate
 from probml.interface.showing.subject import LIBRARY_PREFIX, Subject, count_words
 from probml.interface.showing.summary import Summary
 from probml.interface.showing.text_and_html import graph_html, graph_scene_of
@@ -47,8 +47,8 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
         raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
     fit = subject.fit
     summary, every = subject.summary(), fit.summary()
-    again = replicate(subject)
-    doubts = [*every.attrs.get("warnings", map(str, fit.warnings)), *describe_misfits(again)]
+    again = _replicate(subject)
+    doubts = [*every.attrs.get("warnings", map(str, fit.warnings)), *_misfits(again)]
     drawn = [(title, figure(picture, words)) for title, picture, words in subject.pictures()]
     intervals = _intervals(every)
     own = not drawn and fit.model.generative.summary_tables is None
@@ -65,7 +65,7 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
         ("found", "Estimates", [tabs("picture", drawn, "pictures"), *_tables(summary),
                                 intervals if own else ""]),
         ("choice", "Comparison of models", _choice(subject)),
-        ("checks", "Posterior predictive checks", render_checks(again)),
+        ("checks", "Posterior predictive checks", _checks(again)),
         ("details", "Details", inside),
     ]
     sections = [(name, text, section(name, text, body)) for name, text, body in parts]
@@ -219,3 +219,50 @@ def _versions(fit: Fitted) -> list[str]:
     known = [{"library": name, "version": text} for name, text in show_versions(show=False).items()]
     works = "".join(f"<li>{escape(line)}</li>" for line in cite(fit, show=False))
     return [table(known, "versions"), f"<h3>References</h3><ol>{works}</ol>"]
+
+
+MAX_HISTOGRAMS = 6  # columns whose values are drawn
+
+
+def _replicate(subject: Subject) -> Replicated | None:
+    """Replicated data sets of a fit; None where its rows are not known or cannot be simulated."""
+    fit, held = subject.fit, subject.data
+    if held is None or fit.model.whole or fit.learnt is not None:
+        return None
+    try:
+        return replicated(fit, held, subject.names, subject.categories)
+    except (ModelError, DataError, Refusal):  # a loss, an improper prior
+        return None
+
+
+def _checks(found: Replicated | None) -> list[str]:
+    """The section as HTML: an explanation, a table of statistics, a histogram of each column."""
+    if found is None:
+        return []
+    where = ("all at the point estimate: parameter uncertainty is ignored, so they vary too little"
+             if found.point else "each at another posterior draw of the parameters")
+    rows = [{"column": each.name, "statistic": each.of, "observed": each.seen,
+             "replicated median": each.middle, "2.5%": each.low, "97.5%": each.high,
+             "p-value": each.above, "misfit": "yes" if each.missed else ""}
+            for each in found.statistics]
+    pictures = [(each.name, _check_picture(each)) for each in found.bins[:MAX_HISTOGRAMS]]
+    return [f"<p>{found.tables} replicated data sets, {where}. A statistic of the data outside "
+            f"their central 95% suggests misfit. The posterior predictive p-value is the share of "
+            f"replicated data sets with a larger statistic.</p>",
+            tabs("column", pictures, "columns"),
+            table(rows, "observed and replicated statistics", sortable=True)]
+
+
+def _check_picture(each: Bins) -> str:
+    chart = charts.counts(each.edges, each.seen, each.low, each.middle, each.high,
+                          f"{each.name}, observed and replicated", each.name, "values")
+    return figure(chart, f"{each.name}: observed values in each bin (dots), and the median and "
+                         f"central 95% of the replicated data sets (lines, bands).")
+
+
+def _misfits(found: Replicated | None) -> list[str]:
+    """A sentence for each statistic that the model does not reproduce."""
+    return [f"The {each.of} of {each.name} is {each.seen:.4g} in the data and {each.low:.4g} to "
+            f"{each.high:.4g} in replicated data sets: the model does not reproduce it; check its "
+            f"distribution and its predictors"
+            for each in (found.statistics if found is not None else ()) if each.missed]

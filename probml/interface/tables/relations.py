@@ -1,11 +1,15 @@
 """The relations of a function's tables, read with the data: the root, whose rows are the rows of
-the model, and the inputs by which rows of other tables index it; with the refusals."""
+the model, and the inputs by which rows of other tables index it; with the refusals, as of rows that
+are not exchangeable given the row of the root to which they belong."""
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType
 
+import jax
 from jax.typing import ArrayLike
 
+from probml.dataset import arrays
 from probml.errors import DataError, ModelError, present
 from probml.interface.functions.given.values import value_of
 from probml.interface.functions.read_models import ReadModel, bind, input_name
@@ -18,10 +22,13 @@ from probml.interface.tables.flat_tables import (
     tables_of,
     widen,
 )
-from probml.interface.tables.row_exchangeability import check_exchangeable
+from probml.jaxpr import exchangeability
+from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound, row_scope, unwrapped
 from probml.language.named_rows import Relation, Tables, UnnamedTable
-from probml.typing import DataLike
+from probml.structure.site import Site
+from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
+from probml.typing import DataLike, SiteValues
 
 
 def _strings_in(code: CodeType) -> Iterator[str]:
@@ -63,7 +70,7 @@ def read_tables(model: Bound, data: DataLike) -> ReadModel | None:
     read = bind(model, reading, {}, arguments)
     flat, places = flatten_tables(read, tables)
     read = widen(read, {name: found.width for name, found in places.items()})
-    check_exchangeable(read, flat, others)
+    _check_exchangeable(read, flat, others)
     beside = ", ".join(f"joined with those of '{name}' by '{key}'" for name, key in keys.items())
     return ReadModel(read, flatten_tables(read, tables)[0],
                      f"the rows are those of table '{root}'{', ' * bool(beside)}{beside}",
@@ -186,3 +193,55 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
                 raise DataError(f"{model.name}: '{column}' is a column of '{columns[column]}' and "
                                 f"of '{name}': give each a different name")
     return {**columns, **home}
+
+
+def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -> None:
+    """Refuse a model in which a row of another table depends on rows that do not belong with it, on
+    its row number or on the number of rows: these differ in the padded arrays."""
+    for table in others:
+        for owner, mixed in _dependence_on_others(model, flat, table):
+            if mixed:
+                whys = {exchangeability.NUMBER: "on its row's number",
+                        exchangeability.COUNT: "on how many rows there are"}
+                why = whys.get(mixed, f"on other rows of it through '{mixed}'")
+                raise ModelError(
+                    f"model '{model.name}', site '{owner}': a row of table '{table}' depends "
+                    f"{why}, but rows must be exchangeable. Standardise or lag the inputs before "
+                    f"fitting; make totals of the other rows an input of '{model.generative.root}'"
+                )
+
+
+def _dependence_on_others(model: Bound, flat: SiteValues,
+                          table: str) -> Iterator[tuple[str, str]]:
+    """(site's argument, how a row of a table comes to depend on others in it): see
+    exchangeability.looks, the axis of places followed through the function's program."""
+    raws = {name: arrays.as_raw(f"the input '{name}'", flat[name], True) for name in model.inputs
+            if name in flat}
+    reading: RelationalFunction = model.generative
+    inside = {name for name, own in reading.inputs.items() if reading.owners.get(own) == table}
+    owners: list[str] = []
+
+    def traced(places: int) -> tuple[ClosedJaxpr, list[int | None]]:
+        read = type(model)(reading.with_widths({table: places}), model.settings)
+        own = tuple(sorted(
+            (name, (places, *raw.values.shape[2:]) if name in inside else raw.values.shape[1:],
+             raw.values.dtype.kind) for name, raw in raws.items()
+        ))
+        found = sites_of(read, own, bool(jax.config.jax_enable_x64), 1)[0]
+        values = {name: jax.ShapeDtypeStruct(site.shape, dtype_of(site))
+                  for name, site in found.items()}
+        closed = jaxpr_of(functools.partial(leaves_of, read, owners))(
+            values, input_specs(own, 1)
+        )
+        return closed, [*(_axis(found[name], table) for name in sorted(found)),
+                        *(1 if name in inside else None for name in sorted(raws))]
+
+    single, axes = traced(1)
+    mixed = exchangeability.looks(single, lambda places: traced(places)[0], axes)
+    return zip(owners, mixed, strict=True)
+
+
+def _axis(site: Site, table: str) -> int | None:
+    """The axis of a site that is the rows of a table."""
+    inside = [name for name, _ in site.plates if name != "rows"]
+    return site.axes[inside.index(table)] if site.rows and table in inside else None

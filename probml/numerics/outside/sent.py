@@ -56,12 +56,6 @@ def _platforms() -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def received(digest: str, content: bytes) -> Callable:
-    """A program that was sent, to be compiled: (constants, leaves) → arrays."""
-    return jax.jit(pickle.loads(content).call)
-
-
-@functools.lru_cache(maxsize=64)
 def received_for_many(digest: str, content: bytes) -> Callable:
     """A program that was sent, mapped over stacked chunks in one call: (constants, stacked leaves)
     → stacked arrays."""

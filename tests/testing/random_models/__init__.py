@@ -16,9 +16,9 @@ knows nothing of probml's engines: it runs the model under NumPyro's handlers at
 `cases` needs hypothesis.
 """
 
-from probml.assessment.enumeration.brute_force import Truth as Truth
-from probml.assessment.enumeration.brute_force import truth as truth
 from probml.assessment.enumeration.separable_integral import Unknown as Unknown
+from random_models.brute_force import Truth as Truth
+from random_models.brute_force import truth as truth
 from random_models.case import Case as Case
 from random_models.claims import CLAIMS as CLAIMS
 from random_models.claims import check as check

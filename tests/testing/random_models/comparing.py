@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from probml.assessment.enumeration.brute_force import Truth, mixed, truth
 from probml.assessment.enumeration.separable_integral import Unknown
 from probml.engines import EM
 from probml.interface.fit import Fit
+from random_models.brute_force import Truth, mixed, truth
 from random_models.case import SEEN, SOFT, Case
 from random_models.recipe import finite, states
 

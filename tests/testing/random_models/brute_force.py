@@ -6,7 +6,7 @@ Of probml only the generative function of the model is used: no plan, no elimina
 The cost is exponential in the number of latent sites.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,13 +20,9 @@ from probml.assessment.enumeration.joint_states import (
     states_of,
     user_layout,
 )
-from probml.assessment.enumeration.separable_integral import Unknown
+from probml.assessment.enumeration.row_integrals import integrate_rows
 from probml.language.language import Bound
 from probml.typing import SiteValues
-
-NODES = 3001
-MAX_T, MAX_BOUNDED_T = 11.0, 5.0  # of the grid in t = asinh x, and for x a logarithm or a logit
-QUADRATIC_TOLERANCE = 1e-7  # of a log density, for it to be that of a normal
 
 
 class Truth(NamedTuple):
@@ -144,9 +140,7 @@ def truth(model: Bound, params: SiteValues, data: SiteValues,
     def log_density(numbers: jax.Array):
         return joint.rows(params, numbers)
 
-    log, at, share = (_integral(log_density, n * a, joint.size, joint.bent) if joint.size else (
-        np.asarray(jax.jit(log_density)(np.zeros((n * a, 0)))), np.zeros((1, n * a, 0)),
-        np.ones((1, 1))))
+    log, at, share = integrate_rows(log_density, n * a, joint.size, joint.bent)
 
     def means_at(u: jax.Array):
         full, found = joint.at(params, u)
@@ -156,9 +150,6 @@ def truth(model: Bound, params: SiteValues, data: SiteValues,
                                                                       masks[name].shape))
                 for name in sites if not states_of(sites[name]["fn"])}
 
-    if np.isposinf(log).any():
-        raise Unknown("NumPyro's density is infinite, for example of a normal truncated far from "
-                      "its mean")
     means = {}
     for name, own in jax.jit(jax.vmap(means_at))(at).items():
         weight = share.reshape(*share.shape, *(1,) * (own.ndim - 2))
@@ -173,41 +164,3 @@ def _mean(message: Mapping, shape: tuple[int, ...]) -> jax.Array:
     fn = message["fn"]
     mean = jnp.broadcast_to(fn.mean, fn.batch_shape + fn.event_shape)
     return jnp.broadcast_to(user_layout(message, mean), shape)
-
-
-def _integral(log_density: Callable, rows: int, size: int, bent: bool):
-    """(log of the integral over `size` numbers, (rows,); its nodes, (nodes, rows, size), and their
-    weights, (nodes, rows)); of a normal its mean is the only node."""
-    if not bent:
-        zero, density = np.zeros((rows, size)), jax.jit(log_density)
-        along = np.broadcast_to(np.eye(size)[:, None], (size, rows, size))
-
-        def bends(u: jax.Array):
-            gradient = jax.grad(lambda u: log_density(u).sum())
-            curved = jax.vmap(lambda v: jax.jvp(gradient, (u,), (v,))[1], out_axes=-1)(along)
-            return gradient(u), curved
-
-        slope, curved = jax.jit(bends)(zero)
-        curved = -np.asarray(curved)
-        with np.errstate(all="ignore"):
-            at = np.linalg.solve(curved, np.asarray(slope)[..., None])[..., 0]
-        found = np.asarray(density(at))
-        probe = np.random.default_rng(0).normal(size=(rows, size))
-        foretold = found - 0.5 * np.einsum("ri,rij,rj->r", probe, curved, probe)
-        error = np.abs(np.asarray(density(at + probe)) - foretold)
-        if np.all(error < QUADRATIC_TOLERANCE * (1 + np.abs(foretold))):
-            log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
-            return np.asarray(log), at[None], np.ones((1, rows))
-    if size > 1:
-        raise Unknown("several latent continuous variables whose density is not normal")
-    t = np.linspace(-1.0, 1.0, NODES) * (MAX_BOUNDED_T if bent else MAX_T)
-    nodes = np.sinh(t)
-    logs = np.asarray(jax.jit(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u))))(nodes))
-    if np.isposinf(logs).any():
-        raise Unknown("a draw was rounded to a boundary at which a density is infinite")
-    logs = np.nan_to_num(logs, nan=-np.inf) + np.log(np.cosh(t) * (t[1] - t[0]))[:, None]
-    top = logs.max(0)
-    share = np.exp(logs - top)
-    whole = share.sum(0)
-    return (np.log(whole) + top, np.broadcast_to(nodes[:, None, None], (NODES, rows, 1)),
-            share / whole)
