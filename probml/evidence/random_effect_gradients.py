@@ -1,7 +1,7 @@
 """The random effects' part of the log evidence and its gradient, chunk by chunk.
 
-If rows are normal, it is a function of one sum over rows. Else, about a mode ε̂(θ) found by Newton's
-method, with L(θ, ε) Laplace's formula and b(θ, ε) the gradient of log p(rows, ε), which is 0 at ε̂,
+If rows are normal, it is a function of one sum over rows. Else, about a mode ε̂(θ) that Newton's
+method finds, with L(θ, ε) Laplace's formula and b(θ, ε) the gradient of log p(rows, ε), 0 at ε̂,
 
     dL/dθ = ∂L/∂θ + ∂/∂θ ⟨v, b(θ, ε̂)⟩,    v = K⁻¹ ∂L/∂ε
 
