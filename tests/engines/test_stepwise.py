@@ -62,7 +62,7 @@ TABLE = {"x": rows_of(50)["x"]}
                          ids=lambda engine: type(engine).__name__)
 def test_a_batch_larger_than_the_data_is_refused_by_every_engine(engine, data):
     name = type(engine).__name__
-    with pytest.raises(ModelError, match=rf"{name}\(batch_rows=51\) .* the data have 50 rows"):
+    with pytest.raises(ModelError, match=rf"{name}\(batch_rows=51\) .* the data have only 50 rows"):
         mixture(k=2).fit(data, engine)
 
 

@@ -258,5 +258,5 @@ def test_a_binomial_without_trials_is_of_0_and_1():
         GeneralizedLinearModel("binomial").fit(X, COUNT)
     with pytest.raises(probml.DataError, match="has no trials="):
         GeneralizedLinearModel("poisson").fit(X, COUNT, trials=np.full(80, 9))
-    with pytest.raises(probml.DataError, match="between 0 and 1"):
+    with pytest.raises(probml.DataError, match="above 0 and below 1"):
         GeneralizedLinearModel("beta").fit(X, y)
