@@ -116,4 +116,4 @@ def test_laplace_of_a_normal_says_nothing():
 
     x = jnp.array([[1.0, 1.0], [1.0, 1.0001], [2.0, 2.0]])
     fit = plain().fit({"x": x, "y": Y}, probml.Laplace())
-    assert fit.status.startswith("Posterior by Laplace's approximation; a normal distribution")
+    assert fit.status.startswith("Posterior by Laplace's approximation; the posterior is approximated by a normal distribution")
