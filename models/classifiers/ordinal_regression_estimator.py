@@ -62,7 +62,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
     _: KW_ONLY
     categories: Mapping[Hashable, Sequence] | Sequence | str | None = parameter(None, ANY)
     random_state: Seed = parameter(None, SEED)
-    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
+    engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
     fit_intercept: ClassVar[bool] = True  # the thresholds are
     residuals = absent("residuals", "categories have no differences: predict_proba(X)")

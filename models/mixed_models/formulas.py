@@ -140,7 +140,8 @@ class Formula:
         return f"Formula({self.text!r}: {len(self.X)} rows, {list(self.X.columns)})"
 
 
-def formula(text: str, table: DataLike, family: str | None = None, *, engine: Engine | None = None,
+def formula(text: str, table: DataLike, family: str | None = None, *,
+            engine: Engine | str | None = None,
             weights: ArrayLike | None = None, **settings: object) -> Any:
     """Read a formula with the columns of a pandas table, and fit its regression, as bambi's Model
     and R's glm, lmer and glmer do, where a family, an engine or a setting is given.

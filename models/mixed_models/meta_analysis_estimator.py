@@ -59,7 +59,7 @@ class MetaAnalysis(RegressionResults, Estimator):
     method: str = parameter("REML", one_of("REML", "ML", "FE"))
     _: KW_ONLY
     random_state: Seed = parameter(None, SEED)
-    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
+    engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
     predict_proba = absent("predict_proba", "it predicts a number")
     residuals = absent("residuals", "effects_ has the estimate and the effect of every study")

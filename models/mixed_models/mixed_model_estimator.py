@@ -135,7 +135,7 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
     correlated: bool = parameter(True, FLAG)
     nodes: int | None = parameter(None, optional(integer(1)))
     random_state: Seed = parameter(None, SEED)
-    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
+    engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
     def fit(self, X, y, sample_weight=None, offset=None, trials=None):
         """Learn from rows X, a DataFrame or an array (n, columns), and y (n,).

@@ -132,7 +132,7 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
     fit_intercept: bool = parameter(True, FLAG)
     max_iter: int = parameter(1000, integer(1))
     random_state: Seed = parameter(None, SEED)
-    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
+    engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
     def fit(self, X, y, sample_weight=None, offset=None, trials=None):
         """Learn from rows X (n, d) and y (n,).

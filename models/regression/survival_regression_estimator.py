@@ -68,7 +68,7 @@ class SurvivalRegression(RegressionResults, Numeric):
     _: KW_ONLY
     fit_intercept: bool = parameter(True, FLAG)
     random_state: Seed = parameter(None, SEED)
-    engine: Engine | None = parameter(None, ENGINE_OR_BAYES)
+    engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
     _why = "predict_survival(X, times) has the probability of a later time"
     residuals = absent("residuals", "a censored time has none: predict_survival(X, times)")

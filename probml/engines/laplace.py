@@ -153,7 +153,7 @@ class Laplace(Engine):
         return self._fit_about(problem, *_or_refuse(problem, found))
 
     def _fit_about(self, problem: Problem, known: Known, modes: list[Component], log_density: float,
-               out: Outcome) -> Outcome:
+                   out: Outcome) -> Outcome:
         """The posterior by weighted draws about its `Modes`, or the normal distribution at one."""
         if problem.in_parts:
             return _normal_outcome(problem, known, modes[0], None, None, out)
