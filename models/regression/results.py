@@ -23,27 +23,11 @@ from probml.models.regression.targets import checked_column
 from probml.posteriors.units import in_units
 from probml.typing import FitOrEstimator
 
-MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # shifts and odd factors
 DRAWS = 4000  # of a posterior, for quantiles
 KINDS = one_of("response", "pearson", "deviance")
 FAMILY_PARAMETERS = {"concentration": "concentration_", "zero_probability": "zero_probability_",
                      "df": "df_", "sigma": "noise_"}
 """The parameter of a family → the attribute of an estimator that has its estimate."""
-
-
-def fingerprint(rows: np.ndarray) -> str:
-    """A digest of numbers (n, m) that does not depend on the order of the rows: the sum of a hash
-    of each row (Steele et al. 2014, the mixing function of SplitMix64). Sorting 10⁶ rows would
-    take as long as a pass of the fit."""
-    bits = np.ascontiguousarray(rows.T + 0.0, float).view(np.uint64)  # −0.0 is 0.0
-    hashed = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
-    for column in bits:
-        hashed *= np.uint64(MIXING[0][1])
-        hashed ^= column
-    for shift, factor in MIXING:
-        hashed ^= hashed >> np.uint64(shift)
-        hashed *= np.uint64(factor)
-    return f"{hashed.sum(dtype=np.uint64):016x}"
 
 
 class RegressionResults:
@@ -53,7 +37,7 @@ class RegressionResults:
     loglik_: float | None = None
     n_parameters_: int
     n_observations_: float
-    _fingerprint: str = ""  # of the rows of y and their weights
+    _row_sums: np.ndarray | None = None  # sums that tell other rows apart
     _restricted: tuple | None = None
 
     def _learn_likelihood(self, loglik: float | None, parameters: int, y: np.ndarray,
@@ -67,8 +51,9 @@ class RegressionResults:
         """
         self.loglik_ = None if loglik is None else float(loglik)
         self.n_parameters_, self.n_observations_ = int(parameters), float(np.sum(weights))
-        self._fingerprint = fingerprint(np.column_stack([np.reshape(y, (len(weights), -1)),
-                                                         weights]))
+        columns = np.reshape(np.where(np.isfinite(y), y, 0.0), (len(weights), -1))
+        # the same in any order of the rows, up to rounding
+        self._row_sums = np.append(weights @ np.hstack([columns, columns * columns]), weights.sum())
         self._restricted = restricted
 
     def _maximum(self, name: str) -> float:
@@ -248,7 +233,7 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
 
     both = {"small": small, "large": large}
     for name, each in both.items():
-        if not isinstance(each, RegressionResults) or not each._fingerprint:
+        if not isinstance(each, RegressionResults) or each._row_sums is None:
             raise ModelError(f"likelihood_ratio_test({name}=...): expected a fitted regression, "
                              f"such as GeneralizedLinearModel or MixedModel, got a "
                              f"{type(each).__name__}")
@@ -256,7 +241,8 @@ def likelihood_ratio_test(small: FitOrEstimator, large: FitOrEstimator):
             raise ModelError(f"likelihood_ratio_test({name}=...): this {type(each).__name__} has a "
                              f"posterior or a penalty, so its estimate is not a maximum of the "
                              f"likelihood: use probml.compare")
-    if small._fingerprint != large._fingerprint:
+    ours, others = small._row_sums, large._row_sums
+    if ours.shape != others.shape or not np.allclose(ours, others, rtol=1e-9):
         raise DataError(f"likelihood_ratio_test: the models were fitted to different rows of y "
                         f"({small.n_observations_:g} and {large.n_observations_:g}): fit both to "
                         f"the rows that have all columns")

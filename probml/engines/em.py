@@ -163,7 +163,7 @@ class EM(Engine):
             return runs
         return slices.runs_per_program(problem.plan, _steps(data), runs)
 
-    def run_restarts(self, problem: Problem) -> int:
+    def runs(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
 
     def refuse(self, problem: Problem) -> None:

@@ -3,12 +3,15 @@
 import threading
 from dataclasses import FrozenInstanceError, fields
 
+import numpy as np
 import pytest
 
 import probml
+from probml.dataset.read import read
 from probml.engines import ladder
-from probml.engines.engine import Engine, Status, checked
+from probml.engines.engine import Engine, Status, checked, problem_of
 from probml.engines.progress import Progress, Turn, in_threads, iterate
+from probml.models import gaussian_mixture
 
 VALUES = [*ladder.LADDER, *ladder.ON_REQUEST, probml.EmpiricalBayes(("scale",)),
           probml.EM(restarts=3, prior=False), probml.Laplace(over=("a",))]
@@ -93,3 +96,24 @@ def test_where_one_of_several_threads_is_interrupted_the_others_end_after_their_
 def test_threads_answer_in_order():
     with Progress("test", None, False) as bar:
         assert in_threads(bar, lambda part: part * part, range(5), 2) == [0, 1, 4, 9, 16]
+
+
+OWN = {probml.EM: {"grid", "narrowed", "starts"}, probml.VB: {"grid", "narrowed", "starts"},
+       probml.MAP: {"maximize_posterior"}, probml.SVI: {"optimizer_or_adam"},
+       probml.EmpiricalBayes: {"names"}}  # methods of an engine that its own room calls
+
+
+@pytest.mark.parametrize("engine", ladder.KINDS, ids=lambda engine: engine.__name__)
+def test_what_an_engine_defines_is_asked_of_every_engine(engine):
+    """A method that was renamed in one class alone would be called by nobody."""
+    methods = {name for name, own in vars(engine).items()
+               if not name.startswith("_") and (callable(own) or isinstance(own, property))}
+    assert methods - set(dir(Engine)) == OWN.get(engine, set())
+
+
+def test_em_runs_its_restarts_side_by_side():
+    x = np.random.default_rng(0).normal(size=(40, 1))
+    data = read(gaussian_mixture(k=2, d=1), {"x": x})
+    for restarts in (1, 7):
+        engine = probml.EM(restarts=restarts)
+        assert engine.runs(problem_of(engine, data)) == restarts
