@@ -1,6 +1,8 @@
 """Changes of the whole process last while somebody of ours is inside: here Python's collector."""
 
 import gc
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -61,3 +63,10 @@ def test_what_the_user_turned_off_stays_off(off):
         pass
     jit(traced([]))(np.ones(3))
     assert not gc.isenabled()
+
+
+def test_what_an_import_creates_is_old_to_the_collector():
+    code = ("import gc, probml; probml.EM; young = sum(gc.get_count()[1:]); frozen = gc.get_freeze_count(); "
+            "print(young, frozen, gc.isenabled())")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["0", "0", "True"]

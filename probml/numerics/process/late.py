@@ -1,6 +1,7 @@
 """Lazy imports of the names of a package: JAX, NumPyro and scikit-learn take seconds, and
 `probml --help` needs none of them."""
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -8,6 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from probml.numerics.process.shared_changes import uncollected
+
+
+def _import(name: str) -> Any:
+    """The module. What imports create stays: as old objects, the collector does not visit them
+    during the first fit (0.1 s)."""
+    with uncollected():
+        found = importlib.import_module(name)
+    if gc.isenabled() and not gc.get_freeze_count():  # what a user has frozen stays frozen
+        gc.freeze()
+        gc.unfreeze()
+    return found
 
 
 def late(package: str, homes: Mapping[str, str], known: Iterable[str],
@@ -23,8 +35,7 @@ def late(package: str, homes: Mapping[str, str], known: Iterable[str],
 
     def find(name: str) -> Any:
         if name in homes:
-            with uncollected():
-                found = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            found = getattr(_import(f"{package}.{homes[name]}"), name)
             setattr(sys.modules[package], name, found)  # so that this is called once
             return found
         whole = f"{package}.{name}"
@@ -42,5 +53,4 @@ class LateModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        with uncollected():
-            return getattr(importlib.import_module(self._name), name)
+        return getattr(_import(self._name), name)
