@@ -131,8 +131,8 @@ def _from_numpy(what: str, value: object, rows: bool):
     try:
         a = np.asarray(value)
     except ValueError as error:
-        raise DataError(f"{what} is ragged or not an array: pass equal lengths, padded with NaN "
-                        f"where missing ({error}).") from None
+        raise DataError(f"{what} is ragged or not an array: pass lists of equal lengths, padded "
+                        f"with NaN where missing ({error}).") from None
     if a.dtype.kind == "U" and not isinstance(value, np.ndarray):
         a = np.array(value, object)  # NumPy would write the numbers and NaN beside text as text
     if a.dtype.kind in "UTO":

@@ -250,8 +250,8 @@ def aligned(data: DataLike, columns: Mapping[str, tuple[str, ...]]) -> DataLike:
         table = to_pandas(data[name])
         missing = [column for column in columns[name] if column not in own[name]]
         if missing:
-            raise DataError(f"'{name}' lacks the column {missing[0]!r}: it was fitted to "
-                            f"{list(columns[name])}, got {list(own[name])}")
+            raise DataError(f"'{name}' lacks the column {missing[0]!r}: expected the columns of "
+                            f"the fitted data, {list(columns[name])}, got {list(own[name])}")
         place = {column: i for i, column in enumerate(own[name])}
         at = [place[column] for column in columns[name]]
         out[name] = table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
@@ -290,8 +290,8 @@ def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
         check(extra[0] if close is None else close, True, expected, inputs, model)
     if len(absent) > asked:
         raise DataError(f"{model}: the model does not use the column '{extra[0]}', and the table "
-                        f"has no column '{absent[0]}'. If '{extra[0]}' is meant, rename it; if "
-                        f"'{absent[0]}' is latent, drop {listed(extra)}")
+                        f"has no column '{absent[0]}'. If '{extra[0]}' is '{absent[0]}', rename "
+                        f"it; if '{absent[0]}' is latent, drop {listed(extra)}")
     if absent:
         warnings.warn(f"{model}: the table has no column '{absent[0]}', which is treated as "
                       f"missing; the model does not use "

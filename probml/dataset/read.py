@@ -172,8 +172,8 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
     if shapes and spec[0] != tuple(shapes[name][0]):
         wanted = ("n", *shapes[name][0])
         raise errors.DataError(
-            f"input '{name}' has shape {shape}, but the fit had {wanted}: pass the same "
-            f"columns in the same order"
+            f"input '{name}' has shape {shape}, expected {wanted} as in the fitted data: pass the "
+            f"same columns in the same order"
         )
     lengths = np.array([len(part) for part in value]) if padded else None
     return _Input(raw, spec, None if lengths is None

@@ -134,14 +134,15 @@ class Portable:
                                                                     "feature_names_in_"))
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
-            raise TypeError(f"its columns are {count!r:.60} of names {names!r:.60}")
+            raise TypeError(f"it has {count!r:.60} columns with the names {names!r:.60}")
         return estimator
 
 
 def _why_not_fitted(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
-        return "has no Fit of probml: save it with pickle or joblib"
+        return ("was not fitted by a model of probml, so there is no Fit to save: save it with "
+                "pickle or joblib")
     return "is not fitted yet: call fit first"
 
 

@@ -84,7 +84,7 @@ def sizes(low: int) -> Rule:
                                                               and value.ndim == 1)
         return several and len(value) > 0 and all(map(valid, value))
 
-    return f"{words}, or a range or list of such", lambda value: valid(value) or all_valid(value)
+    return f"{words}, or a range or list of several", lambda value: valid(value) or all_valid(value)
 
 
 def number(low: float, above: bool = False) -> Rule:

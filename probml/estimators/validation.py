@@ -188,7 +188,7 @@ def refuse_nonfinite(name: str, values: np.ndarray) -> None:
         row = int(np.argwhere(bad)[0, 0])
         what = "NaN" if np.isnan(values[bad][0]) else "infinity"
         raise DataError(f"Input {name} contains {what} in row {row} ({int(bad.sum())} such cells): "
-                        f"rows with a missing target cannot be used here. Drop these rows")
+                        f"{name} must be a finite number in every row. Drop these rows")
 
 
 def _refuse_infinite(X: DataLike, names: list[str]) -> None:

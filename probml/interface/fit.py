@@ -300,15 +300,16 @@ class Fit(Questions):
         """
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
-            raise ModelError(f"site '{site}' ({found.kind}) has no table here: ask "
-                             f"predict_proba(data, '{site}')")
+            raise ModelError(f"table('{site}'): a {found.kind} has no conditional probability "
+                             f"table: use predict_proba(data, '{site}')")
         sites, parents = self.structure.sites, [p for p in found.parents
                                                 if self.structure.sites[p].discrete]
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = decide.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
-            raise ModelError(f"site '{site}' has no table: its probabilities depend on inputs, on "
-                             f"continuous sites, or have several cells")
+            raise ModelError(f"table('{site}'): expected a site with one cell whose probabilities "
+                             f"depend on discrete sites only, not on inputs or continuous sites: "
+                             f"use predict_proba(data, '{site}')")
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)

@@ -325,7 +325,7 @@ class Bound:
         same = {name: name in now and ((now[name],) == (value,) or repr(now[name]) == repr(value))
                 for name, value in then.items()}  # NaN is itself
         for name in (name for name in then if name not in own and not same[name]):
-            shown = [words_of(each[name]) if name in each else "nothing plain"
+            shown = [words_of(each[name]) if name in each else "undefined or not a plain value"
                      for each in (then, now)]
             raise ModelError(
                 f"model '{self.name}': '{name}', a variable outside its function, was {shown[0]} "

@@ -145,7 +145,7 @@ def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) 
                  if not any(site_of(name) in takes for _, takes in found.programs.values())), None)
     if idle is not None:
         raise Refusal(f"{owner} of model '{model.name}': no density depends on setting '{idle}', "
-                      f"as the model is bound")
+                      f"so '{idle}' cannot be optimised")
     sites = {name: dataclasses.replace(site, uses=structure.sites[name].uses)
              if name in structure.sites else site for name, site in found.sites.items()}
     return dataclasses.replace(found, sites=sites)

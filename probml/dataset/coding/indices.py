@@ -93,7 +93,7 @@ def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
         if name not in structure.indexed and text.any():
             deny(text[raw.values], f"the input '{name}'", raw, "a number",
                  hint=f"Text can only be an index, as in effect[{name}], and model "
-                      f"'{structure.model.name}' does not use '{name}' as one")
+                      f"'{structure.model.name}' does not use '{name}' as an index")
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
@@ -166,9 +166,10 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             raise DataError(
                 f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
                 f"{listed(known)}" + (
-                    f", so its entry of {indices[name].description} is unknown. Pass codes; or fit "
-                    f"with the text; or give at() or log_density() the labels of the parameters, "
-                    f"labels={{'{name}': [{label!r}, …]}}" if coded and isinstance(label, str) else
+                    f", so the entry of {indices[name].description} that belongs to this label is "
+                    f"unknown. Pass integer codes; or fit with the text; or give at() or "
+                    f"log_density() the labels of the parameters, labels={{'{name}': [{label!r}, "
+                    f"…]}}" if coded and isinstance(label, str) else
                     ": check its spelling, or pass unknown='new' to treat it as a new group, whose "
                     "effect is drawn from its prior"))
         if not coded:
@@ -198,7 +199,7 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
                       f"of the plate to the number of groups in the data", "")
     for name, raw in raws.items():
         naming.refuse_unordered(name, raw, partial(why_ordered, structure, name),
-                                "pass codes, and the text as a separate input")
+                                "pass integer codes, and the text as a separate input")
     return found
 
 
@@ -257,7 +258,7 @@ def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains labels and is an index, but the other columns of "
-                        f"this input are numbers: pass it as a separate input")
+                        f"this input are numbers: pass '{index.name}' as a separate input")
     part = _complete(own, Raw(raw.values[where]))
     codes = _whole_numbers(own, part.values)
     if unknown == REFUSE:
@@ -313,13 +314,12 @@ def within(index: Index, codes: np.ndarray) -> None:
         advice = f"; if your codes start at {index.low + 1}, subtract 1"
     elif (index.low is not None and index.high is not None
           and len(np.unique(codes)) <= index.high - index.low + 1):
-        advice = "; pass them as text or as a pandas Categorical, and they become codes"
+        advice = "; pass the groups as text or as a pandas Categorical, which become codes"
     else:
-        advice = "; bind the size of its plate to the number of groups in the data"
+        advice = "; bind the size of the plate to the number of groups in the data"
     raise DataError(
-        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}; its axis has {index.length} "
-        f"entries, {low} … {high}{advice}. "
-        f"It is an index of {index.description}"
+        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}, but is an index of "
+        f"{index.description}, an axis of {index.length} entries, {low} … {high}{advice}"
     )
 
 

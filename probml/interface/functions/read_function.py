@@ -138,11 +138,12 @@ def _survey_run(
         i = next((i for i, part in enumerate(value) if np.isnan(part).any()), None)
         if i is not None:
             raise DataError(f"{model.name}: '{name}' is a list of arrays, and array {i} has "
-                            f"missing cells (NaN): drop them")
+                            f"missing cells (NaN): drop these cells")
     site = next((name for name in lists if name in given), None)
     if site is not None:
-        raise DataError(f"{model.name}: '{site}' is a site, and its value a list of arrays of "
-                        f"different lengths: pass them as an argument, or pad them with NaN")
+        raise DataError(f"{model.name}: '{site}' is a site, whose value must be one array, got a "
+                        f"list of arrays of different lengths: pad the shorter ones with NaN, or "
+                        f"make the list an argument")
     failure: Exception | None = None
     try:
         shown = survey_run(model, arguments, given)
@@ -205,8 +206,8 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
         why = read_as_rows(model, shown, arguments, items, found)
         if isinstance(why, ReadModel):
             return why
-        raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be its rows: {why}. Omit "
-                         f"rows= to read it as one joint density")
+        raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be the rows: {why}. Omit "
+                         f"rows= to read the function as one joint density")
     if isinstance(found, list) and all(has_many_joint_states(shown, plate)
                                        for plate, _, _ in found):
         # rows would go through joint states where cells can be summed out one by one
@@ -281,7 +282,8 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
     """Refuse data that are given twice or unknown, and too few."""
     if not shown.sites:
-        raise ModelError(f"model '{model.name}' has no sample sites")
+        raise ModelError(f"model '{model.name}' has no sample sites: expected at least one, such "
+                         f"as sample(\"mean\", ...)")
     computed = next((name for name in given if name in shown.computed), None)
     if computed is not None:
         raise DataError(
@@ -314,7 +316,7 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
                 and name not in arguments]
         advice = f"give {quoted(free, ' or ')}, or one of" if free else "give one of"
         raise DataError(f"{model.name}: every cell of the data is missing, so nothing can be "
-                        f"learnt: {advice} its sites, {list(shown.sites)}")
+                        f"estimated: {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:
         if site.is_concrete and site.support is not None and hasattr(site.value, "dtype"):
             _check_support(model, site)
@@ -338,8 +340,8 @@ def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -
                                     f"write `with probml.rows():` around the statement that "
                                     f"samples '{site.name}', or drop the cell")
                 raise DataError(f"{model.name}: '{name}' is text, got "
-                                f"{np.asarray(value).ravel()[:3].tolist()} …, and '{site.name}' "
-                                f"observes numbers: pass it as numbers")
+                                f"{np.asarray(value).ravel()[:3].tolist()} …, but '{site.name}' "
+                                f"observes numbers: convert '{name}' to numbers")
 
 
 def _check_support(model: Bound, site: SurveyedSite) -> None:
@@ -383,8 +385,8 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
                         f"one joint density without rows, because {reading.why}. Such a fit "
                         f"answers questions about the fitted data only (fit.params, fit.draws, "
                         f"fit.posterior), and fit.simulate({again}) draws new observations. "
-                        f"predict(new) needs rows: mend that reason, or write "
-                        f"`with probml.rows():` instead of a plate")
+                        f"predict(new) needs rows: remove that reason, or write `with "
+                        f"probml.rows():` instead of a plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)

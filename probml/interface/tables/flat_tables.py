@@ -123,7 +123,7 @@ def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict
         values, codes = grid.keys_of(what, first[key])
         if len(values) < len(codes):
             twice = values[int(np.argmax(np.bincount(codes)))]
-            raise DataError(f"{what} has {twice!r} twice: the key of every row must be unique")
+            raise DataError(f"{what} contains {twice!r} twice: the key of every row must be unique")
         return {values[code]: row for row, code in enumerate(codes)}
     if first:
         return {row: row for row in range(count_rows(reading.root, first))}

@@ -76,10 +76,10 @@ def refuse_out_of_bounds(model: Bound, shown: Survey, values: SiteValues) -> Non
             ):
                 within(Index(name, (), found.length, 0, found.last, (), False, False), own)
         raise DataError(
-            f"model '{model.name}' indexes by {found.first} along an axis of {found.length} "
-            f"entries, 0 … {found.last}, and JAX would silently use the nearest valid entry. Check "
-            f"the codes (they start at 0) and the sizes of the plates; if this is intended, write "
-            f"array.at[index].get(mode=\"clip\")"
+            f"model '{model.name}' uses the index {found.first} on an axis of {found.length} "
+            f"entries, expected 0 … {found.last}; JAX would silently use the nearest valid entry. "
+            f"Check the codes (which start at 0) and the sizes of the plates; if this is intended, "
+            f"write array.at[index].get(mode=\"clip\")"
         )
 
 
