@@ -75,7 +75,7 @@ def _of_estimator(estimator: FitOrEstimator, table: pd.DataFrame, steps: int,
     if interval is not None:
         if "interval" not in inspect.signature(estimator.forecast).parameters:
             raise ModelError(f"--interval {interval}: {type(estimator).__name__} forecasts means "
-                             f"only")
+                             f"only: omit --interval")
         settings["interval"] = interval
     X = rows if layout.by is None else sequences(rows, table, layout.by)
     found = estimator.forecast(X, steps, **settings)

@@ -281,7 +281,7 @@ BAD = [
     (clinic, {**TABLES, "patients": {"patient": ["ann"] * 5, "baseline": BASE}}, DataError,
      ["'ann' twice"]),
     (clinic, {**TABLES, "patients": {"patient": NAMES[:4], "baseline": BASE[:4]}}, DataError,
-     ["'eve' in row 6", "Add that row"]),
+     ["'eve' in row 6", "add a row with this key to"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "day": np.r_[np.nan, DAY[1:]]}}, DataError,
      ["'day' of table 'visits' is missing in row 0"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "y": np.ones(7)}}, DataError,

@@ -203,7 +203,7 @@ def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -
     for table in others:
         for owner, mixed in _dependence_on_others(model, flat, table):
             if mixed:
-                whys = {exchangeability.NUMBER: "on its row's number",
+                whys = {exchangeability.NUMBER: "on the number of the row",
                         exchangeability.COUNT: "on how many rows there are"}
                 why = whys.get(mixed, f"on other rows of its table through '{mixed}'")
                 raise ModelError(
