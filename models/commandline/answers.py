@@ -138,7 +138,7 @@ def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
         raise ModelError(f"{type(found).__name__} does not model the distribution of its columns, "
-                         f"so it cannot impute them: use a mixture or a network")
+                         f"so it cannot fill their missing cells: use a mixture or a network")
     out = table.copy()
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)

@@ -182,7 +182,8 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     known = list(kind().get_params())
     unknown = next((name for name in wish.settings if name not in known), None)
     if unknown is not None:
-        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no such setting; it has {known}")
+        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no such setting; its settings "
+                         f"are {known}")
     return kind(**{**given, **wish.settings})
 
 
@@ -259,8 +260,8 @@ def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     X, y = divided(table, wish)
     if error not in X.columns:
         raise DataError(f"the standard errors of '{wish.target}' are expected in a column "
-                        f"'{error}': name it, --set standard_error=NAME; the columns are "
-                        f"{listed(list(X.columns))}")
+                        f"'{error}': give the name of the column, --set standard_error=NAME; the "
+                        f"columns are {listed(list(X.columns))}")
     others = X.drop(columns=error)
     text = [name for name in others if not pd.api.types.is_numeric_dtype(others[name])]
     if len(text) > 1:

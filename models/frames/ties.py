@@ -73,5 +73,5 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
         raise DataError(
             f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}: a "
             f"normal distribution fitted to it has variance 0, and the likelihood is unbounded. "
-            f"Drop it, or keep prior=True"
+            f"Drop the column, or keep prior=True"
         )

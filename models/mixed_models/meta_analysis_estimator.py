@@ -62,8 +62,9 @@ class MetaAnalysis(RegressionResults, Estimator):
     engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
     predict_proba = absent("predict_proba", "it predicts numbers, not classes")
-    residuals = absent("residuals", "effects_ has the estimate and the effect of every study")
-    fitted = absent("fitted", "predict(X) is the mean effect, effects_ has those of studies")
+    residuals = absent("residuals", "use effects_, with the estimate and the effect of every study")
+    fitted = absent("fitted", "use predict(X) for the mean effect, or effects_ for the effects of "
+                              "the studies")
 
     def fit(self, y, standard_error, X=None, names=None):
         """Learn from the estimates of studies.

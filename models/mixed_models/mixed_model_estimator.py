@@ -62,8 +62,8 @@ def _is_effects(value: object) -> bool:
         for columns in value.values())
 
 
-EFFECTS: Rule = ("grouping → the columns whose coefficients vary between its levels, such as "
-                 '{"subject": ["1", "days"]}', _is_effects)
+EFFECTS: Rule = ("a mapping of each grouping to the columns whose coefficients vary between its "
+                 "levels, such as {\"subject\": [\"1\", \"days\"]}", _is_effects)
 
 
 @dataclass(eq=False, repr=False)

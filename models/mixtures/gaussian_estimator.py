@@ -189,8 +189,8 @@ class GaussianMixture(InUnits, Mixture):
         if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant: a normal distribution "
-                f"fitted to it has variance 0, and the likelihood is unbounded. Drop it, or keep "
-                f"prior=True"
+                f"fitted to it has variance 0, and the likelihood is unbounded. Drop the column, "
+                f"or keep prior=True"
             )
 
     def _row_notes(self, X):

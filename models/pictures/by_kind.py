@@ -235,7 +235,9 @@ ELLIPSES = Drawing(
     "as ellipses of 1 and 2 standard deviations.", each=True)
 PROFILE = Drawing(
     "Profile", lambda fitted, X, y: profile(fitted), "Mean or probability of each column in each "
-    "component or class; the colour is its distance from the overall mean, in standard deviations.",
+                                                     "component or class; the colour is the "
+                                                     "distance from the overall mean, in standard "
+                                                     "deviations.",
     rows=False)
 SHARES = Drawing(
     "Assignments", lambda fitted, X, y: responsibilities(fitted, X),

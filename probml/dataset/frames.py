@@ -311,7 +311,7 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
         own = sorted(expected, key=lambda n: not expected[n].rows) + [
             i for i in inputs if i not in expected
         ]
-        hint = "Drop it or rename it."
+        hint = f"Drop or rename '{name}'."
         if meant := closest_name(name, own):
             hint = f"Did you mean '{meant}'?"
         elif frame and vectors:
@@ -331,6 +331,6 @@ def lacked(name: str, items: Iterable) -> str:
     """The remedy for an input that is not a column of the table."""
     columns = [str(column) for column in items]
     if meant := closest_name(name, columns):
-        return f" Is it the column '{meant}'? Then rename that column."
+        return f" Is '{name}' the column '{meant}'? Then rename that column."
     return (f" The columns are {listed(columns)}: rename one of them; pass a matrix in a mapping: "
             f"{{'{name}': table[['a', 'b']]}}.")

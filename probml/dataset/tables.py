@@ -115,8 +115,8 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     missing = next((name for name in inputs if name not in items), None)
     if missing is not None:
         hint = frames.lacked(missing, items) if frame else ""
-        raise DataError(f"{model}: the input '{missing}' is missing: bind it, {model}(…, "
-                        f"{missing}=...), or give it in the data.{hint}")
+        raise DataError(f"{model}: the input '{missing}' is missing: give '{missing}' in the data, "
+                        f"or set it in the model, {model}(…, {missing}=...).{hint}")
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:
@@ -297,7 +297,7 @@ def _how_to_convert(text: Any) -> str:
                           (text.replace(",", "."), "pandas.read_csv(..., decimal=',')")):
         with contextlib.suppress(ValueError):
             float(said)
-            return (f"It is text that looks like a number: {instead} converts it to a column of "
+            return (f"The value is text that looks like a number: {instead} converts the column to "
                     f"numbers.")
     return UNSEEN
 
@@ -308,7 +308,7 @@ def _complete(what: str, raw: Raw):
     if seen is not None:
         deny(~seen, what, None, "complete",
              hint="Missing values of inputs are not inferred: fill the cell, drop the row, or make "
-                  "it a site.")
+                  "the input a site.")
     return a
 
 

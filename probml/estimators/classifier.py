@@ -76,7 +76,7 @@ class Classifier(ClassifierMixin, Estimator):
         given, k = np.asarray(given, float), len(self.classes_)
         if given.shape != (k,) or abs(given.sum() - 1) > SUM_TOLERANCE:
             raise ModelError(f"{type(self).__name__}(priors={given.tolist()}): expected {k} "
-                             f"probabilities that sum to 1, one a class, in the order of "
+                             f"probabilities that sum to 1, one for each class, in the order of "
                              f"{self.classes_.tolist()}")
         return {"weights": given}
 

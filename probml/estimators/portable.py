@@ -129,7 +129,7 @@ class Portable:
         for name, value in meta["state"].items():
             setattr(estimator, name, unpacked(value, arrays, FITS))
         if not isinstance(getattr(estimator, "fit_", None), Fit):
-            raise TypeError(f"its fit_ is {getattr(estimator, 'fit_', None)!r:.60}")
+            raise TypeError(f"its attribute fit_ is {getattr(estimator, 'fit_', None)!r:.60}")
         count, names = (getattr(estimator, name, None) for name in ("n_features_in_",
                                                                     "feature_names_in_"))
         if not isinstance(count, int | None) or names is not None and (
@@ -141,8 +141,8 @@ class Portable:
 def _why_not_fitted(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
-        return ("was not fitted by a model of probml, so there is no Fit to save: save it with "
-                "pickle or joblib")
+        return ("was not fitted by a model of probml, so there is no Fit to save: save the "
+                "estimator with pickle or joblib")
     return "is not fitted yet: call fit first"
 
 

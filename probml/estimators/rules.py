@@ -58,7 +58,7 @@ ENGINE: Rule = (
 
 ClassWeight = str | Mapping[Hashable, float] | None
 CLASS_WEIGHT: Rule = (
-    "None, 'balanced' or class → weight",
+    "None, 'balanced' or a mapping of classes to weights",
     lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),
 )
 

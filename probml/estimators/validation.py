@@ -152,9 +152,9 @@ def _refuse_cells(X: DataLike, error: Exception) -> None:
                 said = (f"could not convert string to float: {shortly(cell)}"
                         if isinstance(cell, str) else "float() argument must be a string or a real "
                         f"number, got a {type(cell).__name__}, {shortly(cell)}")
-                raise kind(f"column {name} of X, row {row}: {said}. Convert it to numbers, drop "
-                           f"the column, or encode it, with pandas.get_dummies(X), or for "
-                           f"regressions by probml.models.formula('y ~ …', table)") from error
+                raise kind(f"column {name} of X, row {row}: {said}. Convert the column to numbers, "
+                           f"drop it, or encode it, with pandas.get_dummies(X), or for regressions "
+                           f"by probml.models.formula('y ~ …', table)") from error
 
 
 def _one_axis(X: DataLike) -> DataError:

@@ -107,8 +107,8 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     try:
         return table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"its answers have other types than those of the batches before ({error}): "
-                        f"give its columns the same types as in the other batches") from None
+        raise DataError(f"the answers of this batch have other types than those of earlier batches "
+                        f"({error}): give the columns the same types in all batches") from None
 
 
 def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,

@@ -233,8 +233,8 @@ class Answers(Record):
             raise ModelError(f"every cell of these rows is observed, so nothing is left to "
                              f"predict: drop the column to be predicted, one of {listed(seen)}")
         if len(wholly or candidates) != 1:
-            raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}: choose "
-                             f"one with site=")
+            raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}: name "
+                             f"the one to predict, site=")
         return (wholly or candidates)[0]
 
     def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,

@@ -207,7 +207,7 @@ class Fit(Questions):
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.RUNAWAY:
-            return StandardErrors.missing("there is no maximum")
+            return StandardErrors.missing("the objective has no maximum")
         if rows is None:
             return StandardErrors.missing("this Fit does not store its data: use fit.summary(data)")
         try:
@@ -435,8 +435,8 @@ class Fit(Questions):
         if estimator is not None and not isinstance(data, Mapping):
             return estimator._subject(data, y, name)
         if y is not None:
-            raise ModelError("report(y=...): y= is for estimators of scikit-learn's kind; the "
-                             "target of this Fit is a column of its data: report(path, data)")
+            raise ModelError("report(y=...): y= is an argument of estimators only; a Fit finds its "
+                             "target among the columns of the data: report(path, data)")
         return of_fit(self, data, name)
 
     def __repr__(self) -> str:

@@ -78,8 +78,8 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
         long = sum(member.file_size for member in packed.infolist())
     size = raw.seek(0, io.SEEK_END)
     if long > size:
-        raise ModelError(f"'{path}' is not a fit saved by probml: it has {size:,} bytes, which "
-                         f"would unpack to {long:,}, but Fit.save does not compress")
+        raise ModelError(f"'{path}' is not a fit saved by probml: its {size:,} bytes would unpack "
+                         f"to {long:,}, but Fit.save does not compress")
     raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
@@ -112,8 +112,8 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
         raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the "
-                         f"model it was fitted with; for a function without rows(), or of several "
-                         f"tables, use load(path, model.read(data))")
+                         f"model of the fit; for a function without rows(), or of several tables, "
+                         f"use load(path, model.read(data))")
     if isinstance(model.generative, RelationalFunction) and meta.get("places"):
         # as many cells a row as in the fitted data; a query may have more rows, or fewer
         model = type(model)(model.generative.with_widths(meta["places"]), model.settings)
@@ -140,7 +140,7 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:
         raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
-                         f"Pass the model it was fitted with, or fit this one")
+                         f"Pass the model of the fit, or fit this model")
     _check_sites(fit, path)
     belief = saving.restore_posterior(meta, arrays, fit._plan, path)
     found = _check_draws(replace(fit, belief=belief), path)

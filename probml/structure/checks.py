@@ -126,8 +126,8 @@ def check_rows(
                           "them in JAX, or write the function with obs= and numpyro.plate, without "
                           "rows()")
             if owner not in found:
-                advice = ("Remove the line, and compute it from the results of the fit: "
-                          "fit.predict(data, ...), fit.draws(n)")
+                advice = (f"Remove the line, and compute '{owner}' from the results of the fit: "
+                          f"fit.predict(data, ...), fit.draws(n)")
             raise ModelError(f"model '{model.name}', site '{owner}': a row of '{owner}' depends "
                              f"{why}, but rows must be exchangeable. {advice}")
 

@@ -70,7 +70,8 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
             value = np.asarray(None)
         if value.dtype.kind not in "iuf" or not value.size:
             raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}, which is not a number: "
-                          f"bind it to the initial value of the search, {model.name}({name}=1.0)")
+                          f"set '{name}' to the initial value of the search, "
+                          f"{model.name}({name}=1.0)")
         if not np.isfinite(value).all():
             raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}: expected finite numbers")
         out[name] = value.astype(float)

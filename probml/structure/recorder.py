@@ -129,9 +129,9 @@ class _Recorder(Messenger):
             raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
                              f"such as sample(\"mean\", ...)")
         if name in self.messages or name in self.computed:
-            raise ModelError(f"{where}: two sites have this name; give each a different name")
+            raise ModelError(f"{where}: two sites are named '{name}': give each a different name")
         if name in self.model.inputs:
-            raise ModelError(f"{where}: an input has the same name; rename one of them")
+            raise ModelError(f"{where}: an input is also named '{name}': rename one of the two")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
             if self.model.whole:
                 # without the mask it is a proper draw also where nothing depends on it
@@ -139,9 +139,9 @@ class _Recorder(Messenger):
                 hidden["fn"] = hidden["fn"].base_dist
                 return
             raise ModelError(
-                f"{where}: obs_mask= is not needed here: omit it, and pass the values as data "
-                f"with NaN where they are missing, "
-                f'fit({{"{name}": jnp.where(mask, values, jnp.nan)}})'
+                f"{where}: obs_mask= is not needed here: omit obs_mask=, and pass the values as "
+                f"data with NaN where they are missing, fit({{\"{name}\": jnp.where(mask, values, "
+                f"jnp.nan)}})"
             )
 
     def _record_computed(self, msg: dict, name: str, where: str) -> None:
@@ -163,8 +163,8 @@ class _Recorder(Messenger):
         msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
         if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
             raise ModelError(
-                f'{where}: obs= is given inside the function; omit it and pass the values as data: '
-                f'fit({{"{name}": values}})'
+                f"{where}: obs= is given inside the function; omit obs=, and pass the values as "
+                f"data: fit({{\"{name}\": values}})"
             )
         fn = msg["fn"] = _along_time(msg)
         _check_distribution(fn, name, where)

@@ -146,7 +146,7 @@ def _mixed(shares):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (_mask, "site 'y': obs_mask= is not needed here: omit it, and pass the values as data "
+        (_mask, "site 'y': obs_mask= is not needed here: omit obs_mask=, and pass the values as data "
          "with NaN"),
         (_delta, "site 'twice' .Delta.: .* write numpyro.deterministic"),
         (_key, "prng_key.. draws random numbers that are not sites"),

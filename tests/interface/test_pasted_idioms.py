@@ -120,7 +120,7 @@ def test_a_column_that_may_be_meant_is_named_and_an_unseen_group_too():
     model = probml.model(counted)()
     with pytest.raises(probml.DataError, match=r"'Y' is neither .* Did you mean 'y'\?"):
         model.fit(TABLE.rename(columns={"y": "Y"}))
-    with pytest.raises(probml.DataError, match="'g' is used as an index, and is missing in row 0"):
+    with pytest.raises(probml.DataError, match="'g' is used as an index, but is missing in row 0"):
         model.fit(TABLE.assign(g=[None, *TREES[1:]]))
 
 

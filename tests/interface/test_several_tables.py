@@ -273,7 +273,7 @@ def without(table, column):
 
 BAD = [
     (clinic, {**TABLES, "drugs": {"x": [1.0]}}, DataError, ["'drugs'", "Drop the table"]),
-    (clinic, without("visits", "day"), DataError, ["'day' is missing", "bind it"]),
+    (clinic, without("visits", "day"), DataError, ["'day' is missing", "set 'day' in the model"]),
     (clinic, without("patients", "patient"), DataError, ["index of 'patients' is ambiguous", "by="]),
     (clinic, {"patients": TABLES["patients"]}, DataError, ["'day' is missing"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "baseline": np.ones(8)}}, DataError,

@@ -152,8 +152,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         return
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
-        raise DataError(f"{quoted(indices, ' and ')} index one axis in different ways, so that "
-                        f"labels have no unique codes: pass integers")
+        raise DataError(f"{quoted(indices, ' and ')} index the same axis in different ways, so "
+                        f"their labels have no unique codes: pass integer codes")
     coded = known is None and asked
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
@@ -195,8 +195,8 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
         return tuple(range(base, int(max(numbers, default=-1) if top is None else top) + 1))
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
-                      f"the axis that it indexes, {description}, has {size} entries: bind the size "
-                      f"of the plate to the number of groups in the data", "")
+                      f"the axis indexed by it, {description}, has {size} entries: set the size of "
+                      f"the plate to the number of groups in the data", "")
     for name, raw in raws.items():
         naming.refuse_unordered(name, raw, partial(why_ordered, structure, name),
                                 "pass integer codes, and the text as a separate input")
@@ -234,8 +234,8 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
     if far.any():  # different values would be the same integer
         row, cell = _where(far)
         raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, which does not "
-                        f"fit in a 64-bit integer; it is an index of {index.description}: pass "
-                        f"such names as text, column.astype(str)")
+                        f"fit in a 64-bit integer, but is an index of {index.description}: pass "
+                        f"such identifiers as text, column.astype(str)")
     return values.astype(np.int64)
 
 
@@ -316,7 +316,7 @@ def within(index: Index, codes: np.ndarray) -> None:
           and len(np.unique(codes)) <= index.high - index.low + 1):
         advice = "; pass the groups as text or as a pandas Categorical, which become codes"
     else:
-        advice = "; bind the size of the plate to the number of groups in the data"
+        advice = "; set the size of the plate to the number of groups in the data"
     raise DataError(
         f"'{index.input}' has {codes[bad][0]} in row {row}{cell}, but is an index of "
         f"{index.description}, an axis of {index.length} entries, {low} … {high}{advice}"

@@ -225,7 +225,7 @@ def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
             cut = {name: value[few] for name, value in long.items()}
             grown = shown.size - survey_run(model, {**arguments, **cut}, {}).size
             if abs(grown) >= abs(size - len(few)):
-                return f"the function loops over {words} one by one"
+                return f"the function loops in Python over {words}"
     return ""
 
 

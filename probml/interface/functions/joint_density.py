@@ -73,9 +73,9 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
             cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
             raise DataError(
                 f"{model.name}: '{name}' is missing in cell {cell[0] if len(cell) == 1 else cell}, "
-                f"and the cell cannot be left out: {reason} ({why}). Drop the cell, make it a "
-                f"separate site, or write `with probml.rows():` instead of its plate: missing "
-                f"cells of rows are integrated out"
+                f"and the cell cannot be left out: {reason} ({why}). Drop the cell, make the cell "
+                f"a separate site, or write `with probml.rows():` instead of the plate of "
+                f"'{name}': missing cells of rows are integrated out"
             )
     return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 

@@ -172,9 +172,9 @@ def _survey_run(
     if other is not None:
         raise DataError(
             f"{model.name}: '{other}' is a list of arrays of different lengths, but the function "
-            f"uses it as one array and does not observe it (obs=), so the padding of the shorter "
-            f"ones is undefined. Loop over the list in Python, or pass one array and mask the "
-            f"padding by handlers.mask"
+            f"uses '{other}' as one array without observing it (obs=), so the padding of the "
+            f"shorter ones is undefined. Loop over the list in Python, or pass one array and mask "
+            f"the padding by handlers.mask"
         )
     return shown, {**items, **wide}, {**arguments, **wide}, given
 
@@ -248,8 +248,9 @@ def _split_data(model: Bound,
     own, defaults = model.generative.arguments, model.generative.defaults
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
-            raise DataError(f"{model.name}: '{name}' is bound as a setting, "
-                            f"{name}={thaw(bound)!r}, and given in the data: drop one of them")
+            raise DataError(f"{model.name}: '{name}' is a setting of the model, "
+                            f"{name}={thaw(bound)!r}, and also given in the data: drop one of the "
+                            f"two")
     for name, table in items.items():
         columns = _columns_by_name(table) if frames.is_table(table) and name in own else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
@@ -275,8 +276,8 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
     except Exception:
         pass
     hint = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
-    raise DataError(f"{model.name}: the input '{name}' is missing: bind it, "
-                    f"{model.name}(…, {name}=...), or give it in the data.{hint}")
+    raise DataError(f"{model.name}: the input '{name}' is missing: give '{name}' in the data, or "
+                    f"set it in the model, {model.name}(…, {name}=...).{hint}")
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
@@ -294,7 +295,7 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
         meant = closest_name(unknown, [name for name in own if name not in arguments])
-        hint = f"Did you mean '{meant}'?" if meant else "Drop it or rename it"
+        hint = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
         raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site; known names "
                         f"are {list(own)}. {hint}")
     both = next((name for name in arguments if name in model.generative.defaults
@@ -302,8 +303,9 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if both is not None:
         raise DataError(
             f"{model.name}: '{both}' in the data is ambiguous: it is the name of a setting and of "
-            f"a latent site. Bind the setting, {model.name}(…, {both}=...), and give observations "
-            f"of the site by handlers.condition around the function, or rename one of them"
+            f"a latent site. Set the argument in the model, {model.name}(…, {both}=...), and give "
+            f"observations of the site by handlers.condition around the function, or rename one of "
+            f"them"
         )
     for name in shown.twice:
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
@@ -392,7 +394,7 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     bound = type(model)(reading.generative, settings, model.interventions)
     found = read_function(bound, items, named)
     if found.model != model:
-        raise DataError(f"{model.name}: these data give another density than the fitted data "
-                        f"(arrays of other lengths, or other bound arguments): use "
+        raise DataError(f"{model.name}: with these data the model has another density than with "
+                        f"the fitted data (other lengths of arrays or other settings): use "
                         f"model.at(fit.params) instead")
     return found

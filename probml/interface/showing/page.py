@@ -115,8 +115,8 @@ def _model(subject: Subject) -> list[str]:
                 for name, value in fit.model.bound.items()]
     scene = None if subject.data is None else graph_scene_of(subject.data)
     out = [figure(graph_html(fit.model, None, scene),
-                  f"The variables of {fit.model.name}: an arrow from each to those that depend on "
-                  f"it; a frame around what is repeated.")]
+                  f"The variables of {fit.model.name}: an arrow points from a variable to each "
+                  f"that depends on it, and a frame is a plate.")]
     try:
         source = inspect.getsource(fit.model.generative.function)
     except (OSError, TypeError):

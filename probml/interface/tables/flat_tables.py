@@ -101,8 +101,8 @@ def flatten_tables(model: Bound,
             continue
         what = f"'{key}' of table '{name}'"
         if key not in tables[name]:
-            raise DataError(f"{model.name}: the index {what} is missing: it gives the row of "
-                            f"'{reading.root}' to which each row belongs")
+            raise DataError(f"{model.name}: the index {what} is missing, the column that gives the "
+                            f"row of '{reading.root}' to which each row belongs")
         found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
         places[name] = found
         for column, value in tables[name].items():

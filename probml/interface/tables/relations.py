@@ -110,8 +110,8 @@ def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
     missing = next((name for name in model.inputs if name not in found), None)
     if missing is not None:
         raise DataError(f"{model.name}: the input '{missing}' is missing: none of the tables "
-                        f"{list(tables)} has it as a column. Add it to one of them, or bind it, "
-                        f"{model.name}(…, {missing}=...)")
+                        f"{list(tables)} has such a column. Add the column to a table, or set "
+                        f"'{missing}' in the model, {model.name}(…, {missing}=...)")
     return found
 
 
@@ -156,7 +156,7 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     if len(found) != 1:
         raise DataError(
             f"model '{model.name}': {where}: the index of '{said.of}' is ambiguous: expected one "
-            f"column that both tables have and that is an argument, got {found}: name it, "
+            f"column that both tables have and that is an argument, got {found}: name the column, "
             f"rows('{name}', of='{said.of}', by='...')"
         )
     return found[0]
