@@ -513,7 +513,7 @@ def test_inputs_that_index_one_axis_share_their_labels():
     assert read.table.inputs["home"].tolist() == [2, 1] and read.table.inputs["away"].tolist() == [
         1, 0
     ]
-    with pytest.raises(DataError, match="'home' contains labels and 'away' codes"):
+    with pytest.raises(DataError, match="'home' contains labels and 'away' integer codes"):
         reading.read(matches(3), {**data, "away": [0, 1]})
 
 
