@@ -141,8 +141,8 @@ class Portable:
 def _why_not_fitted(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
-        return ("was not fitted by a model of probml, so there is no Fit to save: save the "
-                "estimator with pickle or joblib")
+        return ("was fitted without a model of probml, so it has no Fit; pickle or joblib can "
+                "store the estimator")
     return "is not fitted yet: call fit first"
 
 

@@ -36,7 +36,7 @@ def test_effects_stand_in_order_with_their_bars_and_names(tmp_path):
     framed.units = {"driver": Unit(np.array([10.0, 1.0]), names={0: ("s1", "s2"), 1: ("1", "days")})}
     ax = pictures.effects(framed, "driver")
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["s2", "s1"]
-    assert ax.get_xlabel() == "effect of driver on intercept, with 95%"
+    assert ax.get_xlabel() == "effect of driver on intercept, with 95% intervals"
     bars = np.concatenate([np.array(c.get_segments())[:, :, 0] for c in ax.collections
                            if c.get_segments()])
     np.testing.assert_allclose(np.sort(bars.mean(1)), [-10.0, 20.0])
