@@ -57,8 +57,8 @@ def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
     missing = [name for name in wanted if name not in table.columns]
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
-        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}: treated as "
-                      f"missing",
+        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}, which is treated "
+                      f"as missing",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:

@@ -337,7 +337,7 @@ def absent(verb: str, instead: str) -> property:
     def none(self):
         raise AttributeError(f"{type(self).__name__} has no {verb}: {instead}")
 
-    return property(none, doc=f"There is none: {instead}.")
+    return property(none, doc=f"There is no {verb}: {instead}.")
 
 
 def rows(X: DataLike, kept: np.ndarray | None):

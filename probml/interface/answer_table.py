@@ -78,7 +78,7 @@ def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
             del part  # before another comes
             yield found
     if schema is None:
-        raise DataError("the source has no batches: expected at least one")
+        raise DataError("the source has no batches: expected at least one batch of rows")
 
 
 def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":

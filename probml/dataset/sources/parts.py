@@ -117,7 +117,8 @@ def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
             profile = found if profile is None else merged(profile, found, SLACK)
         _REPORT.get()(profile.rows)
     if profile is None:
-        raise DataError(f"model '{model.name}': the source has no batches: expected at least one")
+        raise DataError(f"model '{model.name}': the source has no batches: expected at least one "
+                        f"batch of rows")
     return trim_sample(profile)
 
 
@@ -291,7 +292,7 @@ def by_parts(verb: Callable) -> Callable:
             with naming(part):
                 found.append(verb(self, part.rows, *args, **named))
         if not found:
-            raise DataError("the source has no batches: expected at least one")
+            raise DataError("the source has no batches: expected at least one batch of rows")
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
     return ask
