@@ -332,7 +332,8 @@ __all__ = [*_LATE]
 
 
 def _hint(name: str) -> str:
-    return _meant(name, __all__, _ELSEWHERE) or f"; it has {len(__all__)} names, see dir()"
+    return _meant(name, __all__, _ELSEWHERE) or (f"; dir(probml.models) lists its {len(__all__)} "
+                                                 f"names")
 
 
 __getattr__, __dir__ = _late("probml.models", _LATE, ("pictures",), _hint)

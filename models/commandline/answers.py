@@ -57,13 +57,13 @@ def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
     missing = [name for name in wanted if name not in table.columns]
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
-        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}: treated as "
-                      f"missing",
+        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}, which is treated "
+                      f"as missing",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
-        raise DataError(f"the table has no column '{missing[0]}', which {type(found).__name__} was "
-                        f"fitted to; it has {listed(list(table.columns))}")
+        raise DataError(f"the table has no column '{missing[0]}', to which {type(found).__name__} "
+                        f"was fitted; its columns are {listed(list(table.columns))}")
     return table[list(wanted)]
 
 
@@ -138,7 +138,7 @@ def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
         raise ModelError(f"{type(found).__name__} does not model the distribution of its columns, "
-                         f"so it cannot impute them: use a mixture or a network")
+                         f"so it cannot fill their missing cells: use a mixture or a network")
     out = table.copy()
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
@@ -241,7 +241,7 @@ def score(found: FitOrEstimator, table: pd.DataFrame, target: str | None,
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
             raise DataError(f"'{target}' has {unknown!r}, which was not in the training data: "
-                            f"{list(lookup)}")
+                            f"expected one of {list(lookup)}")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(_by_table(found.score, rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
@@ -265,8 +265,9 @@ def compared(files: dict[str, FitOrEstimator], table: pd.DataFrame, target: str 
     if target is None:
         estimators = [name for name, found in files.items() if not isinstance(found, Fit)]
         if estimators:
-            raise ModelError(f"'{estimators[0]}' contains a {type(files[estimators[0]]).__name__}: "
-                             f"use --target NAME to compare the predictions")
+            raise ModelError(f"'{estimators[0]}' contains a {type(files[estimators[0]]).__name__}, "
+                             f"which is compared by its predictions: give their column, --target "
+                             f"NAME")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
     target_of(table, target)

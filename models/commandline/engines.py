@@ -30,7 +30,7 @@ def engine_of(text: str | None) -> Engine | None:
         own = inspect.signature(KNOWN[kind]).parameters.values()
         needed = [each.name for each in own if each.default is each.empty]
         if needed:
-            raise ModelError(f"--engine {text}: give its {' and '.join(needed)}, such as "
+            raise ModelError(f"--engine {text}: missing settings: {' and '.join(needed)}; write "
                              f"\"{kind}({needed[0]}=('scale',))\"")
         return KNOWN[kind]()
     try:

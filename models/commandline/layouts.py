@@ -111,7 +111,7 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     for name, columns in layout.joined.items():
         if structure is not None and name not in known:
             raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'; "
-                             f"it has {known}")
+                             f"its sites and inputs are {known}")
         _there(table, columns, f"--as {name}={','.join(columns)}")
     # of what a fit remembers the table shows all columns, or it shows nothing of it
     own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
@@ -121,7 +121,7 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
         raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so its rows are "
-                         f"not steps")
+                         f"not steps of sequences: omit --by")
     plain = [name for name in table.columns if name not in joined
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)

@@ -65,7 +65,8 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     if model in MODELS:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
-            raise ModelError(f"{said}: {model} uses the columns of the table as they are")
+            raise ModelError(f"{said}: {model} uses the columns of the table as they are: omit "
+                             f"{said}")
         _refuse_options(model, wish, MODELS[model].takes)
         if model not in (*SEQUENCES, "meta") and wish.formula is None:
             _refuse_names(table)
@@ -134,7 +135,8 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
                          f"function of your own, set its argument: --set k=3")
     if wish.formula is not None and "formula" not in takes:
         fits = " and ".join(name for name, kind in MODELS.items() if "formula" in kind.takes)
-        raise ModelError(f"--formula {wish.formula}: {model} has no formula; {fits} have")
+        raise ModelError(f"--formula {wish.formula}: {model} has no formula, only {fits} have: "
+                         f"omit --formula")
 
 
 def _dates(column: pd.Series) -> bool:
@@ -180,7 +182,8 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     known = list(kind().get_params())
     unknown = next((name for name in wish.settings if name not in known), None)
     if unknown is not None:
-        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no such setting; it has {known}")
+        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no such setting; its settings "
+                         f"are {known}")
     return kind(**{**given, **wish.settings})
 
 
@@ -257,13 +260,14 @@ def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     X, y = divided(table, wish)
     if error not in X.columns:
         raise DataError(f"the standard errors of '{wish.target}' are expected in a column "
-                        f"'{error}': name it, --set standard_error=NAME; the columns are "
-                        f"{listed(list(X.columns))}")
+                        f"'{error}': give the name of the column, --set standard_error=NAME; the "
+                        f"columns are {listed(list(X.columns))}")
     others = X.drop(columns=error)
     text = [name for name in others if not pd.api.types.is_numeric_dtype(others[name])]
     if len(text) > 1:
-        raise DataError(f"columns '{text[0]}' and '{text[1]}' are text, and one names the studies: "
-                        f"drop the others, --drop '{text[1]}', or give each 0/1 columns")
+        raise DataError(f"columns '{text[0]}' and '{text[1]}' are text, expected at most one "
+                        f"column of text, the names of the studies: drop the others, --drop "
+                        f"'{text[1]}', or replace them by 0/1 columns")
     moderators = others.drop(columns=text)
     estimator = _made(MetaAnalysis, wish._replace(settings=said), random_state=wish.seed,
                       engine=wish.engine)

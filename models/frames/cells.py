@@ -41,7 +41,7 @@ def numbers_of(column, name: str) -> np.ndarray:
         for i, value in enumerate(column):
             if isinstance(value, str):
                 raise DataError(
-                    f"{name} must be numbers, got {value!r} in row {i}: name it in "
+                    f"{name} must be numbers, got {value!r} in row {i}: name the column in "
                     f"categorical=[...] if it is categorical"
                 ) from None
         row, odd = next(((i, value) for i, value in enumerate(column)

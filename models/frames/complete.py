@@ -74,7 +74,8 @@ class Numbered(Complete):
 class Unsure:
     """An estimator without probabilities of classes."""
 
-    _why: ClassVar[str] = "its loss is not a likelihood. LogisticRegression has one"
+    _why: ClassVar[str] = ("its loss is not a likelihood, so it has no class probabilities. "
+                           "LogisticRegression has them")
 
     @property
     def predict_proba(self):

@@ -110,8 +110,8 @@ def _stated_kinds(categorical: Collection | str | None,
                   names: Sequence[str] | None) -> list[str | None]:
     """The kind of each column that the settings of `learn` state; None: none."""
     if not isinstance(kinds, str | Mapping | None):
-        raise ModelError(f"kinds={kinds!r:.80}: expected None, one kind for all columns, or column "
-                         f"→ kind, got a {type(kinds).__name__}")
+        raise ModelError(f"kinds={kinds!r:.80}: expected None, one kind for all columns, or a "
+                         f"mapping of columns to kinds, got a {type(kinds).__name__}")
     if categorical is not None and not isinstance(categorical, str) and (
             not isinstance(categorical, Iterable) or getattr(categorical, "ndim", 1) != 1):
         raise ModelError(f"categorical={categorical!r:.80}: expected None, 'all', or a list of "
@@ -134,7 +134,8 @@ def _listed(values: object, name: str) -> tuple:
     if not found or any(isinstance(value, list | tuple | set | dict | np.ndarray)
                         for value in found):
         raise ModelError(f"{name}={values!r:.80}: expected a list of the categories of a column, "
-                         f"such as ['no', 'yes'], for all columns alike, or column → such a list")
+                         f"such as ['no', 'yes'], for all columns alike, or a mapping of columns "
+                         f"to such lists")
     if twice := [value for i, value in enumerate(found) if value in found[:i]]:
         raise ModelError(f"{name}={values!r:.80}: {twice[0]!r} occurs twice")
     return tuple(found)

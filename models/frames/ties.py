@@ -22,7 +22,7 @@ def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
     few = [i for i in range(values.shape[1]) if tied(values[:, i])]
     kinds = ", ".join(f"{columns.names[where[i]]!r}: 'categorical'" for i in few)
     _say([columns.describe_column(where[i]) for i in few], values[:, few],
-         f"Say kinds={{{kinds}}}, or drop {'it' if len(few) == 1 else 'them'}")
+         f"Pass kinds={{{kinds}}}, or drop {'it' if len(few) == 1 else 'them'}")
 
 
 def warn_of_tied(X, shown, advice: str) -> None:
@@ -73,5 +73,5 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
         raise DataError(
             f"{columns.describe_column(columns.groups['normal'][1][i])} is constant{where}: a "
             f"normal distribution fitted to it has variance 0, and the likelihood is unbounded. "
-            f"Drop it, or keep prior=True"
+            f"Drop the column, or keep prior=True"
         )

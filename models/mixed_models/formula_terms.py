@@ -173,7 +173,7 @@ class Terms:
         for name in columns:
             if name not in table.columns:
                 raise DataError(f"formula({self.parts.text!r}): the table has no column {name!r}, "
-                                f"a grouping; it has {list(table.columns)}")
+                                f"expected as a grouping; the columns are {list(table.columns)}")
         if len(columns) == 1:
             return table[columns[0]].to_numpy()
         gone = table[columns].isna().any(axis=1).to_numpy()

@@ -99,7 +99,8 @@ class Formula:
                              f"{list(DISTRIBUTIONS)}")
         if other := next((name for name in given if name not in signature(model.fit).parameters),
                          None):
-            raise ModelError(f"fit(family={family!r}): {type(model).__name__} takes no {other}")
+            raise ModelError(f"fit(family={family!r}): {type(model).__name__} takes no {other}: "
+                             f"omit {other}")
         model.fit(self.X, self.y, sample_weight=sample_weight, **given)
         model.formula_ = self.terms
         return model

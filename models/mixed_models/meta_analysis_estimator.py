@@ -61,9 +61,10 @@ class MetaAnalysis(RegressionResults, Estimator):
     random_state: Seed = parameter(None, SEED)
     engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
-    predict_proba = absent("predict_proba", "it predicts a number")
-    residuals = absent("residuals", "effects_ has the estimate and the effect of every study")
-    fitted = absent("fitted", "predict(X) is the mean effect, effects_ has those of studies")
+    predict_proba = absent("predict_proba", "it predicts numbers, not classes")
+    residuals = absent("residuals", "use effects_, with the estimate and the effect of every study")
+    fitted = absent("fitted", "use predict(X) for the mean effect, or effects_ for the effects of "
+                              "the studies")
 
     def fit(self, y, standard_error, X=None, names=None):
         """Learn from the estimates of studies.
@@ -92,11 +93,12 @@ class MetaAnalysis(RegressionResults, Estimator):
         p = 1 + x.shape[1]
         if len(x) not in (0, n) or n <= p - (self.method == "FE"):
             raise DataError(f"MetaAnalysis.fit: expected more than {p} studies, and X of as many "
-                            f"rows as y, got {n} and X {x.shape}")
+                            f"rows as y, got {n} studies and X of the shape {x.shape}")
         x = x if p > 1 else np.zeros((n, 0))
         self.studies_ = list(range(n)) if index is None else list(index)
         if len(self.studies_) != n:
-            raise DataError(f"names: expected {n}, one for each study, got {len(self.studies_)}")
+            raise DataError(f"names: expected {n} names, one for each study, got "
+                            f"{len(self.studies_)}")
         self._fit_model(y, error, x)
         self._learn(y, error, np.column_stack([np.ones(n), x]))
         return self
@@ -229,8 +231,8 @@ class MetaAnalysis(RegressionResults, Estimator):
         check_is_fitted(self, "fit_")
         table = {} if X is None else table_of(X)
         if missing := [name for name in self._names if name not in table]:
-            raise DataError(f"predict: X has no column {missing[0]!r}; it was fitted with "
-                            f"{self._names}")
+            raise DataError(f"predict: X has no column {missing[0]!r}; the columns of the fitted "
+                            f"data are {self._names}")
         x = numbers_of(table, self._names) if self._names else np.zeros((1, 0))
         design = np.column_stack([np.ones(len(x)), x])
         mean = design @ np.append(self.intercept_, self.coef_)

@@ -62,8 +62,8 @@ def _is_effects(value: object) -> bool:
         for columns in value.values())
 
 
-EFFECTS: Rule = ("grouping → the columns whose coefficients vary between its levels, such as "
-                 '{"subject": ["1", "days"]}', _is_effects)
+EFFECTS: Rule = ("a mapping of each grouping to the columns whose coefficients vary between its "
+                 "levels, such as {\"subject\": [\"1\", \"days\"]}", _is_effects)
 
 
 @dataclass(eq=False, repr=False)
@@ -220,13 +220,13 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         for name, columns in self.effects.items():
             for column in (name, *(c for c in columns if c != ONE)):
                 if column not in table:
-                    raise DataError(f"effects={dict(self.effects)}: X has no column {column!r}, "
-                                    f"only {self._names}")
+                    raise DataError(f"effects={dict(self.effects)}: X has no column {column!r}; "
+                                    f"its columns are {self._names}")
         free = [name for name in table if name not in self.effects]
         self._fixed = free if self.fixed is None else list(self.fixed)
         if wrong := [name for name in self._fixed if name not in free]:
-            raise DataError(f"fixed={self._fixed}: {wrong[0]!r} is no column of X, or a grouping; "
-                            f"the others are {free}")
+            raise DataError(f"fixed={self._fixed}: {wrong[0]!r} is a grouping, or not a column of "
+                            f"X: expected some of {free}")
         self._sites = effect_sites(self.effects)
         self.groups_ = {name: np.unique(labels_of(table, name)) for name in self.effects}
         for name, labels in self.groups_.items():
@@ -238,8 +238,8 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         self._unit = np.sqrt(np.average((x - self._centre) ** 2, 0, weights))
         for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
             if not wide > 0:
-                raise DataError(f"column {name!r} is the same in every row, so it is not "
-                                f"identified separately from the intercept: drop it")
+                raise DataError(f"column {name!r} is the same in every row, so its coefficient is "
+                                f"not identified separately from the intercept: drop the column")
         units = dict(zip(self._fixed, self._unit, strict=True)) | {ONE: 1.0}
         alone = [c for columns in self.effects.values() for c in columns if c not in units]
         square = np.average(numbers_of(table, alone) ** 2, 0, weights)
@@ -304,7 +304,8 @@ class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
         table = table_of(X)
         missing = [name for name in self._names if name not in table]
         if missing:
-            raise DataError(f"X has no column {missing[0]!r}; it was fitted with {self._names}")
+            raise DataError(f"X has no column {missing[0]!r}; the columns of the fitted data are "
+                            f"{self._names}")
         return table
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:

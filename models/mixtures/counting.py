@@ -204,9 +204,9 @@ def _rows(X, most: int) -> np.ndarray:
     try:
         out = np.asarray(X, float)
     except (TypeError, ValueError):
-        raise DataError("how_many: X must be numbers: encode or drop other columns") from None
+        raise DataError("how_many: X must be numbers: encode or drop columns of text") from None
     if out.ndim != 2 or not out.size:
-        raise DataError(f"how_many: expected rows and columns, got the shape {out.shape}")
+        raise DataError(f"how_many: expected X with rows and columns, got the shape {out.shape}")
     odd = ~np.isfinite(out)
     if odd.any():
         row, column = np.argwhere(odd)[0]
@@ -214,5 +214,6 @@ def _rows(X, most: int) -> np.ndarray:
                         f"distances need every cell; GaussianMixture(range(1, 9)) supports missing "
                         f"cells, and imputes them")
     if len(out) < most:
-        raise DataError(f"how_many: {most} groups of {len(out)} rows: use smaller sizes")
+        raise DataError(f"how_many: X has {len(out)} rows, expected at least {most} for {most} "
+                        f"groups: use smaller sizes")
     return out

@@ -158,8 +158,8 @@ class GaussianMixture(InUnits, Mixture):
             return {}
         k, d = self.n_components, self.n_features_in_
         if not isinstance(k, Integral):
-            raise ModelError(f"weights_init, means_init and precisions_init need one n_components, "
-                             f"got n_components={k!r}")
+            raise ModelError(f"weights_init, means_init and precisions_init need a single "
+                             f"n_components, got n_components={k!r}")
         tied = canonical(self.covariance_type).startswith("tied")
         shape = (() if tied else (k,)) + _matrix(self.covariance_type, d)
         names = {"weights": ("weights_init", (k,)), "mean": ("means_init", (k, d)),
@@ -189,8 +189,8 @@ class GaussianMixture(InUnits, Mixture):
         if not self.covariance_type.endswith("spherical") and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} is constant: a normal distribution "
-                f"fitted to it has variance 0, and the likelihood is unbounded. Drop it, or keep "
-                f"prior=True"
+                f"fitted to it has variance 0, and the likelihood is unbounded. Drop the column, "
+                f"or keep prior=True"
             )
 
     def _row_notes(self, X):

@@ -187,6 +187,6 @@ def _parse(name, kind) -> tuple[str, tuple[int, ...]]:
     scalars = ", ".join(repr(kind) for kind, (_, _, inner) in _KINDS.items() if inner == 0)
     raise probml.ModelError(
         f"naive_bayes: feature '{name}' is {kind!r}: expected a number of states (categorical), "
-        f"one of {scalars}, (kind, d) for d of "
-        "them in one array, ('categorical', d, states), or ('multinomial', d)"
+        f"one of {scalars}, (kind, d) for d such features in one array, ('categorical', d, "
+        f"states), or ('multinomial', d)"
     )

@@ -30,7 +30,7 @@ class Prototypes(Estimator):
                             f"{len(X)}): use at most {able} groups")
         if (empty := np.isnan(X).all(1)).any():
             raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed cell: drop "
-                            f"it")
+                            f"this row")
         return X, out
 
     def fit_predict(self, X, y=None, sample_weight=None):
@@ -133,8 +133,8 @@ class KMedoids(Prototypes):
         out = nan_euclidean_distances(X, Y, squared=self.metric == "sqeuclidean")
         return np.where(np.isnan(out), np.nanmean(out), out)
 
-    predict_proba = absent("predict_proba", "FuzzyCMeans has memberships, "
-                           "GaussianMixture probabilities")
+    predict_proba = absent("predict_proba", "use FuzzyCMeans for memberships, or GaussianMixture "
+                                            "for probabilities")
 
     def predict(self, X):
         """The nearest medoid of every row; of "precomputed", X has the distances (m, n) to the rows

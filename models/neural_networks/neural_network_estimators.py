@@ -42,7 +42,7 @@ def _layers(value) -> bool:
     return valid(value) or isinstance(value, tuple | list) and all(map(valid, value))
 
 
-LAYERS: Rule = ("an integer of at least 1, or a tuple of such", _layers)
+LAYERS: Rule = ("an integer of at least 1, or a tuple of several", _layers)
 OPTIMIZER: Rule = ("None or an optax optimiser", lambda v: v is None or hasattr(v, "update"))
 SHARE: Rule = ("a number of at least 0 and below 1", lambda v: number(0.0)[1](v) and v < 1)
 

@@ -88,8 +88,8 @@ def picture(fitted: FitOrEstimator, X: DataLike = None, y: ArrayLike = None):
             return drawing.draw(fitted, X, y)
         except (ModelError, DataError, Refusal) as error:
             why = why or error
-    raise why or ModelError(f"picture: {type(fitted).__name__} has no picture of its own; "
-                            f"pictures.intervals(fitted) shows its parameters")
+    raise why or ModelError(f"picture: there is no picture for a {type(fitted).__name__}; "
+                            f"pictures.intervals(fitted) shows the parameters")
 
 
 def kind_of(fitted: FitOrEstimator) -> str:
@@ -235,20 +235,22 @@ ELLIPSES = Drawing(
     "as ellipses of 1 and 2 standard deviations.", each=True)
 PROFILE = Drawing(
     "Profile", lambda fitted, X, y: profile(fitted), "Mean or probability of each column in each "
-    "component or class; the colour is its distance from the overall mean, in standard deviations.",
+                                                     "component or class; the colour is the "
+                                                     "distance from the overall mean, in standard "
+                                                     "deviations.",
     rows=False)
 SHARES = Drawing(
     "Assignments", lambda fitted, X, y: responsibilities(fitted, X),
     "Probability of each component for each row, sorted.", each=True)
 SIZES = Drawing(
     "Criteria", lambda fitted, X, y: choosing(fitted),
-    "Information criteria by size; the best of each has a ring.", rows=False)
+    "Information criteria by size; a ring marks the best of each.", rows=False)
 FOREST = Drawing(
     "Coefficients", lambda fitted, X, y: forest(fitted),
     "Coefficients with their 95% intervals, without the intercept.", rows=False)
 RESIDUALS = Drawing(
-    "Residuals", residuals, "Residuals against fitted values, and their mean along these: without "
-    "structure where the model fits.", each=True)
+    "Residuals", residuals, "Residuals against fitted values, and the running mean of the "
+                            "residuals: without a pattern if the model fits.", each=True)
 QQ = Drawing(
     "Normal quantiles", qq, "Quantiles of the standardised residuals against those of a normal.",
     each=True)
@@ -256,7 +258,8 @@ EFFECTS = Drawing(
     "Random effects", _effects, "The effect of each level of a grouping, with 95% intervals; in "
     "colour those that differ from the mean of all.", rows=False)
 CONFUSION = Drawing(
-    "Confusion matrix", _predicted, "How often each true label met each predicted one.")
+    "Confusion matrix", _predicted, "The number of rows with each pair of true and predicted "
+                                    "label.")
 STATES = Drawing("States", _states, "The series, and the most probable state of each step.")
 COMPONENTS = Drawing(
     "Components", _ahead, "The series with its forecast, and its components, with 90% intervals.")

@@ -12,7 +12,7 @@ from probml.models.pictures.canvas import INK, PAPER, across, axes_of, legend, p
 from probml.models.pictures.pictured import Asked, ask, column_of, normals, tables
 
 _words, _number = optional(integer(1, 10_000))
-BINS = (f"{_words}, edges in their order, or the name of a rule of numpy.histogram_bin_edges",
+BINS = (f"{_words}, increasing edges of bins, or the name of a rule of numpy.histogram_bin_edges",
         lambda bins: _number(bins) or isinstance(bins, str) and bins in RULES or _edges(bins))
 RULES = ("auto", "fd", "doane", "scott", "stone", "rice", "sturges", "sqrt")
 ROWS = 2000  # bars of responsibilities at the most: further ones would be thinner than a pixel
@@ -131,8 +131,8 @@ def responsibilities(fitted, X, *, ax=None):
             so-and-so-many-th is drawn.
     """
     if X is None:
-        raise ModelError("responsibilities(X=None): expected rows, in the form that the estimator "
-                         "or the Fit takes")
+        raise ModelError("responsibilities(X=None): expected the rows of the estimator, or the "
+                         "data of the Fit")
     asked = ask(fitted, X, numbers=False)
     probability = np.asarray(asked.fit.predict_proba(asked.data(asked.values), asked.target))
     best = probability.argmax(1)

@@ -106,7 +106,7 @@ def _read(fitted: FitOrEstimator, level: float) -> tuple:
     found = [each for each in (_bounded(table, level) for table in tables) if each is not None]
     if not found:
         raise DataError(f"forest: expected a column with the estimates ({', '.join(ESTIMATE[:3])}) "
-                        f"and lower and upper, or a standard error, got the columns "
+                        f"with columns lower and upper, or with standard errors, got the columns "
                         f"{[list(table.columns) for table in tables][:3]}")
     return found[0]
 

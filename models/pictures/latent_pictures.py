@@ -66,13 +66,13 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
             coordinate = place_of("effects", "coordinate", coordinate, columns or ())
         whole = isinstance(coordinate, int | np.integer)
         if not (whole and -mean.shape[1] <= coordinate < mean.shape[1]):
-            raise ModelError(f"effects(coordinate={coordinate!r:.80}): '{name}' has "
-                             f"{mean.shape[1]} coefficients per level")
+            raise ModelError(f"effects(coordinate={coordinate!r:.80}): expected an index below "
+                             f"{mean.shape[1]}, the number of coefficients of '{name}' per level")
         mean, spread = mean[:, coordinate], spread[:, coordinate]
     words = list(range(len(mean))) if labels is None else items(labels, "effects(labels)")
     if len(words) != len(mean):
-        raise ModelError(f"effects(labels=...): got {len(words)} labels, '{name}' has {len(mean)} "
-                         f"levels")
+        raise ModelError(f"effects(labels=...): expected {len(mean)} labels, one for each level of "
+                         f"'{name}', got {len(words)}")
     order, middle = np.argsort(mean), mean.mean()
     mean, spread, words = mean[order], REACH * spread[order], [words[i] for i in order]
     named = len(mean) <= MOST
@@ -86,7 +86,7 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
     ax.set_ylim(-0.8, len(mean) - 0.2)
     column = coordinate if columns is None else columns[coordinate]
     column = "intercept" if column == "1" else column
-    ax.set_xlabel(f"effect of {heading}{f' on {column}' if several else ''}, with 95%")
+    ax.set_xlabel(f"effect of {heading}{f' on {column}' if several else ''}, with 95% intervals")
     return ax
 
 
@@ -146,7 +146,7 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
     series = X
     if not isinstance(parts, Mapping):
         raise ModelError(f"components(fitted={parts!r:.80}): expected a StructuralTimeSeries, or a "
-                         f"mapping, part → table")
+                         f"mapping of parts to tables")
     for name, table in {**parts, **({} if ahead is None else {"ahead": ahead})}.items():
         have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
         if not {"value", "lower", "upper"} <= set(have):
@@ -247,11 +247,12 @@ def biplot(fitted: FitOrEstimator, X: DataLike, names: Sequence[str] | None = No
     words = [str(j) for j in range(len(loadings))] if names is None else [
         str(n) for n in items(names, "biplot(names)")]
     if len(words) != len(loadings):
-        raise ModelError(f"biplot(names=...): got {len(words)} names for {len(loadings)} columns")
+        raise ModelError(f"biplot(names=...): expected {len(loadings)} names, one for each column, "
+                         f"got {len(words)}")
     groups = None if groups is None else items(groups, "biplot(groups)")
     if groups is not None and len(groups) != len(scores):
-        raise ModelError(f"biplot(groups=...): got {len(groups)} group labels for {len(scores)} "
-                         f"rows")
+        raise ModelError(f"biplot(groups=...): expected {len(scores)} group labels, one for each "
+                         f"row, got {len(groups)}")
     ax = axes_of(ax, (6.2, 5.4))
     kinds = [None] if groups is None else list(dict.fromkeys(groups))
     for i, kind in enumerate(kinds):

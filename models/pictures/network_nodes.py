@@ -44,12 +44,12 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
         return {}
     if isinstance(evidence, pd.DataFrame):
         if len(evidence) != 1:
-            raise DataError(f"draw_network: evidence has {len(evidence)} rows, expected one: "
-                            f"evidence.iloc[[0]]")
+            raise DataError(f"draw_network: evidence has {len(evidence)} rows, expected one: pass "
+                            f"a single row, evidence.iloc[[0]]")
         evidence = {name: evidence[name].iloc[0] for name in evidence.columns}
     if not isinstance(evidence, Mapping | pd.Series):
-        raise ModelError(f"draw_network: evidence is a {type(evidence).__name__}; expected name → "
-                         f"label, or a DataFrame of one row")
+        raise ModelError(f"draw_network: evidence is a {type(evidence).__name__}; expected a "
+                         f"mapping of names to labels, or a DataFrame of one row")
     row = {}
     for name, value in evidence.items():
         if name in done:
@@ -67,8 +67,8 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
         if np.ndim(value) == 1 and site is not None and site.states and value[0] not in fit.labels(
             name
         ):
-            raise DataError(f"draw_network: '{name}' is never {value[0]!r}; its states are "
-                            f"{_list(fit.labels(name))}")
+            raise DataError(f"draw_network: evidence of '{name}' is {value[0]!r}, expected one of "
+                            f"its states, {_list(fit.labels(name))}")
         row[name] = value
     return row
 
@@ -93,7 +93,8 @@ def describe(fit: Fit, row: Mapping[str, np.ndarray], names: Iterable[str],
                                 category=RuntimeWarning)
         chances = fit.predict_proba(data, asked) if asked else {}
     if any(not chance.sum() > 0.5 for chance in chances.values()):
-        raise DataError(f"draw_network: evidence of probability 0: "
+        raise DataError(f"draw_network: the evidence has probability 0 under the model, so the "
+                        f"other probabilities are undefined: "
                         f"{', '.join(f'{name} = {_text(row[name][0])}' for name in row)}")
     out = []
     for mark in marks:

@@ -72,7 +72,8 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Calla
     elif (shape := np.asarray(X, object).shape)[1:2]:
         names = [f"column {j}" for j in range(shape[1])]
     else:
-        raise DataError(f"X={X!r:.80}: expected rows and columns, got the shape {shape}")
+        raise DataError(f"expected X as a matrix or a table with rows and columns, got the shape "
+                        f"{shape}")
 
     def data(rows):
         return estimator._asked(rows if columns is None or hasattr(rows, "columns")
@@ -84,7 +85,8 @@ def _table_rows(estimator, X, numbers: bool) -> tuple[list[str], DataLike, Calla
 def _mapping_rows(X, numbers: bool) -> tuple[list[str], DataLike, Callable]:
     """The same of the data of a Fit; as numbers those of its one site."""
     if not isinstance(X, Mapping):
-        raise ModelError(f"a Fit takes its data as a mapping, {{'x': X}}, got {type(X).__name__}")
+        raise ModelError(f"expected the data of a Fit as a mapping, {{'x': X}}, got "
+                         f"{type(X).__name__}")
     if not numbers:
         return [], X, lambda rows: rows
     if len(X) != 1:
@@ -106,7 +108,7 @@ def floats(X) -> np.ndarray:
     except (TypeError, ValueError) as error:
         raise DataError(f"this picture needs columns of numbers: {error}") from None
     if values.ndim != 2:
-        raise DataError(f"expected rows and columns, got the shape {values.shape}")
+        raise DataError(f"expected X with rows and columns, got the shape {values.shape}")
     return values
 
 
@@ -126,7 +128,7 @@ def normals(asked: Asked):
     params = asked.fit.params
     if "mean" not in params or "precision" not in params:
         raise ModelError(f"model '{asked.fit.model.name}' has no normal components ('mean' and "
-                         f"'precision'): draw its profile instead")
+                         f"'precision'): use pictures.profile(fitted) instead")
     mean, precision = np.asarray(params["mean"]), np.asarray(params["precision"])
     d, lead = mean.shape[-1], mean.shape[:-1]
     kind = next(site.kind for site in asked.fit.structure.sites.values() if site.rows
@@ -150,8 +152,8 @@ def tables(estimator, asked: Asked):
     """
     fit, columns, found = asked.fit, getattr(estimator, "columns_", None), []
     if np.ndim(fit.params.get("mean")) > 2:
-        raise ModelError(f"model '{fit.model.name}' has several components in a class: draw its "
-                         f"ellipses instead")
+        raise ModelError(f"model '{fit.model.name}' has several components in a class, so a class "
+                         f"has no single mean: use pictures.ellipses instead")
     for site in fit.structure.sites.values():
         if site.rows and site.name != asked.target:
             found += _site_rows(estimator, asked, site)
@@ -190,8 +192,8 @@ def _site_rows(estimator, asked: Asked, site) -> list[tuple]:
     value = params.get(f"{site.name}_{parameter}")
     if value is None:
         raise ModelError(
-            f"model '{asked.fit.model.name}' has no probabilities of '{site.name}' for every "
-            f"{asked.title}, so it has no profile to draw"
+            f"profile: model '{asked.fit.model.name}' has no parameter '{site.name}_{parameter}', "
+            f"expected one with the means or probabilities of '{site.name}' in each {asked.title}"
         )
     if moments is not None:
         mean, variance = moments(np.asarray(value).reshape(len(value), width))

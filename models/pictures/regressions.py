@@ -160,8 +160,8 @@ def _residuals(call: str, fitted: FitOrEstimator, X: DataLike,
     fit = fit_of(call, fitted)
     if fitted is fit:
         if not isinstance(X, Mapping) and not hasattr(X, "columns"):
-            raise DataError(f"{call}: for a Fit pass its data as a mapping or a table, name → "
-                            f"values")
+            raise DataError(f"{call}: expected the data of a Fit as a table, or as a mapping of "
+                            f"names to values")
         site = next((name for name in X if name in fit.structure.sites
                      and fit.structure.sites[name].rows), None)
         if site is None:

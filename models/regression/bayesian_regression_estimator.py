@@ -195,7 +195,8 @@ class BayesianLinearRegression(FromMoments):
 
     def _coefficients(self) -> tuple[np.ndarray, np.ndarray]:
         if not self._flat_target:
-            raise ModelError("confint: expected one output y (n,); fit each output by itself")
+            raise ModelError("confint: expected an estimator of one output, y of the shape (n,): "
+                             "fit each output separately")
         found, mean = self._weights[0], self.moments_.mean[: self.n_features_in_]
         errors = np.sqrt((found.spread**2).sum(1))
         if not self.fit_intercept:

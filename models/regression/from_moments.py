@@ -46,7 +46,7 @@ class FromMoments(RegressionResults, RegressorMixin, Complete, Unsure, Estimator
     for."""
 
     _several = False
-    _why = "predict(X, return_std=True) gives mean and standard deviation"
+    _why = "use predict(X, return_std=True) for the mean and the standard deviation"
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -425,8 +425,8 @@ class RobustRegression(RegressionResults, Numeric):
         first = np.linalg.lstsq(design * root[:, None], (y - middle) / spread * root, rcond=None)[0]
         left = (y - middle) / spread - design @ first
         if np.sqrt(np.average(left**2, weights=weights)) < 1e-10:
-            raise DataError("a plane fits every row of y exactly: the scale of the noise is 0, so "
-                            "a robust regression is undefined")
+            raise DataError("a linear function of the columns fits every row of y exactly: the "
+                            "scale of the noise is 0, so a robust regression is undefined")
         model = robust_regression(
             df=None if self.df is None else float(self.df),
             weight_scale="each" if self.penalty else None,

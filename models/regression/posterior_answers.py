@@ -50,7 +50,7 @@ def predicted(fit: Fit, family: str, inputs: SiteValues, units: tuple[float, flo
     if family == "bernoulli":
         if interval is not None:
             raise ModelError(f"predict(interval={interval!r}): y is 0 or 1 and has no interval: "
-                             f"predict(X) is the probability of 1")
+                             f"omit interval=; predict(X) is the probability of 1")
         return fit.predict_proba(data, "y", unknown="new")[:, 1]
     level, unit = units
     found = fit.predict(data, "y", interval=interval, unknown="new")

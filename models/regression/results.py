@@ -183,7 +183,8 @@ class RegressionResults:
         n = np.ones(len(y)) if trials is None else trials
         mu = self._inverse_link(X, offset)
         if len(mu) != len(y):
-            raise DataError(f"residuals: X has {len(mu)} rows, y has {len(y)}")
+            raise DataError(f"residuals: X has {len(mu)} rows, y has {len(y)}: expected one y for "
+                            f"each row")
         left = y / n - mean_of_y(family, mu, extra)
         if kind == "pearson":
             return left / np.sqrt(variance_function(family, mu, n, extra))

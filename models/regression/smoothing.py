@@ -70,8 +70,8 @@ def smoothing(h, lines: int = 1, curves: tuple = (), wide: float = 1e6, shape=0.
     """
     if lines + sum(curves) != h.shape[-1]:
         total = lines + sum(curves)
-        raise probml.ModelError(f"smoothing(lines={lines}, curves={curves}): they add up to "
-                                f"{total} columns, h has {h.shape[-1]}")
+        raise probml.ModelError(f"smoothing(lines={lines}, curves={curves}): expected numbers that "
+                                f"add up to the {h.shape[-1]} columns of h, got {total}")
     variance = sample("variance", dist.InverseGamma(shape, rate))
     spread = jnp.full(lines, wide)
     if curves:
@@ -115,7 +115,7 @@ def bspline_basis(z, knots=3, boundary=None) -> np.ndarray:
     if not low < high or (inner.size and not (low < inner.min() and inner.max() < high
                                               and (np.diff(inner) > 0).all())):
         raise probml.DataError(f"bspline_basis: expected increasing knots inside {low:g} … "
-                               f"{high:g}, got {inner.tolist()}; ask for fewer")
+                               f"{high:g}, got {inner.tolist()}: use fewer knots")
     return _splines(np.concatenate([[low] * 4, inner, [high] * 4]), z).sparse().toarray()
 
 
@@ -226,7 +226,7 @@ def curve(x, knots: int = 20, penalty: str = "curvature") -> Curve:
     if len(distinct) < 4:
         few = distinct.tolist()
         raise probml.DataError(f"a curve needs at least 4 distinct values, got {len(few)}: {few}. "
-                               f"Make it linear, or drop it")
+                               f"Make the column linear, or drop it")
     inner = min(int(knots), len(distinct) - 3)
     low, high = distinct[0], distinct[-1]
     if penalty == "differences":

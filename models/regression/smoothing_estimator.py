@@ -107,7 +107,7 @@ class SmoothingSpline(FromMoments):
         except ValueError as error:
             raise DataError(
                 f"{self._column(error.args[0])} of X is constant, or a linear combination of the "
-                f"columns before it: its slope is not identified. Drop it"
+                f"columns before it: its slope is not identified. Drop this column"
             ) from None
         floor, variance = self._floor(y), None if self.noise is None else float(self.noise) ** 2
         if self.lam is None and groups:
@@ -130,7 +130,7 @@ class SmoothingSpline(FromMoments):
         names, found = list(getattr(self, "feature_names_in_", [])), set()
         if not isinstance(self.linear, Iterable | Integral):
             raise ModelError(f"SmoothingSpline(linear={self.linear!r}): expected columns, by name "
-                             f"or index, such as ['age'] or [0, 2]; none: ()")
+                             f"or index, such as ['age'] or [0, 2], or () for none")
         given = [self.linear] if isinstance(self.linear, str | Integral) else list(self.linear)
         for column in given:
             if isinstance(column, Integral) and not isinstance(column, bool) and 0 <= column < d:
@@ -193,7 +193,8 @@ class SmoothingSpline(FromMoments):
                 "intercept": Unit(shift=self.moments_.mean[-1]),
                 **of_rows(h=(self.moments_.mean[:-1], 1.0), y=(self.moments_.mean[-1], 1.0))}
 
-    confint = absent("confint", "a curve has no single coefficient: predict(X, return_std=True)")
+    confint = absent("confint", "a curve has no single coefficient; use predict(X, "
+                                "return_std=True)")
 
     @property
     def intercept_(self):

@@ -70,9 +70,10 @@ class SurvivalRegression(RegressionResults, Numeric):
     random_state: Seed = parameter(None, SEED)
     engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
-    _why = "predict_survival(X, times) has the probability of a later time"
-    residuals = absent("residuals", "a censored time has none: predict_survival(X, times)")
-    log_prob = absent("log_prob", "loglik_ has that of the rows that were fitted")
+    _why = "use predict_survival(X, times) for the probability of a later time"
+    residuals = absent("residuals", "a censored time has no residual; use predict_survival(X, "
+                                    "times)")
+    log_prob = absent("log_prob", "use loglik_ for the log-likelihood of the fitted rows")
 
     def fit(self, X, y, event=None, sample_weight=None):
         """Learn from rows X (n, d) and times y.
@@ -95,8 +96,8 @@ class SurvivalRegression(RegressionResults, Numeric):
         kind = np.select([low == high, np.isinf(high), low == 0], [EXACT, RIGHT, LEFT], INTERVAL)
         self.n_events_ = float(weights[kind != RIGHT].sum())
         if not self.n_events_:
-            raise DataError("no row has an event: all times are right censored, and the likelihood "
-                            "has no maximum")
+            raise DataError("every row is right censored, expected at least one event: without an "
+                            "event the likelihood has no maximum")
         first, last = np.log(np.where(low > 0, low, high)), np.log(np.where(kind == RIGHT, low,
                                                                            high))
         self._level, weak = (float(np.average(first, weights=weights)) if self.fit_intercept
@@ -235,6 +236,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         earlier = high[:, None] < low[None, :]
         earlier |= (high[:, None] == low[None, :]) & np.isinf(high)[None, :]
         if not earlier.any():
-            raise DataError("score: no pair of rows has times in a known order")
+            raise DataError("score: expected at least one pair of rows of which the earlier event "
+                            "is known, but censoring leaves none")
         right = (found[:, None] < found[None, :]) + 0.5 * (found[:, None] == found[None, :])
         return float(right[earlier].mean())

@@ -62,11 +62,12 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
     words, valid = SUPPORTS[family]
     if not (good := valid(y)).all():
         row = int(rows[np.argmin(good)])
-        counts = "; of counts, family 'binomial' needs trials=" * (family == "bernoulli")
+        counts = "; for counts use family='binomial' with trials=" * (family == "bernoulli")
         raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {family!r} expects "
                         f"{words}{counts}")
     if family != "binomial" and trials is not None:
-        raise DataError(f"family {family!r} has no trials=: only 'binomial' has, an array (n,)")
+        raise DataError(f"trials= is an argument of family 'binomial' only, got family {family!r}: "
+                        f"omit trials=")
     if trials is not None and ((trials < 1) | (y > trials)).any():
         row = int(rows[np.argmax((trials < 1) | (y > trials))])
         raise DataError(f"row {row}: y must be the number of successes, with trials >= 1 and y <= "

@@ -189,15 +189,16 @@ class Boosted(Estimator):
             jax.eval_shape(lambda f: found.append(self._likelihood()(f)), np.zeros(len(y)))
         given = found[0]
         if not isinstance(given, dist.Distribution) or given.shape() != (len(y),):
-            raise DataError(f"Boosted: the likelihood of {len(y)} scores is "
-                            f"{getattr(given, 'shape', lambda: type(given).__name__)()}: expected "
-                            f"a NumPyro distribution of {len(y)} numbers")
+            raise DataError(f"Boosted: the function likelihood= must give a NumPyro distribution "
+                            f"of the shape ({len(y)},) for {len(y)} scores, got "
+                            f"{getattr(given, 'shape', lambda: type(given).__name__)()}")
         with jax.enable_x64(True):
             within = np.asarray(programs.within(y)) & np.isfinite(y)
         if not within.all():
             row = int(np.argmin(within))
             raise DataError(f"Boosted: y is {y[row]:g} in row {row}, outside the support of the "
-                            f"likelihood, {type(given).__name__}")
+                            f"likelihood, {type(given).__name__}: check this value, or choose "
+                            f"another likelihood=")
         return y
 
     def _split(self, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -219,7 +220,7 @@ class Boosted(Estimator):
                 break
         if not abs(step) < 1e-3:
             raise DataError("Boosted: no constant score maximises the likelihood of y, so boosting "
-                            "has no start. Check whether y is the same in every row")
+                            "cannot start. Check whether y is the same in every row")
         return score
 
     def _safe(self, step: np.ndarray, leaf: np.ndarray, scores: np.ndarray,

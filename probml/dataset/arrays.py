@@ -83,7 +83,7 @@ def as_raw(what: str, value: object, rows: bool):
     if rows and raw.values.ndim == 0:
         raise DataError(f"{what} needs one value per row, got a single value: pass a list or an "
                         f"array whose first axis is the rows. A value that is the same for all "
-                        f"rows is bound as a setting of the model, model(name=value).")
+                        f"rows is a setting of the model, model(name=value).")
     if rows and len(raw.values) == 0:
         raise DataError(f"the data is empty: {what} has 0 rows, expected at least 1.")
     return raw
@@ -131,8 +131,8 @@ def _from_numpy(what: str, value: object, rows: bool):
     try:
         a = np.asarray(value)
     except ValueError as error:
-        raise DataError(f"{what} is ragged or not an array: pass equal lengths, padded with NaN "
-                        f"where missing ({error}).") from None
+        raise DataError(f"{what} is ragged or not an array: pass lists of equal lengths, padded "
+                        f"with NaN where missing ({error}).") from None
     if a.dtype.kind == "U" and not isinstance(value, np.ndarray):
         a = np.array(value, object)  # NumPy would write the numbers and NaN beside text as text
     if a.dtype.kind in "UTO":
@@ -143,8 +143,8 @@ def _from_numpy(what: str, value: object, rows: bool):
         return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
     how = (": (t - t.min()) / pandas.Timedelta(days=1), or text if they name groups"
            if a.dtype.kind in "mM" else ".")
-    raise DataError(f"{what} has dtype {a.dtype}, expected numbers, labels or booleans: convert it "
-                    f"first{how}")
+    raise DataError(f"{what} has dtype {a.dtype}, expected numbers, labels or booleans: convert "
+                    f"the values first{how}")
 
 
 def _from_objects(what: str, a: np.ndarray, rows: bool):

@@ -250,8 +250,8 @@ def aligned(data: DataLike, columns: Mapping[str, tuple[str, ...]]) -> DataLike:
         table = to_pandas(data[name])
         missing = [column for column in columns[name] if column not in own[name]]
         if missing:
-            raise DataError(f"'{name}' lacks the column {missing[0]!r}: it was fitted to "
-                            f"{list(columns[name])}, got {list(own[name])}")
+            raise DataError(f"'{name}' lacks the column {missing[0]!r}: expected the columns of "
+                            f"the fitted data, {list(columns[name])}, got {list(own[name])}")
         place = {column: i for i, column in enumerate(own[name])}
         at = [place[column] for column in columns[name]]
         out[name] = table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
@@ -290,8 +290,8 @@ def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
         check(extra[0] if close is None else close, True, expected, inputs, model)
     if len(absent) > asked:
         raise DataError(f"{model}: the model does not use the column '{extra[0]}', and the table "
-                        f"has no column '{absent[0]}'. If '{extra[0]}' is meant, rename it; if "
-                        f"'{absent[0]}' is latent, drop {listed(extra)}")
+                        f"has no column '{absent[0]}'. If '{extra[0]}' is '{absent[0]}', rename "
+                        f"it; if '{absent[0]}' is latent, drop {listed(extra)}")
     if absent:
         warnings.warn(f"{model}: the table has no column '{absent[0]}', which is treated as "
                       f"missing; the model does not use "
@@ -311,7 +311,7 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
         own = sorted(expected, key=lambda n: not expected[n].rows) + [
             i for i in inputs if i not in expected
         ]
-        hint = "Drop it or rename it."
+        hint = f"Drop or rename '{name}'."
         if meant := closest_name(name, own):
             hint = f"Did you mean '{meant}'?"
         elif frame and vectors:
@@ -331,6 +331,6 @@ def lacked(name: str, items: Iterable) -> str:
     """The remedy for an input that is not a column of the table."""
     columns = [str(column) for column in items]
     if meant := closest_name(name, columns):
-        return f" Is it the column '{meant}'? Then rename that column."
+        return f" Is '{name}' the column '{meant}'? Then rename that column."
     return (f" The columns are {listed(columns)}: rename one of them; pass a matrix in a mapping: "
             f"{{'{name}': table[['a', 'b']]}}.")

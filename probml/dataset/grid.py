@@ -80,10 +80,11 @@ def keys_of(what: str, column: object) -> tuple[list[Hashable], np.ndarray]:
     """
     raw = as_raw(what, column, True)
     if raw.values.ndim != 1:
-        raise DataError(f"{what} has the shape {raw.values.shape}: an index has one value per row")
+        raise DataError(f"{what} has the shape {raw.values.shape}, expected one index per row, "
+                        f"(n,)")
     if raw.missing.any():
-        raise DataError(f"{what} is missing in row {int(np.argmax(raw.missing))}: it gives the row "
-                        f"of the other table to which the row belongs. Drop the row")
+        raise DataError(f"{what} is missing in row {int(np.argmax(raw.missing))}: this column "
+                        f"gives the row of the other table to which each row belongs. Drop the row")
     if raw.labels is not None:
         return list(raw.labels), raw.values
     values, codes = np.unique(raw.values, return_inverse=True)
@@ -104,9 +105,9 @@ def positions(what: str, column: object, rows: Mapping[Hashable, int], other: st
     found = np.array([rows.get(value, -1) for value in values], int)[codes]
     if (found < 0).any():
         at = int(np.argmax(found < 0))
-        raise DataError(f"{what} is {values[codes[at]]!r} in row {at}, and {other} has no such "
-                        f"row: its keys are {list(rows)[:6]}{' …' * (len(rows) > 6)}. Add that row "
-                        f"with missing cells, or drop this one")
+        raise DataError(f"{what} is {values[codes[at]]!r} in row {at}, expected a key of {other}, "
+                        f"{list(rows)[:6]}{' …' * (len(rows) > 6)}: add a row with this key to "
+                        f"{other}, its other cells missing, or drop row {at}")
     order = np.argsort(found, kind="stable")
     counts = np.bincount(found, minlength=len(rows))
     begins = np.concatenate([[0], np.cumsum(counts)[:-1]])

@@ -41,7 +41,7 @@ def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
     lengths = [len(part) for part in parts]
     if 0 in lengths:
         raise DataError(f"'{name}': sequence {lengths.index(0)} is empty, expected at least 1 "
-                        f"step: drop it.")
+                        f"step: drop this sequence.")
     if len(set(lengths)) == 1:
         dated = any(getattr(own, "dates", None) is not None for _, own in read)
         return np.stack(parts) if dated else value

@@ -157,9 +157,9 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
     # np.ndim would convert a column of Arrow
     if not hasattr(full, "to_pandas") and not np.ndim(full):
         raise errors.DataError(
-            f"{model.name}: the input '{name}' is a single value, {value!r}, but an input "
-            f"has one value per row, (n, ...): bind an argument that is the same in all "
-            f"rows, {model.name}({name}={value!r})"
+            f"{model.name}: the input '{name}' is a single value, {value!r}, but an input has one "
+            f"value per row, (n, ...): set an argument that is the same in all rows in the model, "
+            f"{model.name}({name}={value!r})"
         )
     padded = full is not value
     # text is padded with None
@@ -172,8 +172,8 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
     if shapes and spec[0] != tuple(shapes[name][0]):
         wanted = ("n", *shapes[name][0])
         raise errors.DataError(
-            f"input '{name}' has shape {shape}, but the fit had {wanted}: pass the same "
-            f"columns in the same order"
+            f"input '{name}' has shape {shape}, expected {wanted} as in the fitted data: pass the "
+            f"same columns in the same order"
         )
     lengths = np.array([len(part) for part in value]) if padded else None
     return _Input(raw, spec, None if lengths is None
@@ -186,8 +186,8 @@ def _check_computed(model: Bound, structure: Structure, known: object) -> None:
     if computed is not None:
         raise errors.DataError(
             f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
-            f"reparametrised site), so it cannot be data: drop '{computed}'; to observe it, sample "
-            f"it without reparametrisation"
+            f"reparametrised site), so it cannot be data: drop '{computed}'; to observe "
+            f"'{computed}', sample it without reparametrisation"
         )
 
 
@@ -218,7 +218,7 @@ def expected_of(site: Site, structure: Structure, steps: int | None) -> tables.E
     elif (most := structure.constant(site.name, site.traits.limit)) is not None:
         most = (most.reshape(-1)[0] if most.size == 1
                 else np.asarray(site.layout(jnp.asarray(most), 0)).reshape(site.cells))
-        words = f"an integer in 0 … {most}, its {site.traits.limit}"
+        words = f"an integer from 0 to {most}, the {site.traits.limit}"
 
         def valid(values: np.ndarray):
             return values <= most

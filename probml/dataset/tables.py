@@ -115,8 +115,8 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     missing = next((name for name in inputs if name not in items), None)
     if missing is not None:
         hint = frames.lacked(missing, items) if frame else ""
-        raise DataError(f"{model}: the input '{missing}' is missing: bind it, {model}(…, "
-                        f"{missing}=...), or give it in the data.{hint}")
+        raise DataError(f"{model}: the input '{missing}' is missing: give '{missing}' in the data, "
+                        f"or set it in the model, {model}(…, {missing}=...).{hint}")
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:
@@ -223,10 +223,11 @@ def _shaped(e: Expected, raw: Raw):
     want = str(("n", *e.cells)).replace("'", "") if e.rows else str(e.cells)
     if e.rows and e.states is not None and e.cells == ():
         want += f" codes or labels, or float (n, {e.states}) likelihoods of its states"
-    hint = "rows come first, then its cells" if e.rows else outside(e.name, e.plates,
+    hint = ("the first axis is the rows, then come the "
+            "cells of a row") if e.rows else outside(e.name, e.plates,
                                                                     shape[0] if shape else None)
     if e.rows and len(shape) > 1 and shape[-2::-1] == e.cells:
-        hint = f"rows come first: pass {e.name}.T"
+        hint = f"the first axis must be the rows: pass {e.name}.T"
     elif e.cells == () and behind == (1,):
         hint = f"pass {e.name}[:, 0]" if e.rows else f"pass {e.name}[0]"
     raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}: {hint}.")
@@ -237,13 +238,14 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
     own = next((plate for plate, size in plates if size in (rows, 1)), None)
     if own is not None:
         return (
-            f"its plate '{own}' is not the rows of the data. If '{name}' has one value per row, "
-            f"write `with probml.rows():` instead of plate('{own}', ...); the number of rows comes "
-            f"from the data"
+            f"'{name}' is in the plate '{own}', which is not the rows of the data. If '{name}' has "
+            f"one value per row, write `with probml.rows():` instead of plate('{own}', ...); the "
+            f"number of rows comes from the data"
         )
     return (
-        f"it is outside rows() and has no row axis. If it has one value per row, sample it inside "
-        f"`with probml.rows():`, the plate of the rows: with probml.rows(): sample('{name}', ...)"
+        f"'{name}' is outside rows() and has no axis of rows. If it has one value per row, sample "
+        f"it inside `with probml.rows():`, the plate of the rows: with probml.rows(): "
+        f"sample('{name}', ...)"
     )
 
 
@@ -261,7 +263,8 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
         deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
     # an earlier fit without labels has codes: labels of these rows alone do not name its states
     own = None if asked and known is None else tuple(known) if known is not None else naming.of(
-        {e.name: raw}, what, e.states, f"only {e.states} states")
+        {e.name: raw}, what, e.states, f"the model has only {e.states} states: give the model more "
+                                       f"states, or merge labels")
     if known is None and not asked:
         naming.refuse_unordered(e.name, raw, e.ordered, f"in the model, sample('{e.name}', ..., "
                                 f"infer={{'labels': [...]}}), or pass codes 0 … {e.states - 1}")
@@ -294,7 +297,7 @@ def _how_to_convert(text: Any) -> str:
                           (text.replace(",", "."), "pandas.read_csv(..., decimal=',')")):
         with contextlib.suppress(ValueError):
             float(said)
-            return (f"It is text that looks like a number: {instead} converts it to a column of "
+            return (f"The value is text that looks like a number: {instead} converts the column to "
                     f"numbers.")
     return UNSEEN
 
@@ -305,7 +308,7 @@ def _complete(what: str, raw: Raw):
     if seen is not None:
         deny(~seen, what, None, "complete",
              hint="Missing values of inputs are not inferred: fill the cell, drop the row, or make "
-                  "it a site.")
+                  "the input a site.")
     return a
 
 

@@ -76,7 +76,7 @@ class Classifier(ClassifierMixin, Estimator):
         given, k = np.asarray(given, float), len(self.classes_)
         if given.shape != (k,) or abs(given.sum() - 1) > SUM_TOLERANCE:
             raise ModelError(f"{type(self).__name__}(priors={given.tolist()}): expected {k} "
-                             f"probabilities that sum to 1, one a class, in the order of "
+                             f"probabilities that sum to 1, one for each class, in the order of "
                              f"{self.classes_.tolist()}")
         return {"weights": given}
 
@@ -110,8 +110,8 @@ class Classifier(ClassifierMixin, Estimator):
         known = y[~hidden] if hidden.any() else y
         known = np.array(known.tolist()) if known.dtype.kind == "O" and len(known) else known
         if not len(known):
-            raise DataError("y has no label, every one is missing: at least one row of each class "
-                            "needs its label")
+            raise DataError("every label of y is missing: at least one row of each class needs its "
+                            "label")
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")
         if classes is None and (numbered := _classes_by_counting(known)) is not None:
@@ -239,8 +239,8 @@ class Stepwise:
         if self.fit_.kept is None:
             self.fit_ = make_updatable(self)
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise DataError(f"partial_fit(classes={list(classes)}): the first call had the classes "
-                            f"{self.classes_.tolist()}")
+            raise DataError(f"partial_fit(classes={list(classes)}): expected the classes of the "
+                            f"first call, {self.classes_.tolist()}")
         data, weights = self._counted(*self._batch(X, y, sample_weight, self.classes_, False))
         if weights is not None and not weights.any():
             return self  # only unlabelled rows, of weight 0
@@ -301,7 +301,8 @@ class Additive(Stepwise):
             if (type(other) is not type(self) or other.fit_.model != self.fit_.model
                 or not np.array_equal(other.classes_, self.classes_)):
                 raise DataError(f"merge: expected {self.fit_.model!r} with the classes "
-                                f"{self.classes_.tolist()}, got {other.fit_.model!r}")
+                                f"{self.classes_.tolist()}, got {other.fit_.model!r} with the "
+                                f"classes {getattr(other, 'classes_', None)}")
             values = self._merged_hyperparameters([other])
             self._keep(replace_given(self.fit_, values).merge(replace_given(other.fit_, values)),
                        self.total_weight_ + other.total_weight_)

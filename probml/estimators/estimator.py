@@ -141,7 +141,7 @@ class Estimator(Portable, BaseEstimator):
                             f"estimated")
         if empty.any():
             raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row: "
-                            f"drop it, or fit on rows that have it")
+                            f"drop this column, or fit on rows in which it is observed")
 
     def _column(self, index: int) -> str:
         names = getattr(self, "feature_names_in_", None)
@@ -337,7 +337,7 @@ def absent(verb: str, instead: str) -> property:
     def none(self):
         raise AttributeError(f"{type(self).__name__} has no {verb}: {instead}")
 
-    return property(none, doc=f"There is none: {instead}.")
+    return property(none, doc=f"There is no {verb}: {instead}.")
 
 
 def rows(X: DataLike, kept: np.ndarray | None):
@@ -409,10 +409,10 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
         made, data, weights = before
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
-        raise DataError(f"partial_fit: this {name} was fitted by fit to more than "
-                        f"{MAX_RETAINED_NUMBERS} numbers, or comes from a file, and has no stored "
-                        f"sufficient statistics that further rows can update. "
-                        f"Call partial_fit for the first rows, too")
+        raise DataError(f"partial_fit: this {name} was fitted by fit() to more than "
+                        f"{MAX_RETAINED_NUMBERS} numbers, or loaded from a file, and has no stored "
+                        f"sufficient statistics that further rows can update. Call partial_fit for "
+                        f"the first rows, too")
     # the statistics of complete rows are the same at every point
     return fit if fit.kept.running else dataclasses.replace(
         fit, kept=fit.kept._replace(running=True))

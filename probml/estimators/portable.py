@@ -129,19 +129,20 @@ class Portable:
         for name, value in meta["state"].items():
             setattr(estimator, name, unpacked(value, arrays, FITS))
         if not isinstance(getattr(estimator, "fit_", None), Fit):
-            raise TypeError(f"its fit_ is {getattr(estimator, 'fit_', None)!r:.60}")
+            raise TypeError(f"its attribute fit_ is {getattr(estimator, 'fit_', None)!r:.60}")
         count, names = (getattr(estimator, name, None) for name in ("n_features_in_",
                                                                     "feature_names_in_"))
         if not isinstance(count, int | None) or names is not None and (
                 np.shape(names) != (count,) or not all(isinstance(name, str) for name in names)):
-            raise TypeError(f"its columns are {count!r:.60} of names {names!r:.60}")
+            raise TypeError(f"it has {count!r:.60} columns with the names {names!r:.60}")
         return estimator
 
 
 def _why_not_fitted(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
-        return "has no Fit of probml: save it with pickle or joblib"
+        return ("was fitted without a model of probml, so it has no Fit; pickle or joblib can "
+                "store the estimator")
     return "is not fitted yet: call fit first"
 
 

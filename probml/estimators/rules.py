@@ -58,7 +58,7 @@ ENGINE: Rule = (
 
 ClassWeight = str | Mapping[Hashable, float] | None
 CLASS_WEIGHT: Rule = (
-    "None, 'balanced' or class → weight",
+    "None, 'balanced' or a mapping of classes to weights",
     lambda v: v is None or isinstance(v, str) and v == "balanced" or isinstance(v, Mapping),
 )
 
@@ -84,7 +84,7 @@ def sizes(low: int) -> Rule:
                                                               and value.ndim == 1)
         return several and len(value) > 0 and all(map(valid, value))
 
-    return f"{words}, or a range or list of such", lambda value: valid(value) or all_valid(value)
+    return f"{words}, or a range or list of several", lambda value: valid(value) or all_valid(value)
 
 
 def number(low: float, above: bool = False) -> Rule:

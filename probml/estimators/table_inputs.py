@@ -134,8 +134,8 @@ def _refuse_scalar(value: object, name: str, where: str) -> None:
             return
     except ValueError:
         pass
-    raise DataError(f"{where}: expected {name} as an array or a table, rows first and of equal "
-                    f"length, got {reprlib.repr(value)}. A missing cell is NaN")
+    raise DataError(f"{where}: expected {name} as an array or a table whose first axis is the "
+                    f"rows, all of equal length, got {reprlib.repr(value)}. A missing cell is NaN")
 
 
 def _numbers(value: object, name: str, where: str) -> DataLike:

@@ -152,9 +152,9 @@ def _refuse_cells(X: DataLike, error: Exception) -> None:
                 said = (f"could not convert string to float: {shortly(cell)}"
                         if isinstance(cell, str) else "float() argument must be a string or a real "
                         f"number, got a {type(cell).__name__}, {shortly(cell)}")
-                raise kind(f"column {name} of X, row {row}: {said}. Convert it to numbers, drop "
-                           f"the column, or encode it, with pandas.get_dummies(X), or for "
-                           f"regressions by probml.models.formula('y ~ …', table)") from error
+                raise kind(f"column {name} of X, row {row}: {said}. Convert the column to numbers, "
+                           f"drop it, or encode it, with pandas.get_dummies(X), or for regressions "
+                           f"by probml.models.formula('y ~ …', table)") from error
 
 
 def _one_axis(X: DataLike) -> DataError:
@@ -188,7 +188,7 @@ def refuse_nonfinite(name: str, values: np.ndarray) -> None:
         row = int(np.argwhere(bad)[0, 0])
         what = "NaN" if np.isnan(values[bad][0]) else "infinity"
         raise DataError(f"Input {name} contains {what} in row {row} ({int(bad.sum())} such cells): "
-                        f"rows with a missing target cannot be used here. Drop these rows")
+                        f"{name} must be a finite number in every row. Drop these rows")
 
 
 def _refuse_infinite(X: DataLike, names: list[str]) -> None:

@@ -135,16 +135,16 @@ class Domain:
         bounds: dict[str, ArrayLike] = self.bounds
         low: ArrayLike = bounds.get("lower_bound")
         high: ArrayLike = bounds.get("upper_bound")
-        whole = "an integer " if self.discrete else ""
+        whole = "an integer " if self.discrete else "a number "
         if np.ndim(low) or np.ndim(high):
             ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
-            return f"{whole}in {ends[0]} … {'∞' if high is None else ends[1]}, cell by cell"
+            return f"{whole}from {ends[0]} to {'∞' if high is None else ends[1]}, cell by cell"
         if low is None and high is None:
             return type(self.base).__name__.strip("_").lower()
         if low == 0 and high is None:
             equal = self.discrete or isinstance(self.base, constraints.greater_than_eq)
             return "zero or positive" if equal else "positive"
-        return f"{whole}in {low} … {'∞' if high is None else high}"
+        return f"{whole}from {low} to {'∞' if high is None else high}"
 
     def contains(self, values: np.ndarray) -> np.ndarray:
         """Which values lie inside, edges as the distribution has them: one answer a value."""

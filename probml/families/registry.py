@@ -39,8 +39,8 @@ def register(entry: Entry) -> Entry:
         roles = type(_found[known].likelihood), type(_found[known].prior)
         if roles not in ((type(None), type(None)), (type(entry.likelihood), type(entry.prior))):
             raise ModelError(f"families.register: the distribution {known.__name__} is already "
-                             f"registered, with {_found[known]}, and can be registered only once. "
-                             f"To register it differently, make a subclass, class "
+                             f"registered, as {_found[known]}, and can be registered only once. To "
+                             f"register it differently, make a subclass, class "
                              f"My{known.__name__}({known.__name__}), register the subclass, and "
                              f"use it in the model")
     for kind in entry.domains:

@@ -78,7 +78,7 @@ def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
             del part  # before another comes
             yield found
     if schema is None:
-        raise DataError("the source has no batches: expected at least one")
+        raise DataError("the source has no batches: expected at least one batch of rows")
 
 
 def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
@@ -107,8 +107,8 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     try:
         return table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"its answers have other types than those of the batches before ({error}): "
-                        f"give its columns the same types as in the other batches") from None
+        raise DataError(f"the answers of this batch have other types than those of earlier batches "
+                        f"({error}): give the columns the same types in all batches") from None
 
 
 def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,

@@ -72,8 +72,9 @@ class Answers(Record):
         plan, table = self._plan, self.belief.table
         if found.discrete and table is not None:
             if site not in plan.variables:
-                raise Refusal(f"'{site}' ({found.kind}): no observed site depends on it, and it "
-                              f"has infinitely many values")
+                raise Refusal(f"posterior('{site}'): '{site}' ({found.kind}) has infinitely many "
+                              f"values, and no observed site depends on it, so its posterior "
+                              f"cannot be listed")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
@@ -83,8 +84,8 @@ class Answers(Record):
             return Shifted(probs, found.low) if found.low else dist.Categorical(probs=probs)
         found = self.belief.marginal(plan, self._known(), site) if site in self.point else None
         if found is None:
-            raise Refusal(f"'{site}': {short_name(self.engine)} has no closed-form posterior for "
-                          f"it. Use {self._expression_outside_rows(site)}", ("Exact", "Laplace"))
+            raise Refusal(f"{short_name(self.engine)} has no closed-form posterior of '{site}'. "
+                          f"Use {self._expression_outside_rows(site)}", ("Exact", "Laplace"))
         return found
 
     def draws(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -178,9 +179,10 @@ class Answers(Record):
         name = site or (names[0] if len(names) == 1 else "")
         if name not in met:
             raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' is one joint "
-                          f"density without rows; the sites that are summed out cell by cell are "
-                          f"{names or 'none'}: ask for one of these, or use posterior(site); "
-                          f"questions about rows need `with probml.rows():` instead of a plate")
+                          f"density without rows, so probabilities exist for the sites that are "
+                          f"summed out cell by cell only, {names or 'none'}: name one of these, or "
+                          f"use posterior(site). For probabilities of rows write `with "
+                          f"probml.rows():` instead of a plate")
         return marginal_weights.compute_probabilities(self, held, met, name)
 
     def _decode_joint_density(self, held: dataset.Data,
@@ -195,8 +197,8 @@ class Answers(Record):
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:
             raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one joint "
-                          f"density without rows; the sites that are summed out are "
-                          f"{list(summed) or joint or 'none'}: ask for some of these")
+                          f"density without rows, of which decode finds the sites that are summed "
+                          f"out, {list(summed) or joint or 'none'}: name some of these")
         return marginal_weights.decode_summed_sites(self, held, summed, wanted)
 
     def _checked_view(self, given: str) -> str:
@@ -204,8 +206,8 @@ class Answers(Record):
         if not isinstance(given, str) or given not in views:
             raise ModelError(f"given={given!r:.80}: expected one of {list(views)}")
         if given != queries.ALL and not self.structure.chains:
-            raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain, so "
-                             f"it has no time steps")
+            raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain and "
+                             f"so no time steps: omit given=")
         return given
 
     def _checked_row_site(self, name: str) -> str:
@@ -231,8 +233,8 @@ class Answers(Record):
             raise ModelError(f"every cell of these rows is observed, so nothing is left to "
                              f"predict: drop the column to be predicted, one of {listed(seen)}")
         if len(wholly or candidates) != 1:
-            raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}: choose "
-                             f"one with site=")
+            raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}: name "
+                             f"the one to predict, site=")
         return (wholly or candidates)[0]
 
     def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
@@ -325,8 +327,9 @@ class Answers(Record):
                           and plan.pattern.get(n) != "seen" and not set(group.cellwise).isdisjoint(
                               self.structure.sites[n].parents)), None)
             if below is not None:
-                raise Refusal(f"decode: '{below}' and the cells of '{group.cellwise[0]}', on which "
-                              f"it depends, are both missing: use predict_proba for each, or "
+                raise Refusal(f"decode: '{below}' depends on the cells of '{group.cellwise[0]}', "
+                              f"and both are missing, so their most probable joint values cannot "
+                              f"be computed cell by cell: use predict_proba for each, or "
                               f"decode(data, sites=['{group.cellwise[0]}'])")
 
     def _cell_estimates(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:

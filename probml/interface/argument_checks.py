@@ -141,7 +141,7 @@ def _describe_nonfinite(found: object, drawn: bool) -> str:
             if values.ndim == 0:
                 return f"the number{where} is {kind}"
             return (f"{int(lost.sum())} of {values.size} numbers{where} are {kind}, the first at "
-                    f"{int(np.argwhere(lost)[0][0])}")
+                    f"index {int(np.argwhere(lost)[0][0])}")
     return ""
 
 

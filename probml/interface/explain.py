@@ -207,7 +207,7 @@ def _role_outside_rows(held: dataset.Data, plan: Plan | None, site: Site) -> str
     return "summed out, outside rows"
 
 
-TIES = {"spread": "its scale is estimated", "product": "its scale is a factor",
+TIES = {"spread": "its scale is estimated", "product": "a factor that is multiplied by its scale",
         "incidental": "few rows for each level"}
 
 

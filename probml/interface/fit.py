@@ -207,7 +207,7 @@ class Fit(Questions):
         if engine.capabilities.finds != "point":
             return None
         if self.outcome is Status.RUNAWAY:
-            return StandardErrors.missing("there is no maximum")
+            return StandardErrors.missing("the objective has no maximum")
         if rows is None:
             return StandardErrors.missing("this Fit does not store its data: use fit.summary(data)")
         try:
@@ -300,15 +300,16 @@ class Fit(Questions):
         """
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
-            raise ModelError(f"site '{site}' ({found.kind}) has no table here: ask "
-                             f"predict_proba(data, '{site}')")
+            raise ModelError(f"table('{site}'): a {found.kind} has no conditional probability "
+                             f"table: use predict_proba(data, '{site}')")
         sites, parents = self.structure.sites, [p for p in found.parents
                                                 if self.structure.sites[p].discrete]
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = decide.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
-            raise ModelError(f"site '{site}' has no table: its probabilities depend on inputs, on "
-                             f"continuous sites, or have several cells")
+            raise ModelError(f"table('{site}'): expected a site with one cell whose probabilities "
+                             f"depend on discrete sites only, not on inputs or continuous sites: "
+                             f"use predict_proba(data, '{site}')")
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
@@ -434,8 +435,8 @@ class Fit(Questions):
         if estimator is not None and not isinstance(data, Mapping):
             return estimator._subject(data, y, name)
         if y is not None:
-            raise ModelError("report(y=...): y= is for estimators of scikit-learn's kind; the "
-                             "target of this Fit is a column of its data: report(path, data)")
+            raise ModelError("report(y=...): y= is an argument of estimators only; a Fit finds its "
+                             "target among the columns of the data: report(path, data)")
         return of_fit(self, data, name)
 
     def __repr__(self) -> str:

@@ -188,7 +188,7 @@ def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:
                 structure.indexed
             )
             raise ModelError(f"at(labels): '{name}' is neither a site with a finite list of states "
-                             f"nor an index; these are {finite}")
+                             f"nor an index; expected one of {finite}")
         if len(given) != site.states or len(set(given)) < len(given):
-            raise ModelError(f"at(labels): '{name}' has {site.states} states; expected as many "
-                             f"different labels, got {list(given)}")
+            raise ModelError(f"at(labels): '{name}' has {site.states} states; expected "
+                             f"{site.states} different labels, got {list(given)}")

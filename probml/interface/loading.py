@@ -78,8 +78,8 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
         long = sum(member.file_size for member in packed.infolist())
     size = raw.seek(0, io.SEEK_END)
     if long > size:
-        raise ModelError(f"'{path}' is not a fit saved by probml: it has {size:,} bytes, which "
-                         f"would unpack to {long:,}, but Fit.save does not compress")
+        raise ModelError(f"'{path}' is not a fit saved by probml: its {size:,} bytes would unpack "
+                         f"to {long:,}, but Fit.save does not compress")
     raw.seek(0)
     with np.load(raw, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
@@ -112,8 +112,8 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
         raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the "
-                         f"model it was fitted with; for a function without rows(), or of several "
-                         f"tables, use load(path, model.read(data))")
+                         f"model of the fit; for a function without rows(), or of several tables, "
+                         f"use load(path, model.read(data))")
     if isinstance(model.generative, RelationalFunction) and meta.get("places"):
         # as many cells a row as in the fitted data; a query may have more rows, or fewer
         model = type(model)(model.generative.with_widths(meta["places"]), model.settings)
@@ -140,7 +140,7 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:
         raise ModelError(f"'{path}' was saved from another model named '{model.name}': {other}. "
-                         f"Pass the model it was fitted with, or fit this one")
+                         f"Pass the model of the fit, or fit this model")
     _check_sites(fit, path)
     belief = saving.restore_posterior(meta, arrays, fit._plan, path)
     found = _check_draws(replace(fit, belief=belief), path)
@@ -161,14 +161,14 @@ def _units(meta: Json, arrays: Mapping[str, np.ndarray],
     found = unpacked(meta["units"], arrays) if meta.get("units") else {}
     found = rekeyed(found, meta["former"])
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
-        raise TypeError(f"its units are {found!r:.60}")
+        raise TypeError(f"its units are {found!r:.60}, expected a mapping of names to units")
     for name, unit in found.items():
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
-            raise TypeError(f"the unit of '{name}' is {unit!r:.60}")
+            raise TypeError(f"the unit of '{name}' is {unit!r:.60}, expected numbers")
     for name, shown in in_units(found, point).items():
         if found[name].is_elementwise and shown.shape != np.shape(point[name]):
-            raise ValueError(f"the unit of '{name}', {np.shape(point[name])}, has the shape "
-                             f"{shown.shape}")
+            raise ValueError(f"the unit of '{name}' has the shape {shown.shape}, expected "
+                             f"{np.shape(point[name])}")
     return found
 
 
@@ -184,10 +184,12 @@ def _library_model(path: object, meta: Json,
         raise ModelError(f"'{path}' was saved from {meta['model']}, a model of your own, which "
                          f"cannot be stored in a file: use load(path, model)")
     if not str(zoo["module"]).startswith(saving.LIBRARY_PREFIX):
-        raise ModelError(f"'{path}' names {zoo['module']}, which is not in the model library")
+        raise ModelError(f"'{path}' was saved from a model of {zoo['module']}, which is not in the "
+                         f"model library: use load(path, model)")
     function = named(zoo["module"], zoo["name"])
     if not isinstance(function, Generative):
-        raise ModelError(f"'{path}' names {zoo['name']}, which is not a model")
+        raise ModelError(f"'{path}' was saved from {zoo['name']}, which is not a model of the "
+                         f"model library: use load(path, model)")
     return function(**{name: unpacked(value, arrays) for name, value in zoo["settings"].items()})
 
 
@@ -198,7 +200,7 @@ def _check_metadata_types(meta: Json) -> None:
     """
     for name, kinds in METADATA_TYPES.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
-            raise TypeError(f"its {name} is {meta[name]!r:.60}")
+            raise TypeError(f"its metadata '{name}' have an unexpected type: {meta[name]!r:.60}")
 
 
 def _findings(meta: Json) -> tuple[Finding, ...]:
@@ -209,7 +211,7 @@ def _findings(meta: Json) -> tuple[Finding, ...]:
     """
     records = meta.get("findings", meta.get("notes"))
     if not isinstance(records, list) or not all(isinstance(r, str | dict) for r in records):
-        raise TypeError(f"its findings are {records!r:.60}")
+        raise TypeError(f"its warnings are {records!r:.60}, expected a list of records")
     return tuple(map(Finding.read, records))
 
 
@@ -221,21 +223,22 @@ def _check_sites(fit: Fit, path: object) -> None:
     sites = fit.structure.sites
     for name, word in fit.pattern:
         if name not in sites or word not in PATTERNS:
-            raise ModelError(f"'{path}' is not a fit saved by probml: the value of '{name}' is "
-                             f"{word!r}")
+            raise ModelError(f"'{path}' is not a fit saved by probml: '{name}' is not a site of "
+                             f"the model, or its kind of missing cells, {word!r}, is unknown")
     for name, value in fit.given.items():
         if name not in sites or value.shape != sites[name].shape:
-            raise ModelError(f"'{path}' is not a fit saved by probml: '{name}' has the unexpected "
-                             f"shape {value.shape}")
+            raise ModelError(f"'{path}' is not a fit saved by probml: the fixed value of '{name}' "
+                             f"has the shape {value.shape}, or '{name}' is not a site of the model")
     for name, labels in fit.names.items():
         known = name in fit.model.inputs or name in sites and sites[name].finite == len(labels)
         if not known or len(set(labels)) < len(labels):
             raise ModelError(f"'{path}' is not a fit saved by probml: the labels of '{name}' are "
-                             f"{list(labels)!r:.60}")
+                             f"{list(labels)!r:.60}, expected different labels, one for each state")
     for name, value in fit.errors.items():
         if name not in fit.point or value.shape != np.shape(fit.point[name]):
             raise ModelError(f"'{path}' is not a fit saved by probml: the standard errors of "
-                             f"'{name}' have the shape {value.shape}")
+                             f"'{name}' have the shape {value.shape}, expected that of the "
+                             f"estimate")
     wanted = {name: sites[name].shape for name in fit._plan.free}
     if {name: value.shape for name, value in fit.point.items()} != wanted:
         got = {name: value.shape for name, value in fit.point.items()}
@@ -254,5 +257,6 @@ def _check_draws(fit: Fit, path: object) -> Fit:
              if drawn[name].shape[1:] != fit.structure.sites[name].shape]
     if wrong:
         raise ModelError(f"'{path}' is not a fit saved by probml: its draws of '{wrong[0]}' have "
-                         f"the shape {drawn[wrong[0]].shape[1:]}")
+                         f"the shape {drawn[wrong[0]].shape[1:]}, expected "
+                         f"{fit.structure.sites[wrong[0]].shape}")
     return fit

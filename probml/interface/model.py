@@ -335,9 +335,9 @@ class Model(Bound):
         values = as_mapping(values, "do(values)", "{'smoke': 1}")
         if lacks_rows(self):
             name = next(iter(values), "smoke")
-            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' names no rows(), so they "
-                             f"are known only with data: write fit(data).do({{'{name}': ...}}), or "
-                             f"at(params).do({{'{name}': ...}})")
+            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' has no rows(), so its "
+                             f"rows are known only with data: write fit(data).do({{'{name}': "
+                             f"...}}), or at(params).do({{'{name}': ...}})")
         return self._acted(values)
 
     def _acted(self, values: SiteValues, specs: Mapping[str, tuple] | None = None):

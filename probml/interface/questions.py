@@ -126,8 +126,8 @@ class Questions(Serving):
                 raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; use "
                                  f"predict_proba for the probabilities of each cell")
         if len({self.structure.sites[name].time for name in sites}) > 1:
-            raise ModelError(f"joint(sites={sites}): some of them have time steps, others have one "
-                             f"value per row; ask for one kind at a time")
+            raise ModelError(f"joint(sites={sites}): some of these sites have time steps, others "
+                             f"one value per row: ask for one kind at a time")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     @by_parts
@@ -363,9 +363,9 @@ class Questions(Serving):
             if rows not in (None, held.table.rows) or inputs:
                 both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
                 raise ModelError(
-                    f"simulate({both}, given=...): given has {held.table.rows} rows with their "
-                    f"inputs, and every row is drawn once: drop the arguments that repeat this, "
-                    f"and repeat rows of given to draw them again"
+                    f"simulate({both}, given=...): given= has {held.table.rows} rows with their "
+                    f"inputs, and simulate draws each of them once: omit {both}; to draw a row "
+                    f"several times, repeat it in given="
                 )
         key = random_key(seed)
         return members.answer(self, held, plug_in,

@@ -72,8 +72,8 @@ class Serving(Answers):
         found = self.structure.markov
         name = site or (found[0] if len(found) == 1 else None)
         if name not in found:
-            raise ModelError(f"pairs(site={site!r}): expected a MarkovChain; model "
-                             f"'{self.model.name}' has {list(found)}")
+            raise ModelError(f"pairs(site={site!r}): expected the name of a MarkovChain; those of "
+                             f"model '{self.model.name}' are {list(found)}")
         held = self._read(data).loosened([name])
         return asking.answer(self, held, [("pairs", name)], plug_in)[1]["pairs", name][:, 1:]
 
@@ -109,13 +109,13 @@ class Serving(Answers):
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
-            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis; model "
-                             f"'{self.model.name}' has {list(structure.timed)}")
+            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis; those of "
+                             f"model '{self.model.name}' are {list(structure.timed)}")
         if not structure.chains or structure.declared:
             raise ModelError(
-                f"forecast(steps={steps}) of model '{self.model.name}': expected chains without a "
-                f"fixed length; it has the chains {list(structure.chains)}, "
-                f"steps={structure.declared}"
+                f"forecast(steps={steps}) of model '{self.model.name}': expected chains of no "
+                f"fixed length, got {list(structure.chains)} of {structure.declared} steps: omit "
+                f"steps= of the chains in the model"
             )
         last = np.full(held.table.rows, held.steps) if held.given is None else held.given
         longer = held.extended(last, steps, self._read, inputs)

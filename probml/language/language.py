@@ -60,8 +60,8 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
     size = _ROWS.get()
     if size is None:
         raise RowsUnknown(
-            "rows() needs the number of rows: call the bound model, `model(rows=n, **inputs)`, not "
-            "the plain function"
+            "rows() needs the number of rows: call the model built by its settings, `model(rows=n, "
+            "**inputs)`, not the plain function"
         )
     if isinstance(size, Tables | Nested):
         return size.plate(name, of, by)
@@ -277,8 +277,8 @@ class Bound:
         if "<locals>" in self.generative.__qualname__ or "<lambda>" in self.generative.__qualname__:
             raise ModelError(
                 f"model '{self.name}' is defined inside a function "
-                f"({self.generative.__qualname__}), so pickle cannot find it again: "
-                "define it at the top level of a module"
+                f"({self.generative.__qualname__}), so pickle cannot find the function again: "
+                f"define it at the top level of a module"
             )
         return type(self), (self.generative, self.settings, self.interventions)
 
@@ -325,20 +325,20 @@ class Bound:
         same = {name: name in now and ((now[name],) == (value,) or repr(now[name]) == repr(value))
                 for name, value in then.items()}  # NaN is itself
         for name in (name for name in then if name not in own and not same[name]):
-            shown = [words_of(each[name]) if name in each else "nothing plain"
+            shown = [words_of(each[name]) if name in each else "undefined or not a plain value"
                      for each in (then, now)]
             raise ModelError(
                 f"model '{self.name}': '{name}', a variable outside its function, was {shown[0]} "
-                f"when the model was bound and is {shown[1]} now. A bound model must not change: "
-                f"bind it again, {self.name}(...), or make '{name}' an argument with a default, a "
+                f"when the model was built and is {shown[1]} now. A model must not change: build "
+                f"it again, {self.name}(...), or make '{name}' an argument with a default, a "
                 f"setting"
             )
         helpers = _helpers(function)
         for name, code in self.helpers.items():
             if name not in own and helpers.get(name) != code:
                 raise ModelError(
-                    f"model '{self.name}': the function '{name}', which it calls, has changed "
-                    f"since the model was bound: bind it again, {self.name}(...)"
+                    f"model '{self.name}': the function '{name}', which the model calls, has "
+                    f"changed since the model was built: build it again, {self.name}(...)"
                 )
 
     def check_inputs(self, inputs: Mapping[str, jax.Array]) -> None:
@@ -353,7 +353,7 @@ class Bound:
                              f"{list(self.inputs)}")
         if missing:
             raise ModelError(
-                f"model '{self.name}' needs '{missing[0]}': bind it as a setting, "
+                f"model '{self.name}' needs '{missing[0]}': set it as a setting, "
                 f"{self.name}({missing[0]}=...), or give it here as an input, {missing[0]}=[...], "
                 f"one value per row"
             )

@@ -185,6 +185,7 @@ def stationary(transition: jax.Array):
                              jnp.ones((*transition.shape[:-1], 1), transition.dtype))[..., 0]
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
         raise ModelError("stationary(transition): the chain has several closed classes of states, "
-                         "so the stationary distribution is not unique")
+                         "so the stationary distribution is not unique: give initial probabilities "
+                         "instead")
     found = jnp.maximum(found, 0)
     return found / found.sum(-1, keepdims=True)

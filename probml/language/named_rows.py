@@ -58,7 +58,8 @@ class Tables:
             Unnamed: no name. ModelError: the same table is said to belong to two.
         """
         if name is None:
-            raise UnnamedTable("rows() has no name, and there are several tables: rows(\"visits\")")
+            raise UnnamedTable("the data have several tables, so each rows() needs the name of a "
+                               "table, such as rows(\"visits\")")
         said = Relation(of, by)
         if self.declared.setdefault(name, said) != said:
             raise ModelError(f"rows('{name}') is declared as {self.declared[name]} and as {said}: "

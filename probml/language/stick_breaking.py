@@ -49,8 +49,8 @@ class StickBreaking(dist.Distribution):
             shape = jnp.broadcast_shapes(first.shape, rest.shape)
         except ValueError:
             raise ModelError(f"StickBreaking: concentration1 has the shape {one.shape} and "
-                             f"concentration0 {other.shape}; expected the same, (..., k − 1), or a "
-                             f"number and an array") from None
+                             f"concentration0 {other.shape}; expected the same shape, (..., k − "
+                             f"1), or a number and an array") from None
         self.concentration1 = jnp.broadcast_to(first, shape)
         self.concentration0 = jnp.broadcast_to(rest, shape)
         super().__init__(shape[:-1], (shape[-1] + 1,), validate_args=validate_args)
@@ -102,8 +102,8 @@ def _numbers(name: str, value: object, what: str = "StickBreaking") -> jax.Array
     known = found is not None and not isinstance(found, jax.core.Tracer)
     if found is None or found.dtype.kind not in "biuf" or 0 in found.shape[:-1] or known and not (
             (found > 0) & jnp.isfinite(found)).all():
-        raise ModelError(f"{what}({name}={value!r:.200}): expected numbers above 0 that are "
-                         f"finite, (..., k − 1)")
+        raise ModelError(f"{what}({name}={value!r:.200}): expected finite numbers above 0 of the "
+                         f"shape (..., k − 1)")
     return found
 
 
@@ -117,8 +117,8 @@ def dirichlet_process(concentration: object, k: int) -> StickBreaking:
         ModelError: a k that is no whole number from 1 to a million; no number above 0.
     """
     if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= MOST:
-        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected an integer from 1 to "
-                         f"{MOST:,}, the number of states of the truncation")
+        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected the number of components at "
+                         f"which the process is truncated, an integer from 1 to {MOST:,}")
     if isinstance(concentration, Real):
         if isinstance(concentration, bool) or not 0 < concentration < float("inf"):
             raise ModelError(f"dirichlet_process(concentration={concentration!r}): expected a "
@@ -126,6 +126,6 @@ def dirichlet_process(concentration: object, k: int) -> StickBreaking:
         concentration = float(concentration)
     alpha, one = _numbers("concentration", concentration, "dirichlet_process"), jnp.ones(k - 1)
     if alpha.shape[-1] not in (1, k - 1):
-        raise ModelError(f"dirichlet_process(concentration=...): its shape is {alpha.shape}, "
-                         f"expected one number, or {k - 1} numbers, (..., k − 1)")
+        raise ModelError(f"dirichlet_process(concentration=...): got the shape {alpha.shape}, "
+                         f"expected one number, or {k - 1} numbers, (..., {k - 1})")
     return StickBreaking(one, alpha * one)

@@ -45,7 +45,8 @@ def check_steps(
         if site.time is None and whole:
             raise ModelError(
                 f"model '{model.name}', site '{site.name}' has no time axis but depends on all "
-                f"steps of '{whole}': a site may depend on a chain at its own step only"
+                f"steps of '{whole}': only a site with a time axis may depend on a chain, each of "
+                f"its steps on the same step of the chain"
             )
     owners: list[str] = []
 
@@ -67,9 +68,9 @@ def check_steps(
                     exchangeability.COUNT: "on how many steps there are"}
             why = whys.get(mixed, f"on other steps through '{mixed}'")
             raise ModelError(
-                f"model '{model.name}', site '{owner}': a step of it depends {why}, but a site may "
-                f"depend on a chain and on inputs at its own step only. Shift, lag or number the "
-                f"inputs before fitting and pass the result as an input (n, steps, ...)"
+                f"model '{model.name}', site '{owner}': a step of '{owner}' depends {why}, but a "
+                f"site may depend on a chain and on inputs at the same step only. Shift, lag or "
+                f"number the inputs before fitting and pass the result as an input (n, steps, ...)"
             )
 
 
@@ -115,19 +116,20 @@ def check_rows(
     for mixed, owner in zip(exchangeability.looks(single, many, axes, numbers=[len(axes) - 1]),
                             owners, strict=True):
         if mixed:
-            whys = {exchangeability.NUMBER: "on its row's number",
+            whys = {exchangeability.NUMBER: "on the number of the row",
                     exchangeability.COUNT: "on how many rows there are"}
             why = whys.get(mixed, f"on other rows through '{mixed}'")
             advice = ("Standardise, lag or index the inputs before fitting and pass the result as "
                       "an input")
             if "callback" in mixed:
-                advice = ("Operations of Python on them cannot be traced: write them in JAX, or "
-                          "write the function with obs= and numpyro.plate, without rows()")
+                advice = ("Python functions called through JAX callbacks cannot be traced: write "
+                          "them in JAX, or write the function with obs= and numpyro.plate, without "
+                          "rows()")
             if owner not in found:
-                advice = ("Remove the line, and compute it from the results of the fit: "
-                          "fit.predict(data, ...), fit.draws(n)")
-            raise ModelError(f"model '{model.name}', site '{owner}': a row of it depends {why}, "
-                             f"but rows must be exchangeable. {advice}")
+                advice = (f"Remove the line, and compute '{owner}' from the results of the fit: "
+                          f"fit.predict(data, ...), fit.draws(n)")
+            raise ModelError(f"model '{model.name}', site '{owner}': a row of '{owner}' depends "
+                             f"{why}, but rows must be exchangeable. {advice}")
 
 
 def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],

@@ -29,9 +29,10 @@ def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]
     if len(one) != len(many) or len(grown) > 1 or any((one[axis], many[axis]) != (1, TRACED_ROWS)
                                                       for axis in grown):
         raise ModelError(
-            f"{where} ({KIND}): its shape is {one} for one row and {many} for {TRACED_ROWS}: "
-            f"expected one axis of rows, or none. Remove the line, and compute it from the results "
-            f"of the fit (fit.draws, fit.predict)"
+            f"{where} ({KIND}): its shape is {one} for one row of data and {many} for "
+            f"{TRACED_ROWS} rows, expected an axis of {TRACED_ROWS} rows, or the same shape. "
+            f"Remove the line, and compute the value from the results of the fit (fit.draws, "
+            f"fit.predict)"
         )
     stack = msg.get("cond_indep_stack") or ()
     frames = [frame for frame in reversed(stack) if frame.name != "rows"]

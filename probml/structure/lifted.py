@@ -70,7 +70,8 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
             value = np.asarray(None)
         if value.dtype.kind not in "iuf" or not value.size:
             raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}, which is not a number: "
-                          f"bind it to the initial value of the search, {model.name}({name}=1.0)")
+                          f"set '{name}' to the initial value of the search, "
+                          f"{model.name}({name}=1.0)")
         if not np.isfinite(value).all():
             raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}: expected finite numbers")
         out[name] = value.astype(float)
@@ -145,7 +146,7 @@ def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) 
                  if not any(site_of(name) in takes for _, takes in found.programs.values())), None)
     if idle is not None:
         raise Refusal(f"{owner} of model '{model.name}': no density depends on setting '{idle}', "
-                      f"as the model is bound")
+                      f"so '{idle}' cannot be optimised")
     sites = {name: dataclasses.replace(site, uses=structure.sites[name].uses)
              if name in structure.sites else site for name, site in found.sites.items()}
     return dataclasses.replace(found, sites=sites)

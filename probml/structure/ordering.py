@@ -24,5 +24,5 @@ def why_ordered(structure: Structure, name: str, labels: int) -> str | None:
         program, takes = structure.programs[other]
         if name in takes and find_amounts(program, [labels if taken == name else None
                                                     for taken in takes]):
-            return f"'{other}' uses its codes, 0 … {labels - 1}, as numbers"
+            return f"the site '{other}' computes with their codes, 0 … {labels - 1}, as numbers"
     return None

@@ -45,7 +45,7 @@ def difference(structure: Structure, saved: Json) -> str | None:
         if name not in sites or name not in saved_sites:
             has, lacks = ("the file", "this model") if name in saved_sites else ("this model",
                                                                                  "the file")
-            return f"{has} has the site '{name}', and {lacks} has none"
+            return f"{has} has a site '{name}', and {lacks} does not"
         for key, value in saved_sites[name].items():
             if value != sites[name].get(key):
                 return f"the {key} of '{name}' was {value} and is now {sites[name].get(key)}"

@@ -93,9 +93,9 @@ class _Recorder(Messenger):
             self._substitute_in_steps(msg, where)
         if msg["type"] == "prng_key":
             raise ModelError(
-                f"model '{self.model.name}': numpyro.prng_key() draws random numbers outside the "
-                f"sites, of which no engine can learn: sample a "
-                'site, sample("name", ...), or pass fixed numbers as an input'
+                f"model '{self.model.name}': numpyro.prng_key() draws random numbers that are not "
+                f"sites of the model, so no engine can estimate them: write a site, "
+                f"sample(\"name\", ...), or pass fixed numbers as an input"
             )
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
         if computed or msg["type"] == "sample":
@@ -106,8 +106,8 @@ class _Recorder(Messenger):
         """Set the indices of the plate of rows, under any name that a scope gives it."""
         if msg["args"][1] not in (None, msg["args"][0]):
             raise ModelError(
-                f"{where}: a plate with subsample_size is not supported; use the whole plate; "
-                f"engines have batch_rows= instead"
+                f"{where}: a plate with subsample_size is not supported: omit subsample_size, and "
+                f"use an engine with batch_rows="
             )
         if self.index is not None and msg["args"][0] == len(self.index):
             msg["value"] = self.index
@@ -129,9 +129,9 @@ class _Recorder(Messenger):
             raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
                              f"such as sample(\"mean\", ...)")
         if name in self.messages or name in self.computed:
-            raise ModelError(f"{where}: two sites have this name; give each a different name")
+            raise ModelError(f"{where}: two sites are named '{name}': give each a different name")
         if name in self.model.inputs:
-            raise ModelError(f"{where}: an input has the same name; rename one of them")
+            raise ModelError(f"{where}: an input is also named '{name}': rename one of the two")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
             if self.model.whole:
                 # without the mask it is a proper draw also where nothing depends on it
@@ -139,9 +139,9 @@ class _Recorder(Messenger):
                 hidden["fn"] = hidden["fn"].base_dist
                 return
             raise ModelError(
-                f"{where}: obs_mask= is not needed here: omit it, and pass the values as data "
-                f"with NaN where they are missing, "
-                f'fit({{"{name}": jnp.where(mask, values, jnp.nan)}})'
+                f"{where}: obs_mask= is not needed here: omit obs_mask=, and pass the values as "
+                f"data with NaN where they are missing, fit({{\"{name}\": jnp.where(mask, values, "
+                f"jnp.nan)}})"
             )
 
     def _record_computed(self, msg: dict, name: str, where: str) -> None:
@@ -153,8 +153,8 @@ class _Recorder(Messenger):
 
     def _record_sample(self, msg: dict, name: str, where: str) -> None:
         if msg.get("scale") is not None:
-            raise ModelError(f"{where}: handlers.scale is not supported inside a model; use "
-                             f"fit(..., weights=...) for row weights")
+            raise ModelError(f"{where}: handlers.scale is not supported inside a model; pass "
+                             f"weights of rows to fit(..., weights=...) instead")
         if msg["kwargs"].get("sample_shape"):
             raise ModelError(
                 f"{where}: sample_shape= is not supported; write "
@@ -163,8 +163,8 @@ class _Recorder(Messenger):
         msg["fn"] = log_weight_of(msg["fn"]) or msg["fn"]
         if msg["is_observed"] and not isinstance(msg["fn"], dist.Unit):
             raise ModelError(
-                f'{where}: obs= is given inside the function; omit it and pass the values as data: '
-                f'fit({{"{name}": values}})'
+                f"{where}: obs= is given inside the function; omit obs=, and pass the values as "
+                f"data: fit({{\"{name}\": values}})"
             )
         fn = msg["fn"] = _along_time(msg)
         _check_distribution(fn, name, where)
@@ -220,10 +220,10 @@ def listless(error: Exception) -> str:
 
 
 SEVERAL = (
-    "It works for one row but not for {rows} (a trial number of rows). rows() is the last batch "
-    "axis, so an input with one value per row has shape (rows,). A vector in each row needs a "
-    "separate axis, loc = mu + x[:, None], and .to_event(1); .expand([3]) and .expand([n, 3]) of "
-    "a distribution with rows fix their number, which is unknown here: omit it."
+    "The function works for one row but not for {rows} (a trial number of rows). rows() is the "
+    "last batch axis, so an input with one value per row has shape (rows,). A vector in each row "
+    "needs a separate axis, loc = mu + x[:, None], and .to_event(1); .expand([3]) and .expand([n, "
+    "3]) of a distribution with rows fix the number of rows, which is unknown here: omit .expand()."
 )
 
 
@@ -310,6 +310,7 @@ def as_input(model: Bound, name: str) -> str:
     kind = "setting" if name in dict(model.settings) else "value from around the function"
     return (
         f"The {kind} '{name}' has the shape {arrays_of(model)[name].shape}: if it has one entry "
-        f"per row, make it an input (an argument without default that stays unbound, def "
-        f"{model.name}({name}): …) and give it with the data, fit({{'{name}': {name}, …}})"
+        f"per row, make it an input (an argument without a default that is not set when the model "
+        f"is built, def {model.name}({name}): …) and give it with the data, fit({{'{name}': "
+        f"{name}, …}})"
     )

@@ -59,8 +59,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         if wide is not None:
             raise ModelError(
                 f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for "
-                f"a single row, so an axis of it is "
-                f"neither rows() nor a plate. "
+                f"a single row, one axis of which is neither rows() nor a plate. "
                 f"{_explain_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
             )
     domain = domains.of(fn.support if factor else domains.of_values(fn))
@@ -119,12 +118,12 @@ def _explain_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frame
     if in_rows and long is not None:
         return f"{as_input(model, long)}. Else declare a vector with .to_event(1)"
     if factor:
-        return (f'Sum it, factor("{name}", value.sum(-1)), or put the site in a numpyro.plate '
-                f'inside rows()')
+        return (f"Sum the factor, factor(\"{name}\", value.sum(-1)), or put the site in a "
+                f"numpyro.plate inside rows()")
     return (
         "Declare a vector with .to_event(1), give an array of one value per row another axis "
         "first, x[:, None], or put the site in a numpyro.plate inside rows(). If it has one value "
-        "per row, pass the array as an input, an argument that stays unbound"
+        "per row, pass the array as an input, an argument without a default"
     )
 
 
@@ -194,8 +193,8 @@ def sites_of(model: Bound, specs: tuple, x64: bool,
     except Exception as error:
         raise failed(model, inputs, error) from error
     if len(set(declared)) > 1:
-        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; all "
-                         f"chains of a model need the same length")
+        raise ModelError(f"model '{model.name}': its chains have the lengths {declared}; expected "
+                         f"the same length for all chains of a model")
     placed = deterministics.placed
     return found, declared, {n: placed(f"model '{model.name}', site '{n}'", msg, shape, sizes[n])
                              for n, (msg, shape) in made.items()}
@@ -223,10 +222,10 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
             axes and (not site.rows or axes[0] != len(site.batch))
         ):
             raise ModelError(
-                f"{where}: its shape is {site.shape} for chains of one step and {grown} for "
-                f"{TRACED_STEPS}: time must be its first event axis, as in dist.Normal(mean[z], "
-                f"scale[z]).to_event(1); a value of the row that is used with a chain needs a time "
-                f"axis, s[..., None]"
+                f"{where}: its shape is {site.shape} for chains of one step and {grown} for chains "
+                f"of {TRACED_STEPS} steps: time must be the first event axis, as in "
+                f"dist.Normal(mean[z], scale[z]).to_event(1); a value of the row that is used with "
+                f"a chain needs a time axis, s[..., None]"
             )
         out[name] = dataclasses.replace(site, time=len(site.axes) if axes else None)
     return out

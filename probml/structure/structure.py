@@ -193,9 +193,9 @@ class Structure:
         site, arguments = self.sites[name], self.arguments(name, env)
         if site.traits.ancillary is not None:
             raise ModelError(
-                f"site '{name}' ({site.kind}) has no mean here: its {site.traits.ancillary} is not "
-                f"estimated from the rows. Use simulate() for whole rows, or a Categorical site "
-                f"with the same probabilities for single draws"
+                f"site '{name}' ({site.kind}) has no mean for each row: its "
+                f"{site.traits.ancillary} is not estimated from the rows. Use simulate() for whole "
+                f"rows, or a Categorical site with the same probabilities for single draws"
             )
         with unchecked():
             if site.family is not None:

@@ -205,11 +205,13 @@ def _connect_sites(traced: _Traced, found: Mapping[str, Site], computed: Mapping
 
 def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:
     if not found:
-        raise ModelError(f"model '{model.name}' has no sample sites")
+        raise ModelError(f"model '{model.name}' has no sample sites: expected at least one, such "
+                         f"as sample(\"mean\", ...)")
     for name, site in found.items():
         if math.prod(site.shape) > MAX_VALUE_SIZE:
             raise ModelError(f"model '{model.name}': a value of '{name}' has shape {site.shape}, "
-                             f"more than {MAX_VALUE_SIZE:,} numbers: bind smaller sizes")
+                             f"more than {MAX_VALUE_SIZE:,} numbers: use smaller sizes in the "
+                             f"settings of the model")
 
 
 def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
@@ -218,7 +220,7 @@ def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
             if sites[parent].rows and not site.rows:
                 raise ModelError(
                     f"model '{model.name}', site '{site.name}' is outside rows() but depends on "
-                    f"'{parent}' inside it: move it inside rows()"
+                    f"'{parent}' inside rows(): move '{site.name}' inside rows()"
                 )
 
 
@@ -268,21 +270,21 @@ def intervened(model: Bound, values: SiteValues,
         where = f"do({{'{name}': ...}})"
         if name not in sites or not sites[name].rows:
             inside = [site.name for site in sites.values() if site.rows]
-            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); it "
-                             f"has {inside}")
+            raise ModelError(f"{where}: model '{model.name}' has no such site inside rows(); its "
+                             f"sites there are {inside}")
         try:
             site, array = sites[name], np.asarray(value)
         except ValueError:
-            raise ModelError(f"{where}: expected a finite number, or a full array of such, got "
-                             f"{value!r:.60}") from None
+            raise ModelError(f"{where}: expected a finite number, or an array of finite numbers, "
+                             f"got {value!r:.60}") from None
         if site.time is not None:
-            raise ModelError(f"{where}: '{name}' has time steps, and do() sets one value in every "
-                             f"row; give it as data, or as an input")
+            raise ModelError(f"{where}: '{name}' has time steps, but do() sets one value in every "
+                             f"row: give '{name}' as data, or as an input")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {value!r}")
         if array.shape not in (site.cells, ()):
             raise ModelError(
-                f"{where}: a row of '{name}' has shape {site.cells}, got {array.shape}"
+                f"{where}: expected the shape of a row of '{name}', {site.cells}, got {array.shape}"
             )
         last = site.low + (site.states or 0) - 1
         if site.discrete and (array != np.floor(array)).any() or site.states and not (

@@ -141,7 +141,7 @@ def test_an_index_beyond_its_axis_is_refused_where_the_function_computes_it():
         numpyro.factor("nothing", jnp.zeros(()))
         sample("y", dist.Normal(a[np.asarray(g) + 1], 1.0).to_event(1), obs=y)
 
-    with pytest.raises(DataError, match="indexes by 3 along an axis of 3 entries"):
+    with pytest.raises(DataError, match="uses the index 3 on an axis of 3 entries"):
         shifted().fit({"g": CODES, "y": Y})
 
 

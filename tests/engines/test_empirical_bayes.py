@@ -230,7 +230,7 @@ Y = {"y": np.array([0.3, 1.2, -0.4])}
         (linear_regression(), {"x": np.ones((3, 1)), **Y}, ("prior",), probml.Refusal,
          "setting 'prior' is 'normal', which is not a number"),
         (linear_regression(noise=None), {"x": np.ones((3, 1)), **Y}, ("noise",), probml.Refusal,
-         "setting 'noise' is None, which is not a number: bind it"),
+         "setting 'noise' is None, which is not a number: set 'noise' to"),
         (coins(), {"y": COUNTS}, ("groups",), probml.Refusal, "needs setting 'groups' as a "
          "Python number"),
         (branching(), Y, ("scale",), probml.Refusal, "needs setting 'scale' as a Python number"),

@@ -191,7 +191,7 @@ def a_plate_of_losses(x):
 
 def test_a_factor_of_several_cells_wants_a_plate_or_a_sum():
     x, y = classes(40)
-    with pytest.raises(probml.ModelError, match="'loss'.*Sum it"):
+    with pytest.raises(probml.ModelError, match="'loss'.*Sum the factor"):
         a_loss_a_cell().fit({"x": x[:, :2], "y": x[:, :2]})
     labels = np.column_stack([y, 1 - y, y])
     fit = a_plate_of_losses().fit({"x": x, "y": labels}, probml.MAP())

@@ -79,9 +79,9 @@ def test_a_domain_whose_ends_are_computed_is_only_itself():
 
 @pytest.mark.parametrize("distribution, words", [
     (dist.Gamma(1, 1), "positive"), (dist.Poisson(1.0), "zero or positive"),
-    (dist.Binomial(5, 0.5), "an integer in 0 … 5"), (dist.VonMises(0, 1), "an angle in −π … π"),
+    (dist.Binomial(5, 0.5), "an integer from 0 to 5"), (dist.VonMises(0, 1), "an angle in −π … π"),
     (dist.Dirichlet(jnp.ones(2)), "a vector of probabilities that sums to 1"),
-    (dist.Uniform(2.0, 5.0), "in 2.0 … 5.0"),
+    (dist.Uniform(2.0, 5.0), "a number from 2.0 to 5.0"),
 ])
 def test_a_domain_says_in_words_what_it_wants(distribution, words):
     assert domains.of(distribution.support).description == words

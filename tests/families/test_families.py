@@ -746,7 +746,7 @@ BAD = {
     "a Beta of 0": ("Beta", [0.5, 0.0], "between 0 and 1.*0.0.*row 1"),
     "a Beta of 1": ("Beta", [0.5, 1.0], "between 0 and 1.*1.0.*row 1"),
     "a Beta above 1": ("Beta", [0.5, nan, 1.5], "between 0 and 1.*1.5.*row 2"),
-    "more successes than trials": ("Binomial", [1, 6], "0 … 5.*total_count.*6.*row 1"),
+    "more successes than trials": ("Binomial", [1, 6], "0 to 5.*total_count.*6.*row 1"),
     "half a success": ("Binomial", [1, 0.5], "count.*0.5.*row 1"),
     "more successes than the trials of its cell": ("Binomials", [[1, 2], [5, 3]],
                                                    "total_count.*3.*row 1.*cell 1"),

@@ -113,7 +113,7 @@ def test_what_takes_no_steps_is_refused_by_name(begun):
         HiddenMarkov(range(1, 3)).partial_fit(X[:, None])
     one = GaussianMixture(1)
     one.fit_ = mixture(k=2).at(begun.params)  # as from a file
-    with pytest.raises(DataError, match="comes from a file.* for the first rows"):
+    with pytest.raises(DataError, match="loaded from a file.* for the first rows"):
         one.partial_fit(X[:, None])
     one.fit_ = dataclasses.replace(one.fit_, by=probml.MAP(), engine="MAP()")
     with pytest.raises(Refusal, match=r"was fitted by MAP\(\).* stores no sufficient statistics"):
@@ -128,7 +128,7 @@ def test_rows_behind_a_fit_are_a_step_from_it_as_behind_the_first_rows(estimator
     first, more = (random.poisson(np.repeat(rates, 30)).astype(float)[:, None] for rates in ((2.0, 20.0), (4.0, 28.0)))
     alone, fitted = (clone(estimator).fit(rows) for rows in (more, first))
     before, chunks = rates_of(fitted), clone(estimator).partial_fit(first).partial_fit(more)
-    with pytest.raises(DataError, match="comes from a file"):
+    with pytest.raises(DataError, match="loaded from a file"):
         pickle.loads(pickle.dumps(fitted)).partial_fit(more)
     fitted.partial_fit(more)
     np.testing.assert_array_equal(rates_of(fitted), rates_of(chunks))

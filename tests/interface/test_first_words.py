@@ -146,10 +146,10 @@ def _mixed(shares):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (_mask, "site 'y': obs_mask= is not needed here: omit it, and pass the values as data "
+        (_mask, "site 'y': obs_mask= is not needed here: omit obs_mask=, and pass the values as data "
          "with NaN"),
         (_delta, "site 'twice' .Delta.: .* write numpyro.deterministic"),
-        (_key, "prng_key.. draws random numbers outside the sites"),
+        (_key, "prng_key.. draws random numbers that are not sites"),
         (_list, "total_count is .5, 6, 7., expected a number or an array|requires ndarray"),
         (_named(dist.Dirichlet, [1.0, 2.0]),
          "'a' .Dirichlet.: concentration is .1.0, 2.0., expected .* write jnp.array"),

@@ -31,7 +31,7 @@ def level():
     (lambda: level().sample(), "here it is fit.data, probml.NUTS"),
     (lambda: models.KMeans, "here it is GaussianMixture"),
     (lambda: models.gausian_mixture, "did you mean .*gaussian_mixture"),
-    (lambda: models.Prophet, "it has [0-9]+ names, see dir"),
+    (lambda: models.Prophet, "dir.probml.models. lists its [0-9]+ names"),
     (lambda: probml.Nuts, "did you mean NUTS"),
     (lambda: probml.GaussianMixture, "classes are in probml.models"),
 ])

@@ -108,7 +108,7 @@ def test_groups_that_the_function_counts_are_rows_in_the_users_labels_beside_fur
     want = log_density(counted, (), {k: np.asarray(v) for k, v in codes.items()}, p)
     named = {"g": ["ash", "elm", "oak"]}
     np.testing.assert_allclose(model.log_density(more, p, named), want, rtol=1e-10)
-    with pytest.raises(probml.DataError, match=r"so its entry .* labels="):
+    with pytest.raises(probml.DataError, match=r"so the entry of .* labels="):
         model.log_density(more, p)
     old = fit.predict(more.drop(columns="y"))
     np.testing.assert_allclose(fit.predict(more.drop(columns=["y", "name"])), old)
@@ -120,7 +120,7 @@ def test_a_column_that_may_be_meant_is_named_and_an_unseen_group_too():
     model = probml.model(counted)()
     with pytest.raises(probml.DataError, match=r"'Y' is neither .* Did you mean 'y'\?"):
         model.fit(TABLE.rename(columns={"y": "Y"}))
-    with pytest.raises(probml.DataError, match="'g' is used as an index, and is missing in row 0"):
+    with pytest.raises(probml.DataError, match="'g' is used as an index, but is missing in row 0"):
         model.fit(TABLE.assign(g=[None, *TREES[1:]]))
 
 
@@ -166,7 +166,7 @@ def test_a_table_or_text_inside_an_argument_is_named_where_the_function_fails():
     model = probml.model(held)()
     with pytest.raises(probml.DataError, match=r"'data' is a table.* def held\(x, g, y\)"):
         model.fit({"data": TABLE})
-    with pytest.raises(probml.DataError, match="'data' holds text, 'g': as a separate argument"):
+    with pytest.raises(probml.DataError, match="'data' contains the text column 'g': make"):
         model.fit({"data": {"g": TREES, "y": TABLE["y"].to_numpy()}})
 
 

@@ -90,7 +90,7 @@ DATA = {
     ).fit({"x": with_cell(nan), "y": X[:, 0]}), "input 'x'", "row 7"),
     "an input with one value": (lambda: cases.regression_mixture(
         k=2, d=2
-    ).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "bind"),
+    ).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "set an argument"),
     "a missing input": (lambda: cases.regression_mixture(k=2, d=2).fit({"y": X[:, 0]}),
                         "input 'x'"),
     "a missing setting": (lambda: cases.diagonal_mixture(k=3).fit({"x": X}), "'d'"),

@@ -324,7 +324,7 @@ def growing(data):
 
 
 @pytest.mark.parametrize("function, words", [
-    (accumulating, "depends on all steps before"),
+    (accumulating, "depends on the discrete states of all earlier steps"),
     (of_two_kinds, "BernoulliProbs in the first step and CategoricalProbs in the others"),
     (growing, "still changes its shape or type after 4 steps"),
 ], ids=lambda value: getattr(value, "__name__", None))

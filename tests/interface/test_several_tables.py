@@ -273,7 +273,7 @@ def without(table, column):
 
 BAD = [
     (clinic, {**TABLES, "drugs": {"x": [1.0]}}, DataError, ["'drugs'", "Drop the table"]),
-    (clinic, without("visits", "day"), DataError, ["'day' is missing", "bind it"]),
+    (clinic, without("visits", "day"), DataError, ["'day' is missing", "set 'day' in the model"]),
     (clinic, without("patients", "patient"), DataError, ["index of 'patients' is ambiguous", "by="]),
     (clinic, {"patients": TABLES["patients"]}, DataError, ["'day' is missing"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "baseline": np.ones(8)}}, DataError,
@@ -281,7 +281,7 @@ BAD = [
     (clinic, {**TABLES, "patients": {"patient": ["ann"] * 5, "baseline": BASE}}, DataError,
      ["'ann' twice"]),
     (clinic, {**TABLES, "patients": {"patient": NAMES[:4], "baseline": BASE[:4]}}, DataError,
-     ["'eve' in row 6", "Add that row"]),
+     ["'eve' in row 6", "add a row with this key to"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "day": np.r_[np.nan, DAY[1:]]}}, DataError,
      ["'day' of table 'visits' is missing in row 0"]),
     (clinic, {**TABLES, "visits": {**TABLES["visits"], "y": np.ones(7)}}, DataError,

@@ -54,7 +54,7 @@ LOOKS = {
     "on other steps through 'scan'": lambda mean, z: dist.Normal(smoothed(mean[z]), 1.0).to_event(
         1
     ),
-    "its own step only": lambda mean, z: dist.Normal(mean[z].mean(-1), 1.0),
+    "each of its steps on the same step": lambda mean, z: dist.Normal(mean[z].mean(-1), 1.0),
     r"\.to_event\(1\)": lambda mean, z: dist.Normal(mean[z], 1.0),
     "first event axis": lambda mean, z: dist.Normal(jnp.stack([mean[z], mean[z]], -2),
                                                     1.0).to_event(2),
@@ -131,8 +131,8 @@ BAD = {
     "given='before'": lambda: loose().at({}).predict_proba({"y": np.ones((1, 3))}, "z",
                                                            given="before"),
     r"forecast\(steps=0\)": lambda: loose().at({}).forecast({"y": np.ones((1, 3))}, 0),
-    "without a fixed length": lambda: steady(3).at({}).forecast({"roll": [[1, 0, 1]]}),
-    "expected a MarkovChain": lambda: loose().at({}).pairs({"y": np.ones((1, 3))}, "y"),
+    "of no fixed length": lambda: steady(3).at({}).forecast({"roll": [[1, 0, 1]]}),
+    "expected the name of a MarkovChain": lambda: loose().at({}).pairs({"y": np.ones((1, 3))}, "y"),
     r"steps=0": lambda: probml.MarkovChain(HALF, MOVES, 0),
     r"transition must end in \(2, 2\)": lambda: probml.MarkovChain(HALF, jnp.ones((3, 3)) / 3, 4),
     "inhomogeneous": lambda: probml.MarkovChain(HALF, jnp.broadcast_to(MOVES, (3, 2, 2)), 4,

@@ -109,7 +109,7 @@ def changed(row, column, value):
         (NaiveBayes(), changed(4, 1, "tall"), Y, "column 1 of X, row 4: .*'tall'"),
         (GaussianMixture(2), pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, "x"]}), None,
          "column 'b' of X, row 1: .*'x'"),
-        (NaiveBayes(), X, np.full(150, None), "y has no label"),
+        (NaiveBayes(), X, np.full(150, None), "every label of y is missing"),
         (NaiveBayes(), X, None, "requires y"),
         (NaiveBayes(), X, Y[:100], "inconsistent numbers of samples"),
     ],

@@ -101,7 +101,7 @@ def test_what_has_no_distances_is_refused_by_its_cell(groups):
     holed[4, 1] = np.nan
     with pytest.raises(DataError, match="row 4, column 1 of X is nan.*supports missing"):
         how_many(holed)
-    with pytest.raises(DataError, match="8 groups of 5 rows"):
+    with pytest.raises(DataError, match="has 5 rows, expected at least 8"):
         how_many(groups[:5])
     with pytest.raises(ModelError, match="sizes=0"):
         how_many(groups, 0)

@@ -89,7 +89,7 @@ def test_what_is_no_table_of_counts_is_refused_by_its_cell(table, words):
 def test_an_unknown_sampling_and_too_weak_a_prior_are_refused():
     with pytest.raises(ModelError, match="sampling='both'.*'joint', 'rows', 'columns', 'poisson'"):
         dependence(DOLLS, "both")
-    with pytest.raises(ModelError, match="concentration=0.2.*any number from 1"):
+    with pytest.raises(ModelError, match="concentration=0.2.*numbers of at least 1"):
         dependence(DOLLS, concentration=0.2)
 
 

@@ -36,7 +36,7 @@ def test_effects_stand_in_order_with_their_bars_and_names(tmp_path):
     framed.units = {"driver": Unit(np.array([10.0, 1.0]), names={0: ("s1", "s2"), 1: ("1", "days")})}
     ax = pictures.effects(framed, "driver")
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["s2", "s1"]
-    assert ax.get_xlabel() == "effect of driver on intercept, with 95%"
+    assert ax.get_xlabel() == "effect of driver on intercept, with 95% intervals"
     bars = np.concatenate([np.array(c.get_segments())[:, :, 0] for c in ax.collections
                            if c.get_segments()])
     np.testing.assert_allclose(np.sort(bars.mean(1)), [-10.0, 20.0])
@@ -69,9 +69,9 @@ def test_a_biplot_has_a_point_a_row_and_an_arrow_a_column(tmp_path):
 
 def test_what_cannot_be_drawn_is_refused_by_name():
     fit = Told(dist.Normal(np.zeros((3, 2)), np.ones((3, 2))))
-    with pytest.raises(probml.ModelError, match="2 labels, 'u' has 3 levels"):
+    with pytest.raises(probml.ModelError, match="3 labels, one for each level of 'u', got 2"):
         pictures.effects(fit, "u", labels=["a", "b"])
-    with pytest.raises(probml.ModelError, match="coordinate=2.*2 coefficients per level"):
+    with pytest.raises(probml.ModelError, match="coordinate=2.*below 2, the number of coefficients"):
         pictures.effects(fit, "u", coordinate=2)
     with pytest.raises(probml.ModelError, match="'level' has the columns.*expected"):
         pictures.components({"level": pd.DataFrame({"mean": [1.0]})})

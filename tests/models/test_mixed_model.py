@@ -92,7 +92,7 @@ def test_predictions_come_in_the_units_in_which_they_were_given():
 
 def test_what_cannot_be_fitted_is_refused_by_name():
     X, y = table()
-    for effects, match in ((None, "grouping → the columns"), ({"who": []}, "grouping → the col"),
+    for effects, match in ((None, "a mapping of each grouping to the columns"), ({"who": []}, "a mapping of each grouping"),
                            ({"whom": ["1"]}, "no column 'whom'"), ({"who": ["z"]}, "column 'z'")):
         with pytest.raises(ValueError, match=match):
             MixedModel(effects=effects).fit(X, y)

@@ -270,7 +270,7 @@ def test_what_cannot_be_fitted_is_refused_by_name(estimator, change, words):
 
 
 def test_lines_and_curves_must_add_up():
-    with pytest.raises(probml.ModelError, match="add up to 5 columns, h has 3"):
+    with pytest.raises(probml.ModelError, match="add up to the 3 columns of h, got 5"):
         smoothing(lines=1, curves=(4,)).fit({"h": np.zeros((4, 3)), "y": np.zeros(4)})
 
 

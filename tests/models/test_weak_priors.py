@@ -160,8 +160,8 @@ def test_other_words_for_engines_are_refused_with_those_that_there_are(estimator
 @pytest.mark.parametrize(("estimator", "y", "words"), [
     (GeneralizedLinearModel(engine="bayes", penalty=1.0), Y, "penalty"),
     (GeneralizedLinearModel("poisson", link="identity", engine="bayes"), WHO, "units of y"),
-    (GeneralizedLinearModel(engine="bayes"), 2 * GROUPS["a"] + 1, "plane fits every row"),
-    (MixedModel({"who": ["1"]}, engine="bayes"), np.full(60, 3.0), "plane fits every row"),
+    (GeneralizedLinearModel(engine="bayes"), 2 * GROUPS["a"] + 1, "the columns fits every row"),
+    (MixedModel({"who": ["1"]}, engine="bayes"), np.full(60, 3.0), "the columns fits every row"),
 ])
 def test_what_has_no_posterior_under_these_priors_is_refused(estimator, y, words):
     with pytest.raises(ValueError, match=words):

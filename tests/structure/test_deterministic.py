@@ -324,7 +324,7 @@ WRONG = {
     "on other rows through 'reduce_sum'": lambda x, b: deterministic("made", (b * x).sum()),
     "on how many rows there are": lambda x, b: deterministic("made", b * x.shape[0]),
     "its shape is": lambda x, b: deterministic("made", x[:, None] * x[None, :]),
-    "two sites have this name": lambda x, b: deterministic("b", 2 * b),
+    "two sites are named 'b'": lambda x, b: deterministic("b", 2 * b),
     "expected one array": lambda x, b: deterministic("made", {"b": b}),
 }
 

@@ -93,7 +93,7 @@ def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
         if name not in structure.indexed and text.any():
             deny(text[raw.values], f"the input '{name}'", raw, "a number",
                  hint=f"Text can only be an index, as in effect[{name}], and model "
-                      f"'{structure.model.name}' does not use '{name}' as one")
+                      f"'{structure.model.name}' does not use '{name}' as an index")
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
@@ -152,8 +152,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         return
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
-        raise DataError(f"{quoted(indices, ' and ')} index one axis in different ways, so that "
-                        f"labels have no unique codes: pass integers")
+        raise DataError(f"{quoted(indices, ' and ')} index the same axis in different ways, so "
+                        f"their labels have no unique codes: pass integer codes")
     coded = known is None and asked
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
@@ -166,9 +166,10 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             raise DataError(
                 f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
                 f"{listed(known)}" + (
-                    f", so its entry of {indices[name].description} is unknown. Pass codes; or fit "
-                    f"with the text; or give at() or log_density() the labels of the parameters, "
-                    f"labels={{'{name}': [{label!r}, …]}}" if coded and isinstance(label, str) else
+                    f", so the entry of {indices[name].description} that belongs to this label is "
+                    f"unknown. Pass integer codes; or fit with the text; or give at() or "
+                    f"log_density() the labels of the parameters, labels={{'{name}': [{label!r}, "
+                    f"…]}}" if coded and isinstance(label, str) else
                     ": check its spelling, or pass unknown='new' to treat it as a new group, whose "
                     "effect is drawn from its prior"))
         if not coded:
@@ -194,11 +195,11 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
         return tuple(range(base, int(max(numbers, default=-1) if top is None else top) + 1))
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
-                      f"the axis that it indexes, {description}, has {size} entries: bind the size "
-                      f"of the plate to the number of groups in the data", "")
+                      f"the axis indexed by it, {description}, has {size} entries: set the size of "
+                      f"the plate to the number of groups in the data", "")
     for name, raw in raws.items():
         naming.refuse_unordered(name, raw, partial(why_ordered, structure, name),
-                                "pass codes, and the text as a separate input")
+                                "pass integer codes, and the text as a separate input")
     return found
 
 
@@ -233,8 +234,8 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
     if far.any():  # different values would be the same integer
         row, cell = _where(far)
         raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, which does not "
-                        f"fit in a 64-bit integer; it is an index of {index.description}: pass "
-                        f"such names as text, column.astype(str)")
+                        f"fit in a 64-bit integer, but is an index of {index.description}: pass "
+                        f"such identifiers as text, column.astype(str)")
     return values.astype(np.int64)
 
 
@@ -257,7 +258,7 @@ def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
         raise DataError(f"'{index.name}' contains labels and is an index, but the other columns of "
-                        f"this input are numbers: pass it as a separate input")
+                        f"this input are numbers: pass '{index.name}' as a separate input")
     part = _complete(own, Raw(raw.values[where]))
     codes = _whole_numbers(own, part.values)
     if unknown == REFUSE:
@@ -313,13 +314,12 @@ def within(index: Index, codes: np.ndarray) -> None:
         advice = f"; if your codes start at {index.low + 1}, subtract 1"
     elif (index.low is not None and index.high is not None
           and len(np.unique(codes)) <= index.high - index.low + 1):
-        advice = "; pass them as text or as a pandas Categorical, and they become codes"
+        advice = "; pass the groups as text or as a pandas Categorical, which become codes"
     else:
-        advice = "; bind the size of its plate to the number of groups in the data"
+        advice = "; set the size of the plate to the number of groups in the data"
     raise DataError(
-        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}; its axis has {index.length} "
-        f"entries, {low} … {high}{advice}. "
-        f"It is an index of {index.description}"
+        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}, but is an index of "
+        f"{index.description}, an axis of {index.length} entries, {low} … {high}{advice}"
     )
 
 

@@ -53,7 +53,7 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
     plain = [name for name, raw in columns.items() if raw.labels is None]
     if plain:
         named = next(name for name in columns if name not in plain)
-        raise DataError(f"'{named}' contains labels and '{plain[0]}' codes, but both index "
+        raise DataError(f"'{named}' contains labels and '{plain[0]}' integer codes, but both index "
                         f"{words}: use labels for both")
     for name, raw in columns.items():
         unmixed(f"'{name}'", raw, hint)
@@ -76,7 +76,7 @@ def unmixed(what: str, raw: Raw, hint: str = UNSEEN) -> None:
     text = [isinstance(label, str) for label in raw.labels or ()]
     if any(text) and not all(text) and not raw.categorical:
         mixed = np.isin(raw.values, [code for code, t in enumerate(text) if not t])
-        deny(mixed, what, raw, "all text, all codes, or a pandas Categorical",
+        deny(mixed, what, raw, "all text, all integer codes, or a pandas Categorical",
              hint=hint)
 
 

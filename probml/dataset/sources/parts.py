@@ -88,7 +88,7 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
             weights=tables.read_weights(weights, held.table.rows)))
     if weights is not None:
         raise DataError(f"model '{model.name}': rows that are read in batches need their weights "
-                        f"in a column: give its name, weights='...'")
+                        f"in a column: give the name of this column, weights='...'")
     profile = profile_source(model, source)
     return sampled(Survey(source, profile, profile.names, profile.sizes))
 
@@ -117,7 +117,8 @@ def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
             profile = found if profile is None else merged(profile, found, SLACK)
         _REPORT.get()(profile.rows)
     if profile is None:
-        raise DataError(f"model '{model.name}': the source has no batches: expected at least one")
+        raise DataError(f"model '{model.name}': the source has no batches: expected at least one "
+                        f"batch of rows")
     return trim_sample(profile)
 
 
@@ -191,7 +192,7 @@ class Reader:
             yield self._chosen(whole, first)
             del whole
         if rows != before:
-            raise DataError(f"{CHANGED}: it had {before} rows and now has {rows}")
+            raise DataError(f"{CHANGED}: the source had {before} rows and now has {rows}")
         self._check_unchanged("all batches together", total % 2**64)
 
     def _check_unchanged(self, which: str, total: int) -> None:
@@ -291,7 +292,7 @@ def by_parts(verb: Callable) -> Callable:
             with naming(part):
                 found.append(verb(self, part.rows, *args, **named))
         if not found:
-            raise DataError("the source has no batches: expected at least one")
+            raise DataError("the source has no batches: expected at least one batch of rows")
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
     return ask

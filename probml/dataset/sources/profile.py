@@ -74,8 +74,8 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
         for own in (profile, other):
             if site not in own.labels and (site in own.pattern
                                            or site in own.sample.table.inputs):
-                raise DataError(f"'{site}' has labels, {list(labels[site])}, in some batches "
-                                f"and codes in others: use one of the two in all")
+                raise DataError(f"'{site}' has labels, {list(labels[site])}, in some batches and "
+                                f"integer codes in others: use one of the two in all")
     pattern = {site: _weaker(site, profile.pattern.get(site), other.pattern.get(site))
                for site in {**profile.pattern, **other.pattern}}
     moments = {**profile.moments, **other.moments}
@@ -162,7 +162,8 @@ def _check_same_structure(one: Data, other: Data) -> None:
     for name in {**one.table.values, **other.table.values}:
         mine, theirs = (data.table.values.get(name) for data in (one, other))
         if mine is None or theirs is None or not np.array_equal(mine, theirs):
-            raise DataError(f"'{name}' is outside rows() and differs between batches")
+            raise DataError(f"'{name}' is outside rows() and differs between batches: give the "
+                            f"same value in all")
 
 
 def _weaker(site: str, one: str | None, other: str | None) -> str:
@@ -173,7 +174,7 @@ def _weaker(site: str, one: str | None, other: str | None) -> str:
         if None in (one, other):
             return "likelihood"
         raise DataError(f"'{site}' is given as label probabilities in some batches and as states "
-                        f"in others")
+                        f"in others: use one of the two in all")
     known = [state for state in (one, other) if state is not None]
     return WEAKER[max(WEAKER.index(state) for state in (*known, "part"))]
 
@@ -198,8 +199,9 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     """The labels of all parts; refused where there are more than states."""
     out = naming.union(labels)
     if states is not None and len(out) > states:
-        raise DataError(f"'{site}' has {len(out)} labels in all batches, {list(out)}, but only "
-                        f"{states} states")
+        raise DataError(f"'{site}' has {len(out)} labels in all batches, {list(out)}, but the "
+                        f"model has only {states} states: give the model more states, or merge "
+                        f"labels")
     return out
 
 

@@ -252,7 +252,8 @@ def _trace_function(call: Callable, names: set[str], given: Mapping,
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
-            raise ModelError(f"site '{name}' is discrete and latent: give it in the data")
+            raise ModelError(f"site '{name}' is discrete and latent, and cannot be summed out "
+                             f"here: give '{name}' in the data")
     free = {name: value for name, value in latent_values(trace).items() if name not in hidden}
     computed = tuple(name for name, site in trace.items() if site["type"] == "deterministic")
     blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
@@ -283,7 +284,8 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
             raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
-                          f"'{others[0]}', which would be summed out after it: name both")
+                          f"'{others[0]}', so '{name}' cannot be maximised with '{others[0]}' "
+                          f"summed out: name both in sites=")
     ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:

@@ -57,7 +57,7 @@ class SummedOut:
     def _refuse(self, *_: object) -> NoReturn:
         raise ModelError(
             f"site '{self.name}' is {self.how}, so the scan cannot return its value: observe every "
-            f"site that depends on it inside the body of the scan"
+            f"site that depends on '{self.name}' inside the body of the scan"
         )
 
 
@@ -189,8 +189,9 @@ def loop_of(call: ScanCall, given: Mapping) -> Loop:
     hidden, shapes = _of_body(latent, call.body, call.init, call.first_x)
     joint = math.prod(states.count for states in hidden.values())
     if joint > MOST_JOINT_STATES:
-        raise ModelError(f"site '{next(iter(hidden))}' in a scan: {joint} joint states per step "
-                         f"are too many to be summed out")
+        raise ModelError(f"site '{next(iter(hidden))}' in a scan: the latent discrete sites of a "
+                         f"step have {joint:,} joint states, expected at most "
+                         f"{MOST_JOINT_STATES:,}: use fewer states, or give a site in the data")
     return Loop(call.body, hidden, shapes, given)
 
 
@@ -341,11 +342,10 @@ def _dependence(loop: Loop, init: object, x: object,
         order += 1
         if order > len(flat) or joint**order > MOST_JOINT_STATES:
             raise ModelError(
-                f"site '{loop.name}' in a scan is summed out by the forward algorithm, over the "
-                f"joint states of the steps on which the carry of a step depends, up to "
-                f"{MOST_JOINT_STATES:,}: here the carry depends on "
-                f"{'all steps before' if order > len(flat) else order}. Put only the newest states "
-                f"in the carry, or combine the older ones in one site with more states"
+                f"site '{loop.name}' in a scan cannot be summed out: the carry depends on the "
+                f"discrete states of {'all earlier' if order > len(flat) else order} steps, "
+                f"{joint:,} in each step, expected at most {MOST_JOINT_STATES:,} joint states. Put "
+                f"only the newest states in the carry"
             )
     discrete = {*range(first), *(first + leaf for leaf in varying)}
     if any(uses & discrete for uses in depends[len(flat) :]):

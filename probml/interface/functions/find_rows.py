@@ -128,24 +128,25 @@ def find_row_candidates(shown: Survey, chosen: str | None = None) -> list[Candid
         return found
     plates = {name: None for site in shown.sites.values() for name in site.plates}
     if chosen not in plates and chosen not in {site.name for site in shown.seen}:
-        return f"it has the plates {list(plates)} and observes {[s.name for s in shown.seen]}"
+        return (f"the function has the plates {list(plates)} and observes "
+                f"{[s.name for s in shown.seen]}")
     own = [] if isinstance(found, str) else [
         each for each in found if chosen == each[0] or chosen in each[1]]
     free = next((site.name for site in shown.sites.values() if chosen in site.plates
                  and not (site.observed or site.discrete)), None)
     outside = next((site.name for site in shown.seen if chosen not in site.plates), None)
     if own or chosen not in plates:
-        return own or (found if isinstance(found, str) else "its last axis differs from that of "
-                                                            "the other sites")
+        return own or (found if isinstance(found, str) else f"the last axis of '{chosen}' differs "
+                                                            f"from that of the other sites")
     return (f"the plate contains '{free}', which is latent and continuous" if free else
             f"'{outside}' is observed outside it" if outside else str(found))
 
 
 def _find_row_candidates(shown: Survey) -> list[Candidate] | str:
     if shown.loops:
-        return "it has a scan"
+        return "the function has a scan"
     if any(site.factor and not site.plates for site in shown.sites.values()):
-        return "it has a factor outside plates"
+        return "the function has a factor outside plates"
     if not shown.seen:
         return "only factors are observed"
     common = [name for name in shown.seen[0].plates
@@ -157,7 +158,7 @@ def _find_row_candidates(shown: Survey) -> list[Candidate] | str:
     for name in sorted(common, key=lambda name: -len(inside[name])):
         free = next((s for s in inside[name] if not (s.observed or s.discrete)), None)
         if free is not None:
-            why = f"its plate '{name}' contains '{free.name}', which is latent and continuous"
+            why = f"the plate '{name}' contains '{free.name}', which is latent and continuous"
         else:
             found.append((name, (), shown.seen[0].plates[name][1]))
     loose = all(not site.plates and site.batch for site in shown.seen)
@@ -208,7 +209,7 @@ def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
                   long: SiteValues, words: str, size: int) -> str:
     """Why some members cannot be the rows, as far as it is known without a trace; "": not known."""
     if not long:
-        return f"no argument has the length of {words}, {size}"
+        return f"no argument is as long as {words} ({size})"
     for site in shown.seen:
         own = np.shape(site.value)
         if own[len(own) - len(site.event) :] != site.event:
@@ -224,7 +225,7 @@ def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
             cut = {name: value[few] for name, value in long.items()}
             grown = shown.size - survey_run(model, {**arguments, **cut}, {}).size
             if abs(grown) >= abs(size - len(few)):
-                return f"the function loops over {words} one by one"
+                return f"the function loops in Python over {words}"
     return ""
 
 
@@ -235,8 +236,8 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     across = next((site.name for site in shown.seen for value in rest.values()
                    if site.value is value), None)
     if across is not None:
-        raise ModelError(f"'{across}' observes an argument whose first axis has another length, "
-                         f"{len(shown.sites[across].value)}")
+        raise ModelError(f"'{across}' observes an argument whose first axis has the length "
+                         f"{len(shown.sites[across].value)}, not that of the rows")
     names = {input_name(own, shown): own for own in long}
     reading = RowsReading(model.generative, names, plate, along, {}, {}, every, sized,
                           sites=(*shown.sites, *shown.computed), params=shown.params,

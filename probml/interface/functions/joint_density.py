@@ -73,9 +73,9 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
             cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
             raise DataError(
                 f"{model.name}: '{name}' is missing in cell {cell[0] if len(cell) == 1 else cell}, "
-                f"and the cell cannot be left out: {reason} ({why}). Drop the cell, make it a "
-                f"separate site, or write `with probml.rows():` instead of its plate: missing "
-                f"cells of rows are integrated out"
+                f"and the cell cannot be left out: {reason} ({why}). Drop the cell, make the cell "
+                f"a separate site, or write `with probml.rows():` instead of the plate of "
+                f"'{name}': missing cells of rows are integrated out"
             )
     return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 
@@ -163,11 +163,11 @@ class _DensityReader:
             return self.read([*bound, *dict.fromkeys(outside)], distinct)
         arrays = [name for name in bound if np.ndim(arguments[name])]
         verb = "is" if len(arrays) == 1 else "are"
-        inside = f"; {quoted(arrays)} {verb} fixed in it" if arrays else ""
+        inside = f"; {quoted(arrays)} {verb} fixed at the given values" if arrays else ""
         left_out = "" if self.masks is None else "; missing cells are left out"
-        why = (f"one joint density without rows: {self.why}{left_out}{inside}. For rows write "
-               f"`with probml.rows():` instead of their plate"
-               f"{reading.steps.describe(self.integrated)}")
+        why = (f"one joint density without rows: {self.why}{left_out}{inside}. To have rows, write "
+               f"`with probml.rows():` instead of their "
+               f"plate{reading.steps.describe(self.integrated)}")
         return ReadModel(read, data, why, shown.begin)
 
 
@@ -193,8 +193,9 @@ def _check_labels_agree(baked: SiteValues) -> None:
         if own != labels and not set(own).isdisjoint(labels):
             raise DataError(f"'{one}' and '{other}' are text with some labels in common, "
                             f"{listed(sorted(set(own) & set(labels), key=str))}, and the function "
-                            f"computes with their codes, which would differ between the two: pass "
-                            f"codes, or pandas Categoricals with the same categories")
+                            f"computes with their integer codes, in which these labels would "
+                            f"differ: pass integer codes, or pandas Categoricals with the same "
+                            f"categories")
 
 
 def sites_summed_by_cell(shown: Survey) -> tuple[str, ...]:

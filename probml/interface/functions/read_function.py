@@ -138,11 +138,12 @@ def _survey_run(
         i = next((i for i, part in enumerate(value) if np.isnan(part).any()), None)
         if i is not None:
             raise DataError(f"{model.name}: '{name}' is a list of arrays, and array {i} has "
-                            f"missing cells (NaN): drop them")
+                            f"missing cells (NaN): drop these cells")
     site = next((name for name in lists if name in given), None)
     if site is not None:
-        raise DataError(f"{model.name}: '{site}' is a site, and its value a list of arrays of "
-                        f"different lengths: pass them as an argument, or pad them with NaN")
+        raise DataError(f"{model.name}: '{site}' is a site, whose value must be one array, got a "
+                        f"list of arrays of different lengths: pad the shorter ones with NaN, or "
+                        f"make the list an argument")
     failure: Exception | None = None
     try:
         shown = survey_run(model, arguments, given)
@@ -171,9 +172,9 @@ def _survey_run(
     if other is not None:
         raise DataError(
             f"{model.name}: '{other}' is a list of arrays of different lengths, but the function "
-            f"uses it as one array and does not observe it (obs=), so the padding of the shorter "
-            f"ones is undefined. Loop over the list in Python, or pass one array and mask the "
-            f"padding by handlers.mask"
+            f"uses '{other}' as one array without observing it (obs=), so the padding of the "
+            f"shorter ones is undefined. Loop over the list in Python, or pass one array and mask "
+            f"the padding by handlers.mask"
         )
     return shown, {**items, **wide}, {**arguments, **wide}, given
 
@@ -205,8 +206,8 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
         why = read_as_rows(model, shown, arguments, items, found)
         if isinstance(why, ReadModel):
             return why
-        raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be its rows: {why}. Omit "
-                         f"rows= to read it as one joint density")
+        raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be the rows: {why}. Omit "
+                         f"rows= to read the function as one joint density")
     if isinstance(found, list) and all(has_many_joint_states(shown, plate)
                                        for plate, _, _ in found):
         # rows would go through joint states where cells can be summed out one by one
@@ -247,8 +248,9 @@ def _split_data(model: Bound,
     own, defaults = model.generative.arguments, model.generative.defaults
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
-            raise DataError(f"{model.name}: '{name}' is bound as a setting, "
-                            f"{name}={thaw(bound)!r}, and given in the data: drop one of them")
+            raise DataError(f"{model.name}: '{name}' is a setting of the model, "
+                            f"{name}={thaw(bound)!r}, and also given in the data: drop one of the "
+                            f"two")
     for name, table in items.items():
         columns = _columns_by_name(table) if frames.is_table(table) and name in own else {}
         text = {np.asarray(column).dtype.kind in "OUST" for column in columns.values()}
@@ -274,14 +276,15 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
     except Exception:
         pass
     hint = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
-    raise DataError(f"{model.name}: the input '{name}' is missing: bind it, "
-                    f"{model.name}(…, {name}=...), or give it in the data.{hint}")
+    raise DataError(f"{model.name}: the input '{name}' is missing: give '{name}' in the data, or "
+                    f"set it in the model, {model.name}(…, {name}=...).{hint}")
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
     """Refuse data that are given twice or unknown, and too few."""
     if not shown.sites:
-        raise ModelError(f"model '{model.name}' has no sample sites")
+        raise ModelError(f"model '{model.name}' has no sample sites: expected at least one, such "
+                         f"as sample(\"mean\", ...)")
     computed = next((name for name in given if name in shown.computed), None)
     if computed is not None:
         raise DataError(
@@ -292,7 +295,7 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
         meant = closest_name(unknown, [name for name in own if name not in arguments])
-        hint = f"Did you mean '{meant}'?" if meant else "Drop it or rename it"
+        hint = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
         raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site; known names "
                         f"are {list(own)}. {hint}")
     both = next((name for name in arguments if name in model.generative.defaults
@@ -300,8 +303,9 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
     if both is not None:
         raise DataError(
             f"{model.name}: '{both}' in the data is ambiguous: it is the name of a setting and of "
-            f"a latent site. Bind the setting, {model.name}(…, {both}=...), and give observations "
-            f"of the site by handlers.condition around the function, or rename one of them"
+            f"a latent site. Set the argument in the model, {model.name}(…, {both}=...), and give "
+            f"observations of the site by handlers.condition around the function, or rename one of "
+            f"them"
         )
     for name in shown.twice:
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
@@ -314,7 +318,7 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
                 and name not in arguments]
         advice = f"give {quoted(free, ' or ')}, or one of" if free else "give one of"
         raise DataError(f"{model.name}: every cell of the data is missing, so nothing can be "
-                        f"learnt: {advice} its sites, {list(shown.sites)}")
+                        f"estimated: {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:
         if site.is_concrete and site.support is not None and hasattr(site.value, "dtype"):
             _check_support(model, site)
@@ -338,8 +342,8 @@ def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -
                                     f"write `with probml.rows():` around the statement that "
                                     f"samples '{site.name}', or drop the cell")
                 raise DataError(f"{model.name}: '{name}' is text, got "
-                                f"{np.asarray(value).ravel()[:3].tolist()} …, and '{site.name}' "
-                                f"observes numbers: pass it as numbers")
+                                f"{np.asarray(value).ravel()[:3].tolist()} …, but '{site.name}' "
+                                f"observes numbers: convert '{name}' to numbers")
 
 
 def _check_support(model: Bound, site: SurveyedSite) -> None:
@@ -383,14 +387,14 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
                         f"one joint density without rows, because {reading.why}. Such a fit "
                         f"answers questions about the fitted data only (fit.params, fit.draws, "
                         f"fit.posterior), and fit.simulate({again}) draws new observations. "
-                        f"predict(new) needs rows: mend that reason, or write "
-                        f"`with probml.rows():` instead of a plate")
+                        f"predict(new) needs rows: remove that reason, or write `with "
+                        f"probml.rows():` instead of a plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)
     found = read_function(bound, items, named)
     if found.model != model:
-        raise DataError(f"{model.name}: these data give another density than the fitted data "
-                        f"(arrays of other lengths, or other bound arguments): use "
+        raise DataError(f"{model.name}: with these data the model has another density than with "
+                        f"the fitted data (other lengths of arrays or other settings): use "
                         f"model.at(fit.params) instead")
     return found

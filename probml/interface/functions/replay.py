@@ -79,9 +79,10 @@ def run_forward(model: Bound, values: SiteValues, arguments: SiteValues,
     except Exception as error:
         shapes = {name: np.shape(value) for name, value in arguments.items()}
         raise ModelError(
-            f"simulate: model '{model.name}' fails with the arguments {shapes} and the fitted "
-            f"parameters, { {name: np.shape(value) for name, value in held.items()} }: "
-            f"{type(error).__name__}: {error}"
+            f"simulate: model '{model.name}' fails with arguments of the shapes {shapes} and "
+            f"fitted parameters of the shapes "
+            f"{ {name: np.shape(value) for name, value in held.items()} }: {type(error).__name__}: "
+            f"{error}"
         ) from error
 
 

@@ -76,7 +76,8 @@ def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
         listed = finite.listed(np.asarray(ends[0]), np.asarray(ends[1]))
     if listed is None:
         raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is latent and has no finite "
-                         f"list of values: give it in the data, or truncate it to a Categorical")
+                         f"list of values: give '{name}' in the data, or replace it by a "
+                         f"Categorical with finitely many values")
     return States(name, tuple(fn.batch_shape), *listed)
 
 

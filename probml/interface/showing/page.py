@@ -44,7 +44,8 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
     """See Fit.report."""
     path = as_path(path, "report(path)")
     if path.is_dir() or not path.parent.is_dir():
-        raise ModelError(f"report(path='{path}'): expected a file in a folder that is there")
+        raise ModelError(f"report(path='{path}'): expected the name of a file in a folder that "
+                         f"exists")
     fit = subject.fit
     summary, every = subject.summary(), fit.summary()
     again = _replicate(subject)
@@ -114,8 +115,8 @@ def _model(subject: Subject) -> list[str]:
                 for name, value in fit.model.bound.items()]
     scene = None if subject.data is None else graph_scene_of(subject.data)
     out = [figure(graph_html(fit.model, None, scene),
-                  f"The variables of {fit.model.name}: an arrow from each to those that depend on "
-                  f"it; a frame around what is repeated.")]
+                  f"The variables of {fit.model.name}: an arrow points from a variable to each "
+                  f"that depends on it, and a frame is a plate.")]
     try:
         source = inspect.getsource(fit.model.generative.function)
     except (OSError, TypeError):
@@ -263,6 +264,6 @@ def _check_picture(each: Bins) -> str:
 def _misfits(found: Replicated | None) -> list[str]:
     """A sentence for each statistic that the model does not reproduce."""
     return [f"The {each.of} of {each.name} is {each.seen:.4g} in the data and {each.low:.4g} to "
-            f"{each.high:.4g} in replicated data sets: the model does not reproduce it; check its "
-            f"distribution and its predictors"
+            f"{each.high:.4g} in replicated data sets: the model does not reproduce this "
+            f"statistic; check the distribution and the predictors of {each.name}"
             for each in (found.statistics if found is not None else ()) if each.missed]

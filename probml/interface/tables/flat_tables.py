@@ -101,8 +101,8 @@ def flatten_tables(model: Bound,
             continue
         what = f"'{key}' of table '{name}'"
         if key not in tables[name]:
-            raise DataError(f"{model.name}: the index {what} is missing: it gives the row of "
-                            f"'{reading.root}' to which each row belongs")
+            raise DataError(f"{model.name}: the index {what} is missing, the column that gives the "
+                            f"row of '{reading.root}' to which each row belongs")
         found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
         places[name] = found
         for column, value in tables[name].items():
@@ -123,7 +123,7 @@ def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict
         values, codes = grid.keys_of(what, first[key])
         if len(values) < len(codes):
             twice = values[int(np.argmax(np.bincount(codes)))]
-            raise DataError(f"{what} has {twice!r} twice: the key of every row must be unique")
+            raise DataError(f"{what} contains {twice!r} twice: the key of every row must be unique")
         return {values[code]: row for row, code in enumerate(codes)}
     if first:
         return {row: row for row in range(count_rows(reading.root, first))}

@@ -110,8 +110,8 @@ def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
     missing = next((name for name in model.inputs if name not in found), None)
     if missing is not None:
         raise DataError(f"{model.name}: the input '{missing}' is missing: none of the tables "
-                        f"{list(tables)} has it as a column. Add it to one of them, or bind it, "
-                        f"{model.name}(…, {missing}=...)")
+                        f"{list(tables)} has such a column. Add the column to a table, or set "
+                        f"'{missing}' in the model, {model.name}(…, {missing}=...)")
     return found
 
 
@@ -138,7 +138,8 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
         )
     lacking = next((name for name in others if name not in tables), None)
     if lacking is not None:
-        raise DataError(f"{where}: the table '{lacking}' is missing; got {list(tables)}")
+        raise DataError(f"{where}: the table '{lacking}' is missing; the data have the tables "
+                        f"{list(tables)}")
     return roots[0], others
 
 
@@ -148,14 +149,14 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     if said.by is not None:
         if said.by not in model.inputs or said.by not in tables[name]:
             raise DataError(f"model '{model.name}': {where} has by='{said.by}', expected an "
-                            f"argument of the function that is also a column of '{name}'; these "
-                            f"are {[own for own in model.inputs if own in tables[name]]}")
+                            f"argument of the function that is also a column of '{name}', one of "
+                            f"{[own for own in model.inputs if own in tables[name]]}")
         return said.by
     found = [own for own in model.inputs if own in tables[name] and own in root]
     if len(found) != 1:
         raise DataError(
             f"model '{model.name}': {where}: the index of '{said.of}' is ambiguous: expected one "
-            f"column that both tables have and that is an argument, got {found}: name it, "
+            f"column that both tables have and that is an argument, got {found}: name the column, "
             f"rows('{name}', of='{said.of}', by='...')"
         )
     return found[0]
@@ -175,7 +176,7 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
             )
         if inside and site.factor and inside[0] in others:
             raise ModelError(f"model '{model.name}', site '{site.name}': numpyro.factor in "
-                             f"rows('{inside[0]}', of=…) would also count padding: use a "
+                             f"rows('{inside[0]}', of=…) would also count the padded rows: use a "
                              f"distribution, or put the factor in rows('{root}')")
         if inside:
             home[site.name] = inside[0]
@@ -187,8 +188,9 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
             if column in shown.sites and home.get(column) != name:
                 where = (f"of rows('{home[column]}')" if column in home
                          else "outside the rows of all tables")
-                raise DataError(f"{model.name}: '{column}' is a site {where}, and a column of the "
-                                f"table '{name}': move it, or rename it")
+                raise DataError(f"{model.name}: '{column}' is a site {where}, but a column of the "
+                                f"table '{name}': sample the site in rows('{name}'), or rename one "
+                                f"of the two")
             if columns.setdefault(column, name) != name:
                 raise DataError(f"{model.name}: '{column}' is a column of '{columns[column]}' and "
                                 f"of '{name}': give each a different name")
@@ -201,9 +203,9 @@ def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -
     for table in others:
         for owner, mixed in _dependence_on_others(model, flat, table):
             if mixed:
-                whys = {exchangeability.NUMBER: "on its row's number",
+                whys = {exchangeability.NUMBER: "on the number of the row",
                         exchangeability.COUNT: "on how many rows there are"}
-                why = whys.get(mixed, f"on other rows of it through '{mixed}'")
+                why = whys.get(mixed, f"on other rows of its table through '{mixed}'")
                 raise ModelError(
                     f"model '{model.name}', site '{owner}': a row of table '{table}' depends "
                     f"{why}, but rows must be exchangeable. Standardise or lag the inputs before "

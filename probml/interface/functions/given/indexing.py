@@ -76,10 +76,10 @@ def refuse_out_of_bounds(model: Bound, shown: Survey, values: SiteValues) -> Non
             ):
                 within(Index(name, (), found.length, 0, found.last, (), False, False), own)
         raise DataError(
-            f"model '{model.name}' indexes by {found.first} along an axis of {found.length} "
-            f"entries, 0 … {found.last}, and JAX would silently use the nearest valid entry. Check "
-            f"the codes (they start at 0) and the sizes of the plates; if this is intended, write "
-            f"array.at[index].get(mode=\"clip\")"
+            f"model '{model.name}' uses the index {found.first} on an axis of {found.length} "
+            f"entries, expected 0 … {found.last}; JAX would silently use the nearest valid entry. "
+            f"Check the codes (which start at 0) and the sizes of the plates; if this is intended, "
+            f"write array.at[index].get(mode=\"clip\")"
         )
 
 
@@ -106,16 +106,16 @@ def _why(name: str, item: object, value: object) -> str:
     index = f"'{name}' is used as an index"
     array = np.asarray(item)
     if array.dtype.kind in "mM":
-        return (f"{index}, and holds dates ({array.dtype}): pass text, {name}.astype(str), if they "
-                f"name groups, or step numbers starting at 0")
+        return (f"{index}, but contains dates ({array.dtype}): pass text, {name}.astype(str), if "
+                f"the dates name groups, or step numbers starting at 0")
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         missing, fractional = np.isnan(value), value != np.floor(value)
         if missing.any():
-            return (f"{index}, and is missing in {describe_first(missing)}: a group index "
-                    f"cannot be missing, since it selects an entry. Drop these rows, give them a "
-                    f"group of their own, or make it a site")
-        return (f"{index}, and has {value[fractional][0]:g} in {describe_first(fractional)}: "
+            return (f"{index}, but is missing in {describe_first(missing)}: a group index cannot "
+                    f"be missing, since it selects an entry. Drop these rows, give them a group of "
+                    f"their own, or make '{name}' a site")
+        return (f"{index}, but has {value[fractional][0]:g} in {describe_first(fractional)}: "
                 f"expected integers")
     first = array.ravel()[0] if array.size else item
-    return (f"{index}, and has values of type {type(first).__name__}: pass text, [str(v) for v in "
+    return (f"{index}, but has values of type {type(first).__name__}: pass text, [str(v) for v in "
             f"{name}], or integers starting at 0")

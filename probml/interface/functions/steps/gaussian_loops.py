@@ -77,7 +77,7 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     """
     places, groups = steps.places, steps.groups
     if len({len(names) for names in groups.values()}) != 1:
-        raise NotLinearGaussian("it has no loop, or loops of different lengths")
+        raise NotLinearGaussian("the function has no loop, or loops of different lengths")
     program = StepProgram.of(call, steps, given, gaussian_records)
     owners, still, others = program.owners, program.still, program.others
     sizes = {title: (still[names[0]].size, still[names[0]].shape)
@@ -90,10 +90,11 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     numbers, times, back = sum(size for size, _ in sizes.values()), dict[str, np.ndarray](), 1
     for name in near:
         if not uses.is_linear(name):
-            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in steps of a loop")
+            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in the sites of a "
+                                    f"loop")
         if name in others:
-            raise NotLinearGaussian(f"site '{name}' is latent and depends on steps, but is not a "
-                                    f"step itself")
+            raise NotLinearGaussian(f"site '{name}' is latent and depends on the sites of a loop, "
+                                    f"but is not itself sampled in each step")
         if name in places:
             lags = [places[name][1] - places[step][1] for step in found[name, "loc"]]
             if min(lags, default=0) < 0:
@@ -102,9 +103,10 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     for name, first, last in _step_windows(program, [name for name in near if name not in places]):
         times[name], back = np.maximum(last, first.min()), max(back, int((last - first).max()) + 1)
     if not times:
-        raise NotLinearGaussian("no observed site depends on the steps")
+        raise NotLinearGaussian("no observed site depends on the sites of the loop")
     if numbers * back > MOST_STATE_ELEMENTS:
-        raise ModelError("the observed sites depend on steps with many elements")
+        raise ModelError(f"the observed sites depend on states of {numbers * back} elements, more "
+                         f"than {MOST_STATE_ELEMENTS}")
     own = program.only([i for i, (name, kind) in enumerate(owners)
                         if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in near
                             else kind == "log" and name not in others)])

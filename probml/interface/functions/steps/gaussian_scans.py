@@ -129,10 +129,10 @@ def body_of(loop: Loop, init: Sequence[jax.Array], tree: object, first: object,
     found = uses.found
     for i in (*range(count), *told_of):
         if handed[i] in uses.curved:
-            raise NotLinearGaussian("what a step hands on is not affine in sites of the scan")
+            raise NotLinearGaussian("the carry of the scan is not an affine function of its sites")
     for name, kind in owners:
         if kind == "log" and (found[name, kind] or name in order) and not uses.is_linear(name):
-            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in sites of the "
+            raise NotLinearGaussian(f"site '{name}' is not linear and Gaussian in the sites of the "
                                     f"scan")
     look = {name: found[name, kind] for name, kind in owners if kind == "loc"}
     outs, ins = closed.jaxpr.outvars, closed.jaxpr.invars

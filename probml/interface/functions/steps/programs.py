@@ -250,7 +250,7 @@ def program_of(call: Callable[[], object], steps: LoopSites, given: SiteValues) 
     bent = next((name for (name, kind), looks in zip(owners, near, strict=True)
                  if looks and kind == "end"), None)
     if bent is not None:
-        raise ModelError(f"the support of site '{bent}' depends on steps of a loop")
+        raise ModelError(f"the support of site '{bent}' depends on the sites of a loop")
     mixed = {name for (name, kind), looks in zip(owners, near, strict=True)
              if looks and kind == "log" and name in others}
     kept = [i for i, ((name, kind), looks) in enumerate(zip(owners, near, strict=True))
