@@ -6,7 +6,11 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+
+from probml.assessment.reports import Estimates
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "printed_summaries.md"
 NUMBER = re.compile(r"(?<![\w.])[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\w)")
@@ -67,3 +71,11 @@ def test_a_number_that_differs_is_found():
     assert differing(ours, "(Intercept) 251.405 6.825\n log-likelihood -1681.2 [0.025 0.975]") == []
     assert differing(ours, "(Intercept) 251.505") == [251.505]
     assert differing(ours, "(Intercept) 252.405", 0.01) == []
+
+
+def test_every_column_of_a_posterior_is_printed():
+    columns = ["mean", "sd", "5%", "95%", "ess_bulk", "ess_tail", "r_hat"]
+    table = Estimates(np.full((2, 7), 1234.56789), ["a", "intercept"], columns)
+    width = pd.get_option("display.width")
+    assert repr(table).splitlines()[0].split() == columns
+    assert str(table) == repr(table) and pd.get_option("display.width") == width

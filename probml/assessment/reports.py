@@ -81,6 +81,11 @@ class Estimates(pd.DataFrame):
     def _constructor(self) -> type:
         return Estimates
 
+    def __repr__(self) -> str:
+        # with all columns, of which pandas would leave out those beyond 80 characters
+        with pd.option_context("display.width", 120, "display.max_columns", None):
+            return super().__repr__()
+
     def __getitem__(self, key: object) -> Any:
         lacks = isinstance(key, str) and key == "value" and key not in self.columns
         return super().__getitem__("mean" if lacks and "mean" in self.columns else key)
