@@ -157,14 +157,12 @@ class Code(enum.Enum):
         "several-optima", "there are several local maxima: another start led to a maximum "
         "{height}, where {at} is {there:.3g} instead of {here:.3g}",
         "The estimates describe only one of these maxima",
-        ("NUTS()", "a prior or bounds that exclude the "
-                                               "others"))
+        ("NUTS()", "a prior or bounds that exclude the other optima"))
     SEVERAL_MODES = (
         "several-modes", "the posterior has several modes: another start led to a mode {away:.2g} "
         "standard deviations away, whose log density is lower by {lower:.2g} ({where})",
         "The approximation covers only one of these modes",
-        ("NUTS()", "a prior or bounds that exclude the "
-                                                 "others"))
+        ("NUTS()", "a prior or bounds that exclude the other optima"))
     ONE_MODE = (
         "one-mode", "the posterior has {count} modes, and the approximation covers only one of "
         "these",
@@ -181,11 +179,11 @@ class Code(enum.Enum):
     K_HAT = (
         "k-hat", "the posterior differs much from the normal approximation at its mode (Pareto "
         "k-hat of the importance weights is {k:.1f}, above {limit:.1f})",
-        "The answer is not to be relied on: means and intervals may be wrong", ("NUTS()",))
+        "The result is unreliable: means and intervals may be wrong", ("NUTS()",))
     FEW_EFFECTIVE = (
         "few-effective-draws", "the posterior differs much from the normal approximation at its "
         "mode ({draws} weighted draws have an effective sample size of {effective:.0f})",
-        "The answer is not to be relied on: means and intervals may be wrong", ("NUTS()",))
+        "The result is unreliable: means and intervals may be wrong", ("NUTS()",))
     LONG_TAIL = (
         "long-tail", "the posterior of {at} has such a long tail that importance-weighted draws do "
         "not determine its standard deviation (Pareto k-hat {k:.1f})",
@@ -193,10 +191,11 @@ class Code(enum.Enum):
     HEAVY_TAIL = (
         "heavy-tail", "the posterior of {at} has a heavy tail, like a Cauchy distribution",
         "The posterior mean and standard deviation of {at} may not exist",
-        ("use its median and quantiles", "a prior with lighter tails"))
+        ("use the median and quantiles of {at}", "a prior with lighter tails"))
     WIDER = (
         "wider-posterior", "the posterior of {at} is far wider than the normal approximation at "
-        "its mode; it may have further modes", "The answer is not to be relied on", ("NUTS()",))
+        "its mode; it may have further modes", "The result is unreliable: means and intervals of "
+        "{at} may be wrong", ("NUTS()",))
     GUIDE_FAR = (
         "approximation-far", "the posterior differs much from {what} (Pareto k-hat {k:.1f}{worth})",
         "The result is unreliable: means may be wrong and intervals too narrow",
@@ -256,7 +255,8 @@ class Code(enum.Enum):
     DRAWS_TAIL = (
         "tail-of-draws", "the draws of {at} have a heavy tail (Pareto k-hat {k:.1f} of their "
         "squares)",
-        "The mean and standard deviation of {at} are inaccurate", ("use its median and quantiles",))
+        "The mean and standard deviation of {at} are inaccurate", ("use the median and quantiles "
+                                                                   "of {at}",))
     TIME_LIMIT = (
         "time-limit", "sampling stopped at the time limit seconds={seconds:g}, with {draws} of "
         "{asked} draws in each chain",
