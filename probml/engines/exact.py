@@ -141,7 +141,7 @@ def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
         for block in stage:
             if (not (block.form and block.conjugate)
                 or sites[block.names[0]].entry.improper):
-                why = block.why or "its prior is improper"
+                why = block.why or "the prior is improper"
                 raise Refusal(
                     f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
                     f"no conjugate update: {why}", ("EM", "Laplace"))

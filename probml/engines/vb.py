@@ -161,7 +161,7 @@ class VB(Engine):
             name = block.names[0]
             improper = sites[name].entry.improper or sites[name].entry.prior is None
             if block.form is None or not block.conjugate or improper:
-                why = block.why or "its prior is improper"
+                why = block.why or "the prior is improper"
                 raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
                               f"update: {why}", ("SVI", "EM"))
 

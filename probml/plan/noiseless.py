@@ -35,9 +35,10 @@ def refuse_noiseless(plan: Plan, engine: str) -> None:
                         f"{engine} cannot learn '{parameter}' of model "
                         f"'{plan.structure.model.name}': it enters element {number} of the "
                         f"{argument} of '{name}', which has no noise: a path of '{name}' that is "
-                        f"possible at one value of '{parameter}' is impossible at any other, so EM "
-                        f"would not move. Elements without noise must be copies, such as lags: "
-                        f"transition [[a, b], [1, 0]]",
+                        f"possible at one value of '{parameter}' is impossible at any other value, "
+                        f"so '{parameter}' would not change from its start. Expected elements "
+                        f"without noise that are copies, such as lags, transition [[a, b], [1, "
+                        f"0]]: add noise to element {number}, or give '{parameter}' in the data",
                         ("MAP",))
 
 
