@@ -62,8 +62,9 @@ def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
-        raise DataError(f"the table has no column '{missing[0]}', which {type(found).__name__} was "
-                        f"fitted to; it has {listed(list(table.columns))}")
+        raise DataError(f"the table has no column '{missing[0]}', with which "
+                        f"{type(found).__name__} was fitted; the columns of the table are "
+                        f"{listed(list(table.columns))}")
     return table[list(wanted)]
 
 
@@ -75,8 +76,8 @@ def predict(found: FitOrEstimator, table: pd.DataFrame, site: str | None, proba:
         laid = of_fit(found, table, layout, without=site or "")
         return _predicted(found, laid, site, proba, layout.unknown)
     if not hasattr(found, "predict"):
-        raise ModelError(f"{type(found).__name__} does not predict a column: use forecast or "
-                         f"impute")
+        raise ModelError(f"predict: {type(found).__name__} does not predict a column: use probml "
+                         f"forecast or probml impute")
     out = pd.DataFrame({"prediction": _asked(found, found.predict, table, layout)})
     if not proba:
         return out
@@ -95,7 +96,8 @@ def _asked(estimator: FitOrEstimator, verb: Callable, table: pd.DataFrame,
     if layout.by is None:
         return np.asarray(_by_table(verb, rows))
     if not getattr(estimator, "lists", False):
-        raise ModelError(f"--by {layout.by}: {type(estimator).__name__} takes rows, not sequences")
+        raise ModelError(f"--by {layout.by}: expected a model of sequences; "
+                         f"{type(estimator).__name__} is a model of single rows: omit --by")
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
@@ -130,15 +132,15 @@ def _hidden(fit: Fit, data: DataLike, needed: bool) -> str | None:
     names = [site.name for site in sites if site.finite] or [site.name for site in sites]
     if len(names) == 1 or not needed:
         return names[0] if len(names) == 1 else None
-    raise ModelError(f"several sites are latent or missing, {names}: choose the one to predict, "
+    raise ModelError(f"several sites are latent or missing, {names}: choose the site to predict, "
                      f"--site NAME")
 
 
 def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
-        raise ModelError(f"{type(found).__name__} does not model the distribution of its columns, "
-                         f"so it cannot impute them: use a mixture or a network")
+        raise ModelError(f"{type(found).__name__} does not model the distribution of its columns "
+                         f"and cannot impute them: fit a mixture or a network")
     out = table.copy()
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
@@ -198,8 +200,8 @@ def _simulated(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
     laid = of_fit(fit, inputs, layout)
     missing = next((name for name in needed if name not in laid.data), None)
     if missing is not None:
-        raise DataError(f"--data: the table has no column '{missing}', an input of the model; it "
-                        f"has {listed(list(inputs.columns))}")
+        raise DataError(f"--data: the table has no column '{missing}', an input of the model; the "
+                        f"columns are {listed(list(inputs.columns))}")
     given = {name: laid.data[name] for name in needed}
     shown = [name for name in inputs.columns if name in needed
              or any(name in laid.joined.get(own, ()) for own in needed)]
@@ -240,7 +242,7 @@ def score(found: FitOrEstimator, table: pd.DataFrame, target: str | None,
         lookup = {label: i for i, label in enumerate(found.classes_.tolist())}
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
-            raise DataError(f"'{target}' has {unknown!r}, which was not in the training data: "
+            raise DataError(f"'{target}' has {unknown!r}, expected a class of the training data, "
                             f"{list(lookup)}")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(_by_table(found.score, rows, y)),
@@ -265,8 +267,9 @@ def compared(files: dict[str, FitOrEstimator], table: pd.DataFrame, target: str 
     if target is None:
         estimators = [name for name, found in files.items() if not isinstance(found, Fit)]
         if estimators:
-            raise ModelError(f"'{estimators[0]}' contains a {type(files[estimators[0]]).__name__}: "
-                             f"use --target NAME to compare the predictions")
+            raise ModelError(f"'{estimators[0]}' contains a {type(files[estimators[0]]).__name__}, "
+                             f"which is compared by its predictions: choose the column with the "
+                             f"true values, --target NAME")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
     target_of(table, target)
@@ -283,7 +286,7 @@ def target_of(table: pd.DataFrame, target: str) -> np.ndarray:
         DataError: the table has no such column.
     """
     if target not in table.columns:
-        raise DataError(f"--target {target}: the table has no such column; it has "
+        raise DataError(f"--target {target}: expected a column of the table, "
                         f"{listed(list(table.columns))}")
     return table[target].to_numpy()
 

@@ -35,8 +35,8 @@ def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: f
     """
     fit = fit_of(found)
     if not fit.structure.chains or not hasattr(found, "forecast"):
-        raise ModelError(f"model '{fit.model.name}' has no chain along time, so it cannot "
-                         f"forecast: use predict")
+        raise ModelError(f"model '{fit.model.name}' has no chain along time and cannot forecast: "
+                         f"use probml predict")
     table = dated(table)
     of = _of_fit if isinstance(found, Fit) else _of_estimator
     ahead = of(found, table, steps, interval, layout)
@@ -54,8 +54,8 @@ def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
             layout: Layout) -> dict[str, np.ndarray]:
     if fit.model.inputs:
         raise ModelError(f"the model has the inputs {list(fit.model.inputs)}, whose values at the "
-                         f"forecast steps are not in the table: use Python, fit.forecast(data, "
-                         f"steps, {fit.model.inputs[0]}=…)")
+                         f"forecast steps are not in the table: forecast in Python, "
+                         f"fit.forecast(data, steps, {fit.model.inputs[0]}=…)")
     laid = of_fit(fit, table, layout)
     out: dict[str, np.ndarray] = {}
     for name, answer in fit.forecast(laid.data, steps=steps, interval=interval).items():
@@ -74,8 +74,8 @@ def _of_estimator(estimator: FitOrEstimator, table: pd.DataFrame, steps: int,
     rows, settings = columns_of(estimator, table), {}
     if interval is not None:
         if "interval" not in inspect.signature(estimator.forecast).parameters:
-            raise ModelError(f"--interval {interval}: {type(estimator).__name__} forecasts means "
-                             f"only")
+            raise ModelError(f"--interval {interval}: {type(estimator).__name__} forecasts only "
+                             f"means, without intervals: omit --interval")
         settings["interval"] = interval
     X = rows if layout.by is None else sequences(rows, table, layout.by)
     found = estimator.forecast(X, steps, **settings)

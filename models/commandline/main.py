@@ -263,7 +263,8 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
     """Compare several fitted models on the table DATA, the best first."""
     found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
-        raise ModelError("two files have one name: rename one")
+        raise ModelError("expected files with different names, got two files with the same name: "
+                         "rename one")
     _written(answers.compared(found, files.read_table(data), target, folds, layout), out, as_json)
 
 
@@ -356,8 +357,9 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
     rows = () if table is None else (answers.rows_of(found, table, layout),)
     if target is not None:
         if table is None or files.is_fit(found):
-            raise ModelError(f"--target {target}: it needs --data and the file of a model of the "
-                             f"library; a function of your own finds its columns by name")
+            raise ModelError(f"--target {target}: supported only with --data and for the fit of a "
+                             f"model of the library: omit --target for a model of your own, whose "
+                             f"columns are found by name")
         rows += (answers.target_of(table, target),)
     found.report(out, *rows, name=None if data in (None, "-") else Path(data).name)
     click.echo(f"written to {out}", err=True)

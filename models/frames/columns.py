@@ -172,9 +172,8 @@ class Columns:
         import pandas as pd
 
         if np.ndim(name) or name not in self.names:
-            raise ModelError(f"table({name!r}): there is no such column"
-                             f"{meant(str(name), map(str, self.names))}; "
-                             f"it was fitted to {list(self.names)}")
+            raise ModelError(f"table({name!r}): expected a column of the fit, "
+                             f"{list(self.names)}{meant(str(name), map(str, self.names))}")
         found, labels = self.tables(params)[name], self.labels[self.names.index(name)]
         if labels is None:
             values = {word: shortest(value) for word, value in found.items()}
@@ -193,10 +192,10 @@ class Columns:
             if self._number(j):
                 warnings.warn(
                     f"{self.describe_column(j)} has {np.asarray(column, object)[i]!r} in row {i}, "
-                    f"which was not in the training data: its {len(labels)} integers were treated "
-                    f"as categories, so such cells count as missing. Pass "
-                    f"kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to "
-                    f"treat it as a number",
+                    f"which was not in the training data: the {len(labels)} integers of this "
+                    f"column were treated as categories, so cells with other values count as "
+                    f"missing. Pass kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before "
+                    f"the fit to treat the column as numbers",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -204,9 +203,9 @@ class Columns:
             shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
                 f"{self.describe_column(j)} has the category {np.asarray(column, object)[i]!r} in "
-                f"row {i}, which was not in the training data; known: {shown}. Give "
-                f"categories={{...}} before the fit, or unknown='prior' to give it the prior "
-                f"probability"
+                f"row {i}, which was not in the training data, expected one of {shown}. Give "
+                f"categories={{...}} before the fit, or unknown='prior' to give new categories the "
+                f"prior probability"
             )
         return codes
 
@@ -221,5 +220,5 @@ class Columns:
             i, c = map(int, np.unravel_index(np.argmax(bad), bad.shape))
             sign = "Negative values in data: " if values[i, c] < 0 else ""
             raise DataError(
-                f"{sign}{self.describe_column(js[c])} is of the kind {kind!r} and must be "
-                            f"{words}, got {values[i, c]:g} in row {i}")
+                f"{sign}{self.describe_column(js[c])} is of the kind {kind!r}: expected {words}, "
+                            f"got {values[i, c]:g} in row {i}")

@@ -62,7 +62,8 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     table = X if hasattr(X, "columns") else _named(X, names)
     target = _measured(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
-        raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}")
+        raise DataError(f"screen: expected X and y with the same number of rows, got {len(table)} "
+                        f"rows of X and {len(target)} of y")
     records = {name: _association(_measured(table[name], f"column {name!r}"), target)
                for name in table.columns}
     out = pd.DataFrame.from_dict(records, orient="index",
@@ -85,7 +86,8 @@ def _named(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
         return pd.DataFrame(X)
     hold("screen", names=(names, several("names of columns")))
     if len(names) != X.shape[1]:
-        raise DataError(f"screen(names={list(names)!r:.200}): X has {X.shape[1]} columns")
+        raise DataError(f"screen(names={list(names)!r:.200}): expected a name for each of the "
+                        f"{X.shape[1]} columns of X")
     return pd.DataFrame(X, columns=list(names))
 
 
