@@ -98,21 +98,21 @@ class Code(enum.Enum):
         "defined at the boundary",
         ("NUTS()", "a prior that vanishes at the boundary"))
     ZERO_VARIANCE = (
-        "zero-variance", "the estimate of {at} is at its boundary: the likelihood is as high if "
-        "this standard deviation is 0{how}",
+        "zero-variance", "the estimate of {at} is at its boundary: the likelihood hardly changes "
+        "if this standard deviation is 0{how}",
         "The data show no variation of these effects; lme4 reports this as 'boundary (singular) "
         "fit'",
         ("drop the effects of this standard deviation",
          "engine='bayes' or NUTS() with a prior that vanishes at 0"))
     HEYWOOD = (
-        "heywood-case", "the estimate of {at} is at its boundary: the likelihood is as high if "
+        "heywood-case", "the estimate of {at} is at its boundary: the likelihood hardly changes if "
         "this residual variance is 0{how} (a Heywood case)",
         "A residual variance of 0 means that the factors reproduce a column of the data exactly, "
         "which is rarely credible",
         ("fewer factors", "a prior that vanishes at 0"))
     SINGULAR_CORRELATION = (
-        "singular-correlation", "the estimate of {at} is at its boundary: the likelihood is as "
-        "high if {what}",
+        "singular-correlation", "the estimate of {at} is at its boundary: the likelihood hardly "
+        "changes if {what}",
         "The data do not support so many correlated effects; lme4 reports this as 'boundary "
         "(singular) fit'",
         ("drop one of the effects", "model the effects without correlations", "NUTS()"))

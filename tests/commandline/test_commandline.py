@@ -90,7 +90,7 @@ def test_score_of_a_classifier_asks_for_the_column_of_the_truth(place):
 def test_a_table_with_another_separator_says_so(place):
     (place / "semi.csv").write_text("size;kind\n1,5;small\n2,5;large\n")
     run = ask(place, "fit", "@semi.csv", "-m", "mixture", code=3)
-    assert "one column, 'size;kind': its separator is ';'" in run.stderr
+    assert "one column, 'size;kind': the separator is ';'" in run.stderr
     again = pd.read_csv(place / "semi.csv", sep=";", decimal=",")  # as it says
     assert again["size"].tolist() == [1.5, 2.5]
 
@@ -223,7 +223,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "omit --target"),
     (("fit", "@line.csv", "-m", "regression", "--target", "y", "--engine", "em"), 4, "exact"),
     (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "factor and hmm have"),
-    (("report", "@fit.probml", "--target", "kind"), 4, "it needs --data"),
+    (("report", "@fit.probml", "--target", "kind"), 4, "supported only with --data"),
     (("report", "@fit.probml", "--data", "@rows.csv", "--target", "sort"), 3, "no such column"),
     (("fit", "@rows.csv", "-m", "mixture", "--components", "3-1"), 4, "a range such as 1-5"),
     (("fit", "@mine.py", "-m", "mixture"), 3, "expected a table"),
@@ -326,7 +326,7 @@ def test_models_of_classes_and_factors_and_generalized_ones(place):
     plain = GeneralizedLinearModel("poisson").fit(counts[["x"]], counts["y"]).predict(counts[["x"]])
     found = pd.read_csv(io.StringIO(ask(place, "predict", "@g.probml", "@counts.csv").stdout))
     np.testing.assert_allclose(found["prediction"], plain, rtol=1e-4)
-    assert "has no formula" in ask(place, "fit", "@counts.csv", "-m", "mixture", "--formula", "y ~ x",
+    assert "takes no formula" in ask(place, "fit", "@counts.csv", "-m", "mixture", "--formula", "y ~ x",
                                    code=4).stderr
     assert "give a formula" in ask(place, "fit", "@counts.csv", "-m", "mixed", code=4).stderr
 
@@ -380,7 +380,7 @@ def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
     table.to_csv(place / "torn_formula.csv", index=False)
     run = ask(place, "fit", "@torn_formula.csv", "-m", "glm", "--formula", "y ~ x", "-o",
               "@torn_formula.probml")
-    assert "missing cells in 2 of 30 rows, which are dropped" in run.stderr, run.stderr
+    assert "missing cells in 2 of 30 rows, and these rows are dropped" in run.stderr, run.stderr
     assert "observations: 28" in run.stdout
 
 

@@ -230,5 +230,5 @@ def test_a_class_of_the_model_library_is_found_wherever_its_module_lies():
     assert moved is probml.models.GaussianMixture
     with pytest.raises(probml.ModelError, match="cannot be imported"):
         encoding.named("probml.models.a_folder_of_before.gaussian", "Nothing")
-    with pytest.raises(probml.ModelError, match="not a name in probml"):
+    with pytest.raises(probml.ModelError, match="not a name of probml"):
         encoding.named("os", "system")

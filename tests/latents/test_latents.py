@@ -388,7 +388,7 @@ def several(kind):
 
 
 @pytest.mark.parametrize("kind, words", [
-    ("kink", "has a kink"),
+    ("kink", "not differentiable everywhere"),
     ("loss", "'loss' (factor) depends on it"), ("chain", "'y' is part of a chain"),
 ])
 def test_what_has_no_integral_is_refused_with_its_reason(kind, words):

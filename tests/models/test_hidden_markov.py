@@ -437,7 +437,7 @@ def test_a_sequence_twice_is_one_of_weight_two(sequences):
         ({}, [np.zeros((5, 1)), np.zeros((0, 1))], None, ["sequence 1", "empty"]),
         ({}, [np.zeros((5, 1)), np.zeros((4, 2))], None,
          ["sequence 1", "2 columns", "same columns"]),
-        ({}, [np.zeros((5, 1))], [5], ["list", "drop lengths"]),
+        ({}, [np.zeros((5, 1))], [5], ["list", "omit lengths"]),
         ({}, [["a"], ["b"]], None, ["numbers"]),
         ({}, [[1.0, 2.0], [3.0]], None, ["list of arrays"]),
         ({}, [[0.0], [np.inf], [1.0]], None, ["inf", "sequence 0, step 1, column 0"]),

@@ -230,7 +230,7 @@ def constant(column):
         (KernelDensity("likelihood"), np.r_[X[:1], X[:1]],
          "every column.*is constant.*bandwidth=number"),
         (KernelDensity(), constant(1), "column 1 is constant.*bandwidth=number"),
-        (KernelDensity(), HOLES, "column 0 is missing in row 0.*a kernel needs a centre"),
+        (KernelDensity(), HOLES, "column 0 is missing in row 0.*the centre of a kernel"),
         (KernelDensity(), np.full((3, 2), nan), "every cell of X is missing"),
         (ParzenClassifier(), constant(1), "column 1 is constant"),
         (ParzenClassifier(priors=[0.5, 0.6]), X, "2 probabilities that sum to 1"),
