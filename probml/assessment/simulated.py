@@ -194,7 +194,7 @@ def simulated(
             count = int(bad.reshape(simulations, -1).any(1).sum())
             whose = (f"the priors of the sites on which '{name}' depends, "
                      f"{list(sites[name].parents)}, allow"
-                     if sites[name].parents else "the prior of '{name}' allows")
+                     if sites[name].parents else f"the prior of '{name}' allows")
             raise Refusal(
                 f"check: in {count} of {simulations} simulations the simulated values of '{name}' "
                 f"({sites[name].kind}) are infinite or overflow, because {whose} too extreme "

@@ -91,7 +91,7 @@ HEADLINES = {
     Status.EARLY: "Stopped early (held_out=): the log density of the held-out rows no longer "
                   "improved; the best point is returned",
     Status.LEFT: "Stopped: other starts had a much higher objective",
-    Status.MOVED: "Updated with further rows, one step of EM for each batch of them",
+    Status.MOVED: "Updated with further rows, by one step of EM for each batch",
     Status.WEIGHTED: "Posterior by Laplace's approximation",
 }
 CODES = {

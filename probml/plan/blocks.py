@@ -214,7 +214,7 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         return common
     role = sites[name].entry.prior  # the data do not depend on it: its posterior is its prior
     if role is None:
-        return Uses(why="the data do not depend on '{name}'")
+        return Uses(why=f"the data do not depend on '{name}'")
     return Uses(role.form, role.steps)
 
 

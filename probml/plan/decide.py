@@ -260,7 +260,7 @@ def _grouped(
     variables = {name: own for name, own in variables.items() if name not in given}
     below = {name: [n for n in structure.children[name] if n in (*latents, *losses)
                     or sites[n].time is not None] for name in cellwise}
-    joint = {name: f"'{names[0]}' depends on them" for name, names in below.items() if names}
+    joint = {name: f"'{names[0]}' depends on these cells" for name, names in below.items() if names}
     while True:
         cellwise = [name for name in cellwise if name not in joint]
         variables = variables | {name: summed_out(structure, sites[name], why)

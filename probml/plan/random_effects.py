@@ -100,10 +100,10 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     if prior and site.kind not in integrals.PRIORS:
         return f"the prior of '{name}' is {site.kind}"
     if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):
-        return "the prior of '{name}' depends on a discrete site"
+        return f"the prior of '{name}' depends on a discrete site"
     below = structure.children[name]
     if not below:
-        return "no row depends on '{name}'"
+        return f"no row depends on '{name}'"
     return next(filter(None, (_why_not_child(plan, structure.sites[child], closed)
                               for child in below)), None)
 

@@ -202,7 +202,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     assert "'who' has a different text in nearly every row" in run.stderr and "--drop" in run.stderr
     ask(place, *fit, "--drop", "day", "--drop", "who")
     ask(place, *fit, "--drop", "day,who")
-    assert "no such column" in ask(place, *fit, "--drop", "sort", code=3).stderr
+    assert "expected a column" in ask(place, *fit, "--drop", "sort", code=3).stderr
 
 
 @pytest.mark.parametrize(("words", "code", "said"), [
@@ -211,20 +211,20 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("foretell", "@fit.probml"), 2, "No such command 'foretell'"),
     (("--quiet",), 2, "--quiet"),
     (("simulate", "@fit.probml", "-n", "0"), 2, "0 is not in the range"),
-    (("fit", "@rows.csv", "-m", "mixture", "--set", "k=3"), 4, "MixedMixture has no such setting"),
+    (("fit", "@rows.csv", "-m", "mixture", "--set", "k=3"), 4, "expected a setting of MixedMixture"),
     (("fit", "@none.csv", "-m", "mixture"), 3, "there is no such file"),
     (("fit", "@rows.csv", "-m", "forest"), 4, "expected one of naive_bayes, mixture"),
-    (("fit", "@rows.csv", "-m", "naive_bayes", "--target", "sort"), 3, "no such column"),
+    (("fit", "@rows.csv", "-m", "naive_bayes", "--target", "sort"), 3, "expected a column of the table"),
     (("fit", "@rows.csv", "-m", "naive_bayes"), 4, "--target NAME"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "magic"), 4, "expected one of Exact"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restart=2)"), 4, "no such setting"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restarts=x)"), 4, "'NUTS(draws=500)'"),
-    (("fit", "@rows.csv", "-m", "mixture", "--engine", "EmpiricalBayes"), 4, "give its choose"),
+    (("fit", "@rows.csv", "-m", "mixture", "--engine", "EmpiricalBayes"), 4, "expected the setting choose"),
     (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "omit --target"),
     (("fit", "@line.csv", "-m", "regression", "--target", "y", "--engine", "em"), 4, "exact"),
     (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "factor and hmm have"),
     (("report", "@fit.probml", "--target", "kind"), 4, "supported only with --data"),
-    (("report", "@fit.probml", "--data", "@rows.csv", "--target", "sort"), 3, "no such column"),
+    (("report", "@fit.probml", "--data", "@rows.csv", "--target", "sort"), 3, "expected a column of the table"),
     (("fit", "@rows.csv", "-m", "mixture", "--components", "3-1"), 4, "a range such as 1-5"),
     (("fit", "@mine.py", "-m", "mixture"), 3, "expected a table"),
     (("predict", "@rows.csv", "@rows.csv"), 4, "is not a fit saved by probml"),
@@ -371,7 +371,7 @@ def test_a_forecast_has_the_dates_that_follow(place):
     assert list(found) == ["month", "ahead", "sales", "sales lower", "sales upper"]
 
 
-@pytest.mark.filterwarnings("default:'y' of the formula:RuntimeWarning")
+@pytest.mark.filterwarnings("default:columns 'y' of the formula:RuntimeWarning")
 def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
     random = np.random.default_rng(3)
     table = pd.DataFrame({"x": random.normal(size=30), "other": np.nan})
@@ -380,7 +380,7 @@ def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
     table.to_csv(place / "torn_formula.csv", index=False)
     run = ask(place, "fit", "@torn_formula.csv", "-m", "glm", "--formula", "y ~ x", "-o",
               "@torn_formula.probml")
-    assert "missing cells in 2 of 30 rows, and these rows are dropped" in run.stderr, run.stderr
+    assert "have missing cells in 2 of 30 rows, and these rows are dropped" in run.stderr, run.stderr
     assert "observations: 28" in run.stdout
 
 

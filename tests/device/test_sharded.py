@@ -70,7 +70,7 @@ def test_places_that_are_no_row_of_devices_are_refused():
         mesh_of("cpu")
     with pytest.raises(ModelError, match="expected a list of devices"):
         mesh_of([])
-    with pytest.raises(ModelError, match="is given twice"):
+    with pytest.raises(ModelError, match="expected different devices"):
         mesh_of([device, device])
     other = Mock(spec=jax.Device, platform="gpu")
     with pytest.raises(ModelError, match=r"expected devices of one kind, got cpu and gpu: use jax.devices\('gpu'\)"):

@@ -68,7 +68,7 @@ def test_a_batch_larger_than_the_data_is_refused_by_every_engine(engine, data):
 
 def test_what_has_no_batches_is_refused_by_name():
     table = TABLE
-    with pytest.raises(Refusal, match="no sufficient statistics of 'y'"):
+    with pytest.raises(Refusal, match="site 'y' has no sufficient statistics"):
         lines().fit(table | {"y": table["x"]}, probml.EM(batch_rows=10))
     with pytest.raises(ModelError, match=r"EM\(batch_rows=0\)"):
         probml.EM(batch_rows=0)

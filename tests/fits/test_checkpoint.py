@@ -147,7 +147,7 @@ def test_a_checkpoint_of_another_fit_is_refused_by_what_differs(tmp_path):
 
 
 def test_settings_of_a_checkpoint_are_checked(tmp_path):
-    with pytest.raises(ModelError, match="there is no folder"):
+    with pytest.raises(ModelError, match="does not exist"):
         probml.Checkpoint(tmp_path / "none" / "state")
     with pytest.raises(ModelError, match=r"Checkpoint\(seconds=-1\)"):
         probml.Checkpoint(tmp_path / "state", seconds=-1)

@@ -208,7 +208,7 @@ def test_names_with_paths_write_nothing(good, tmp_path):
 
 def test_a_folder_that_is_not_there_is_named(good, tmp_path):
     fit = good[3]
-    with pytest.raises(probml.ModelError, match="there is no folder .*nowhere.*create the folder first"):
+    with pytest.raises(probml.ModelError, match="nowhere' does not exist.*create the folder first"):
         fit.save(tmp_path / "nowhere" / "fit")
     with pytest.raises(probml.ModelError, match="got a folder"):
         fit.save(tmp_path)

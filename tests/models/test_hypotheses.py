@@ -140,7 +140,7 @@ def test_far_groups_have_a_finite_factor():
 def test_groups_that_cannot_be_compared_are_refused():
     with pytest.raises(DataError, match="samples of the same"):
         two_samples([1.0, 2.0], [1.0, 2.0, 3.0], paired=True)
-    with pytest.raises(DataError, match="y has 1 observed numbers"):
+    with pytest.raises(DataError, match="at least 2 observed numbers in y, got 1"):
         two_samples([1.0, 2.0], [1.0, np.nan])
     with pytest.raises(DataError, match="numbers that vary"):
         two_samples([1.0, 1.0], [2.0, 2.0])
@@ -279,5 +279,5 @@ def test_sets_of_mlxtend_are_taken_and_strangers_refused():
     assert len(association_rules(table, sets)) == 2
     with pytest.raises(DataError, match="has 'tea', which is not a column"):
         association_rules(table, [("bread", "tea")])
-    with pytest.raises(DataError, match="row 2 of column 'milk' is 7"):
+    with pytest.raises(DataError, match="row 2 of column 'milk' has the value 7"):
         association_rules(table.astype(int).assign(milk=[0, 1, 7, *[0] * 297]), [("bread", "milk")])

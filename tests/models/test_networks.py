@@ -609,7 +609,7 @@ REFUSED = {
     "a label twice": (lambda: bayesian_network(AB, {"a": ["no", "yes", "no"], "b": 2}),
                       ["'a'", "'no'", "twice"]),
     "names that are numbers": (lambda: bayesian_network(nx.DiGraph([(1, 2)]), {1: 2, 2: 2}),
-                               ["node 1", "string", "relabel_nodes"]),
+                               ["got 1", "strings", "relabel_nodes"]),
     "a name that is taken": (
         lambda: bayesian_network(nx.DiGraph([("rows", "b")]), {"rows": 2, "b": 2}), ["'rows'"]
     ),
@@ -657,7 +657,7 @@ WRONG = {
     "rows that do not agree": (lambda fit: fit.predict_proba({"a": ["a0"], "b": ["b0", "b1"]}, "d"),
                                ["'b'", "rows"]),
     "no rows": (lambda fit: fit.predict_proba({"a": []}, "d"), ["empty"]),
-    "which of many": (lambda fit: fit.predict_proba({"a": ["a0"]}), ["choose one of them, site=", "'b'"]),
+    "which of many": (lambda fit: fit.predict_proba({"a": ["a0"]}), ["choose one with site=", "'b'"]),
 }
 
 

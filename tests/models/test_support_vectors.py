@@ -277,7 +277,7 @@ def holed(row, column):
         (SupportVectorMachine(degree=-1), X, Y, "degree=-1"),
         (SupportVectorMachine(degree=2.5), X, Y, "degree=2.5.*integer"),
         (SupportVectorMachine(kernel="poly", gamma=1.0), 1e120 * X, Y,
-         "kernel of row 0 with itself is inf.*standardise"),
+         "kernel of row 0 with itself is too large, inf: standardise"),
         (SupportVectorMachine(coef0=nan), X, Y, "coef0=nan.*a number"),
         (SupportVectorMachine(tol=0), X, Y, "tol=0"),
         (SupportVectorMachine(class_weight="heavy"), X, Y, "class_weight='heavy'.*balanced"),
