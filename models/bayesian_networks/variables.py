@@ -107,8 +107,8 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     lengths = {name: len(column) for name, column in series.items()}
     rows = max(lengths.values(), default=0)
     if rows == 0:
-        raise DataError(f"expected data of at least 1 row and 1 column, got {rows} rows and "
-                        f"{len(names)} columns")
+        raise DataError(f"the data are empty: expected at least 1 row and 1 column, got {rows} "
+                        f"rows and {len(names)} columns")
     if short := [name for name in names if lengths[name] != rows]:
         raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, expected {rows}, as "
                         f"another column has: give all columns the same rows")

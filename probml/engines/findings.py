@@ -77,8 +77,7 @@ class Code(enum.Enum):
         ("a proper prior, with prior=True", "drop the column or the level"),
         ConvergenceWarning)
     LIMIT = (
-        "limit", "the likelihood has no maximum: as {at} grows, the likelihood keeps rising, by "
-        "less and less",
+        "limit", "the likelihood has no maximum: it keeps rising as {at} grows, by less and less",
         "The model is close to a limit, such as the Poisson limit of a negative binomial or the "
         "normal limit of Student's t",
         ("use the simpler model at this limit",
