@@ -57,14 +57,13 @@ def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
     missing = [name for name in wanted if name not in table.columns]
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
-        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}: treated as "
-                      f"missing",
+        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}, which is treated "
+                      f"as missing",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
-        raise DataError(f"the table has no column '{missing[0]}', with which "
-                        f"{type(found).__name__} was fitted; the columns of the table are "
-                        f"{listed(list(table.columns))}")
+        raise DataError(f"the table has no column '{missing[0]}', to which {type(found).__name__} "
+                        f"was fitted; its columns are {listed(list(table.columns))}")
     return table[list(wanted)]
 
 
@@ -139,8 +138,8 @@ def _hidden(fit: Fit, data: DataLike, needed: bool) -> str | None:
 def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -> pd.DataFrame:
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
-        raise ModelError(f"{type(found).__name__} does not model the distribution of its columns "
-                         f"and cannot impute them: fit a mixture or a network")
+        raise ModelError(f"{type(found).__name__} does not model the distribution of its columns, "
+                         f"so it cannot fill their missing cells: use a mixture or a network")
     out = table.copy()
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
@@ -242,8 +241,8 @@ def score(found: FitOrEstimator, table: pd.DataFrame, target: str | None,
         lookup = {label: i for i, label in enumerate(found.classes_.tolist())}
         unknown = next((label for label in y.tolist() if label not in lookup), None)
         if unknown is not None:
-            raise DataError(f"'{target}' has {unknown!r}, expected a class of the training data, "
-                            f"{list(lookup)}")
+            raise DataError(f"'{target}' has {unknown!r}, which was not in the training data: "
+                            f"expected one of {list(lookup)}")
         own = p[np.arange(len(y)), [lookup[label] for label in y.tolist()]]
         return out | {"accuracy": float(_by_table(found.score, rows, y)),
                       "log_score": float(np.log(np.maximum(own, 1e-300)).mean())}
@@ -268,8 +267,8 @@ def compared(files: dict[str, FitOrEstimator], table: pd.DataFrame, target: str 
         estimators = [name for name, found in files.items() if not isinstance(found, Fit)]
         if estimators:
             raise ModelError(f"'{estimators[0]}' contains a {type(files[estimators[0]]).__name__}, "
-                             f"which is compared by its predictions: choose the column with the "
-                             f"true values, --target NAME")
+                             f"which is compared by its predictions: give their column, --target "
+                             f"NAME")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
     target_of(table, target)
@@ -286,7 +285,7 @@ def target_of(table: pd.DataFrame, target: str) -> np.ndarray:
         DataError: the table has no such column.
     """
     if target not in table.columns:
-        raise DataError(f"--target {target}: expected a column of the table, "
+        raise DataError(f"--target {target}: the table has no such column; its columns are "
                         f"{listed(list(table.columns))}")
     return table[target].to_numpy()
 

@@ -30,8 +30,8 @@ def engine_of(text: str | None) -> Engine | None:
         own = inspect.signature(KNOWN[kind]).parameters.values()
         needed = [each.name for each in own if each.default is each.empty]
         if needed:
-            raise ModelError(f"--engine {text}: expected the setting {' and '.join(needed)} of "
-                             f"this engine, such as \"{kind}({needed[0]}=('scale',))\"")
+            raise ModelError(f"--engine {text}: missing settings: {' and '.join(needed)}; write "
+                             f"\"{kind}({needed[0]}=('scale',))\"")
         return KNOWN[kind]()
     try:
         call = ast.parse(kind + text[len(name):], mode="eval").body

@@ -190,7 +190,7 @@ def own_model(spec: str, settings: Mapping[str, object]) -> Model:
     if isinstance(value, Model):
         return value
     known = [key for key, item in vars(module).items() if isinstance(item, Generative | Model)]
-    raise ModelError(f"--model {spec}: expected a model in '{path}', {known}, got '{name}'")
+    raise ModelError(f"--model {spec}: '{path}' has no model '{name}'; its models are {known}")
 
 
 def is_fit(found: FitOrEstimator) -> bool:

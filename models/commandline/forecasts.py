@@ -35,8 +35,8 @@ def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: f
     """
     fit = fit_of(found)
     if not fit.structure.chains or not hasattr(found, "forecast"):
-        raise ModelError(f"model '{fit.model.name}' has no chain along time and cannot forecast: "
-                         f"use probml predict")
+        raise ModelError(f"model '{fit.model.name}' has no chain along time, so it has no "
+                         f"forecasts: use predict")
     table = dated(table)
     of = _of_fit if isinstance(found, Fit) else _of_estimator
     ahead = of(found, table, steps, interval, layout)
@@ -74,8 +74,8 @@ def _of_estimator(estimator: FitOrEstimator, table: pd.DataFrame, steps: int,
     rows, settings = columns_of(estimator, table), {}
     if interval is not None:
         if "interval" not in inspect.signature(estimator.forecast).parameters:
-            raise ModelError(f"--interval {interval}: {type(estimator).__name__} forecasts only "
-                             f"means, without intervals: omit --interval")
+            raise ModelError(f"--interval {interval}: {type(estimator).__name__} forecasts means "
+                             f"only: omit --interval")
         settings["interval"] = interval
     X = rows if layout.by is None else sequences(rows, table, layout.by)
     found = estimator.forecast(X, steps, **settings)

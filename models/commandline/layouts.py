@@ -111,8 +111,8 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     known = [*inside, *model.inputs]  # a column has no value of what lies outside rows
     for name, columns in layout.joined.items():
         if structure is not None and name not in known:
-            raise ModelError(f"--as {name}=…: expected a site or input of model '{model.name}', "
-                             f"{known}, got '{name}'")
+            raise ModelError(f"--as {name}=…: model '{model.name}' has no site or input '{name}'; "
+                             f"its sites and inputs are {known}")
         _there(table, columns, f"--as {name}={','.join(columns)}")
     # of what a fit remembers the table shows all columns, or it shows nothing of it
     own = {name: columns for name, columns in remembered.items() if set(columns) & set(table)}
@@ -121,8 +121,8 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     joined = {**own, **layout.joined}
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
-        raise ModelError(f"--by {layout.by}: expected a model of sequences; model '{model.name}' "
-                         f"has no chain along time: omit --by")
+        raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so its rows are "
+                         f"not steps of sequences: omit --by")
     plain = [name for name in table.columns if name not in joined
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)

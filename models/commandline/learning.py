@@ -59,14 +59,14 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
         [said] if said in table.columns else said.split(","))]
     missing = next((name for name in dropped if name not in table.columns), None)
     if missing is not None:
-        raise DataError(f"--drop {missing}: expected a column of the table, "
+        raise DataError(f"--drop {missing}: the table has no such column; its columns are "
                         f"{listed(list(table.columns))}")
     table, model = _unnumbered(table.drop(columns=dropped)), named(model)
     if model in MODELS:
         if wish.layout.joined or wish.layout.by and model not in SEQUENCES:
             said = "--as" if wish.layout.joined else "--by"
-            raise ModelError(f"{said} is not supported by --model {model}, which uses the columns "
-                             f"of the table as they are: omit {said}")
+            raise ModelError(f"{said}: {model} uses the columns of the table as they are: omit "
+                             f"{said}")
         _refuse_options(model, wish, MODELS[model].takes)
         if model not in (*SEQUENCES, "meta") and wish.formula is None:
             _refuse_names(table)
@@ -137,8 +137,8 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
                          f"k=3")
     if wish.formula is not None and "formula" not in takes:
         fits = " and ".join(name for name, kind in MODELS.items() if "formula" in kind.takes)
-        raise ModelError(f"--formula {wish.formula}: --model {model} takes no formula: omit "
-                         f"--formula, or use --model {fits}")
+        raise ModelError(f"--formula {wish.formula}: {model} has no formula, only {fits} have: "
+                         f"omit --formula")
 
 
 def _dates(column: pd.Series) -> bool:
@@ -170,7 +170,7 @@ def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
         raise ModelError(f"choose the column to predict, --target NAME; the columns are "
                          f"{listed(list(table.columns))}")
     if wish.target not in table.columns:
-        raise DataError(f"--target {wish.target}: expected a column of the table, "
+        raise DataError(f"--target {wish.target}: the table has no such column; its columns are "
                         f"{listed(list(table.columns))}")
     return table.drop(columns=wish.target), table[wish.target]
 
@@ -184,7 +184,8 @@ def _made(kind: type, wish: Wish, **given: Any) -> FitOrEstimator:
     known = list(kind().get_params())
     unknown = next((name for name in wish.settings if name not in known), None)
     if unknown is not None:
-        raise ModelError(f"--set {unknown}=…: expected a setting of {kind.__name__}, {known}")
+        raise ModelError(f"--set {unknown}=…: {kind.__name__} has no such setting; its settings "
+                         f"are {known}")
     return kind(**{**given, **wish.settings})
 
 
@@ -262,15 +263,15 @@ def _meta(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     error = str(said.pop("standard_error", "standard_error"))
     X, y = divided(table, wish)
     if error not in X.columns:
-        raise DataError(f"expected the standard errors of '{wish.target}' in a column '{error}', "
-                        f"which the table does not have: name the column of standard errors, --set "
-                        f"standard_error=NAME; the columns are {listed(list(X.columns))}")
+        raise DataError(f"the standard errors of '{wish.target}' are expected in a column "
+                        f"'{error}': give the name of the column, --set standard_error=NAME; the "
+                        f"columns are {listed(list(X.columns))}")
     others = X.drop(columns=error)
     text = [name for name in others if not pd.api.types.is_numeric_dtype(others[name])]
     if len(text) > 1:
-        raise DataError(f"expected at most one column of text, the names of the studies, got "
-                        f"'{text[0]}' and '{text[1]}': drop one of these, --drop '{text[1]}', or "
-                        f"convert it to 0/1 columns")
+        raise DataError(f"columns '{text[0]}' and '{text[1]}' are text, expected at most one "
+                        f"column of text, the names of the studies: drop the others, --drop "
+                        f"'{text[1]}', or replace them by 0/1 columns")
     moderators = others.drop(columns=text)
     estimator = _made(MetaAnalysis, wish._replace(settings=said), random_state=wish.seed,
                       engine=wish.engine)
@@ -336,7 +337,7 @@ def _series(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
                          f"are {numbers}")
     name = wish.target or numbers[0]
     if name not in table.columns:
-        raise DataError(f"--target {name}: expected a column of the table, "
+        raise DataError(f"--target {name}: the table has no such column; its columns are "
                         f"{listed(list(table.columns))}")
     if name not in numbers:
         raise DataError(f"column '{name}' is text, expected a series of numbers, one row per step")

@@ -209,7 +209,7 @@ def simulate(fitted: str, rows: int, data: str | None, seed: int, model: str | N
 @click.argument("fitted")
 @click.argument("data")
 @click.option("--steps", "-n", default=1, show_default=True, type=click.IntRange(1),
-              help="How many.")
+              help="The number of steps.")
 @click.option("--interval", type=click.FloatRange(0, 1, min_open=True, max_open=True),
               help="A probability, such as 0.9: add the bounds of this interval.")
 @own_model
@@ -251,7 +251,7 @@ def score(fitted: str, data: str, target: str | None, model: str | None,
 @click.argument("data")
 @click.argument("fitted", nargs=-1, required=True)
 @click.option("--target", help="Compare the prediction of this column on held-out rows.")
-@click.option("--folds", type=click.IntRange(2), help="Of cross-validation.")
+@click.option("--folds", type=click.IntRange(2), help="The number of folds of cross-validation.")
 @click.option("--model", "-m", "models", multiple=True, metavar="FILE.py:name",
               help="A model of your own for one of the files; may be repeated.")
 @layout_options
@@ -263,8 +263,7 @@ def compare(data: str, fitted: tuple[str, ...], target: str | None, folds: int |
     """Compare several fitted models on the table DATA, the best first."""
     found = {Path(path).stem: files.open_any(path, models) for path in fitted}
     if len(found) < len(fitted):
-        raise ModelError("expected files with different names, got two files with the same name: "
-                         "rename one")
+        raise ModelError("two of the files have the same name: rename one")
     _written(answers.compared(found, files.read_table(data), target, folds, layout), out, as_json)
 
 
@@ -357,9 +356,9 @@ def report(fitted: str, data: str | None, target: str | None, out: str, model: s
     rows = () if table is None else (answers.rows_of(found, table, layout),)
     if target is not None:
         if table is None or files.is_fit(found):
-            raise ModelError(f"--target {target}: supported only with --data and for the fit of a "
-                             f"model of the library: omit --target for a model of your own, whose "
-                             f"columns are found by name")
+            raise ModelError(f"--target {target}: expected --data and the file of a model of the "
+                             f"library; for a function of your own, which finds its columns by "
+                             f"name, omit --target")
         rows += (answers.target_of(table, target),)
     found.report(out, *rows, name=None if data in (None, "-") else Path(data).name)
     click.echo(f"written to {out}", err=True)

@@ -172,8 +172,9 @@ class Columns:
         import pandas as pd
 
         if np.ndim(name) or name not in self.names:
-            raise ModelError(f"table({name!r}): expected a column of the fit, "
-                             f"{list(self.names)}{meant(str(name), map(str, self.names))}")
+            raise ModelError(f"table({name!r}): there is no such "
+                             f"column{meant(str(name), map(str, self.names))}; the fitted columns "
+                             f"are {list(self.names)}")
         found, labels = self.tables(params)[name], self.labels[self.names.index(name)]
         if labels is None:
             values = {word: shortest(value) for word, value in found.items()}
@@ -193,9 +194,9 @@ class Columns:
                 warnings.warn(
                     f"{self.describe_column(j)} has {np.asarray(column, object)[i]!r} in row {i}, "
                     f"which was not in the training data: the {len(labels)} integers of this "
-                    f"column were treated as categories, so cells with other values count as "
-                    f"missing. Pass kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before "
-                    f"the fit to treat the column as numbers",
+                    f"column were treated as categories, so other values count as missing. Pass "
+                    f"kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to treat "
+                    f"the column as numbers",
                     UserWarning,
                     stacklevel=2,
                 )
@@ -203,8 +204,8 @@ class Columns:
             shown = ", ".join(map(repr, labels[:12])) + (", …" if len(labels) > 12 else "")
             raise DataError(
                 f"{self.describe_column(j)} has the category {np.asarray(column, object)[i]!r} in "
-                f"row {i}, which was not in the training data, expected one of {shown}. Give "
-                f"categories={{...}} before the fit, or unknown='prior' to give new categories the "
+                f"row {i}, which was not in the training data; expected one of {shown}. Give "
+                f"categories={{...}} before the fit, or unknown='prior' to give the category its "
                 f"prior probability"
             )
         return codes

@@ -75,8 +75,8 @@ class Numbered(Complete):
 class Unsure:
     """An estimator without probabilities of classes."""
 
-    _why: ClassVar[str] = ("its loss is not a likelihood. Use LogisticRegression, which has class "
-                           "probabilities")
+    _why: ClassVar[str] = ("its loss is not a likelihood, so it has no class probabilities. "
+                           "LogisticRegression has them")
 
     @property
     def predict_proba(self):

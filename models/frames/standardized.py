@@ -95,7 +95,7 @@ class Standardized(Complete):
 class Numeric(Standardized, Numbered, Unsure, RegressorMixin, Estimator):
     """An estimator of y, a number."""
 
-    _why = "it predicts a number and not a class"
+    _why = "it predicts numbers, not classes"
 
     def log_prob(self, X, y):
         """log p(y | x) of every row, (n,), in units of y; where the engine has a posterior,

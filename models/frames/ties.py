@@ -22,7 +22,7 @@ def warn_of_ties(columns: Columns, data: Mapping[str, np.ndarray]) -> None:
     few = [i for i in range(values.shape[1]) if tied(values[:, i])]
     kinds = ", ".join(f"{columns.names[where[i]]!r}: 'categorical'" for i in few)
     _say([columns.describe_column(where[i]) for i in few], values[:, few],
-         f"Pass kinds={{{kinds}}}, or drop the {'column' if len(few) == 1 else 'columns'}")
+         f"Pass kinds={{{kinds}}}, or drop {'it' if len(few) == 1 else 'them'}")
 
 
 def warn_of_tied(X, shown, advice: str) -> None:

@@ -62,8 +62,8 @@ def screen(X: DataLike, y: ArrayLike, names: Sequence[str] | None = None) -> "pd
     table = X if hasattr(X, "columns") else _named(X, names)
     target = _measured(pd.Series(y if np.ndim(y) == 1 else np.ravel(y)), "y")
     if len(target) != len(table):
-        raise DataError(f"screen: expected X and y with the same number of rows, got {len(table)} "
-                        f"rows of X and {len(target)} of y")
+        raise DataError(f"screen: X has {len(table)} rows, y has {len(target)}: expected one y for "
+                        f"each row")
     records = {name: _association(_measured(table[name], f"column {name!r}"), target)
                for name in table.columns}
     out = pd.DataFrame.from_dict(records, orient="index",
@@ -86,8 +86,8 @@ def _named(X: DataLike, names: Sequence[str] | None) -> "pd.DataFrame":
         return pd.DataFrame(X)
     hold("screen", names=(names, several("names of columns")))
     if len(names) != X.shape[1]:
-        raise DataError(f"screen(names={list(names)!r:.200}): expected a name for each of the "
-                        f"{X.shape[1]} columns of X")
+        raise DataError(f"screen(names={list(names)!r:.200}): expected {X.shape[1]} names, one for "
+                        f"each column of X")
     return pd.DataFrame(X, columns=list(names))
 
 

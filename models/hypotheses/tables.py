@@ -115,10 +115,10 @@ def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: fl
     a = np.broadcast_to(a, y.shape)
     own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
     if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
-        raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0, "
-                         f"whose sum over each row exceeds the number of columns − 1, and whose "
-                         f"sum over each column exceeds the number of rows − 1; numbers of at "
-                         f"least 1 are always valid")
+        raise ModelError(f"dependence(concentration={concentration!r}): expected numbers above 0 "
+                         f"whose sum over each row exceeds the number of columns − 1, and over "
+                         f"each column the number of rows − 1; numbers of at least 1 are always "
+                         f"valid")
     margins = [_gain(y.sum(1 - axis), xi) for axis, xi in enumerate(own)]
     out = _gain(y, a) - sum(margins)
     if sampling in ("rows", "columns"):
