@@ -94,7 +94,8 @@ def _check(dag: nx.DiGraph, cause, effect, others: Collection) -> None:
         raise ModelError("adjustment_sets: expected a networkx.DiGraph without cycles")
     for node in (cause, effect, *others):
         if not isinstance(node, Hashable) or node not in dag:
-            raise ModelError(f"adjustment_sets: the graph has no node {node!r}; it has "
-                             f"{', '.join(map(repr, dag))}")
+            raise ModelError(f"adjustment_sets: expected nodes of the graph, "
+                             f"{', '.join(map(repr, dag))}, got {node!r}")
     if cause == effect:
-        raise ModelError(f"adjustment_sets: {cause!r} is both cause and effect")
+        raise ModelError(f"adjustment_sets: expected different nodes as cause and effect, got "
+                         f"{cause!r} as both")

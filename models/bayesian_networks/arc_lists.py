@@ -39,15 +39,15 @@ def pairs_of(variables: Variables, arcs: Iterable | None, what: str,
     try:
         pairs = [arc if isinstance(arc, str) else tuple(arc) for arc in arcs]
     except TypeError:
-        raise ModelError(f"{where}: {what} must be a list of pairs (parent, child), got "
-                         f"{arcs!r:.200}: {what}=[('a', 'b')]") from None
+        raise ModelError(f"{where}: {what}: expected a list of pairs (parent, child), such as "
+                         f"{what}=[('a', 'b')], got {arcs!r:.200}") from None
     names, out = variables.names, []
     for arc in pairs:
         if isinstance(arc, str) or len(arc) != 2:
-            raise ModelError(f"{where}: {what} must hold pairs (parent, child), got {arc!r:.200}: "
-                             f"{what}=[('a', 'b')]")
+            raise ModelError(f"{where}: {what}: expected a list of pairs (parent, child), such as "
+                             f"{what}=[('a', 'b')], got the element {arc!r:.200}")
         if strange := [name for name in arc if not isinstance(name, str) or name not in names]:
-            raise ModelError(f"{where}: {what} names {strange[0]!r}, which is not a column; "
+            raise ModelError(f"{where}: {what} has the name {strange[0]!r}, which is not a column; "
                              f"{suggest_names(names, strange[0])}")
         out.append((names.index(arc[0]), names.index(arc[1])))
     return out
@@ -71,8 +71,8 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
         for parent, child in arcs:
             arc = names[parent], names[child]
             if parent == child:
-                raise ModelError(f"{where}: {what} has the arc {arc[0]!r} → {arc[1]!r} "
-                                 f"from a node to itself: drop it")
+                raise ModelError(f"{where}: {what} has the arc {arc[0]!r} → {arc[1]!r} from a node "
+                                 f"to itself: drop this arc")
             if what == "blacklist":
                 allowed[parent, child] = False
             elif continuous[parent] and not continuous[child]:
@@ -82,8 +82,8 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
                     f"(pandas.cut)"
                 )
             elif not allowed[parent, child]:
-                raise ModelError(f"{where}: the arc {arc[0]!r} → {arc[1]!r} is in both "
-                                 f"whitelist and blacklist: drop it from one")
+                raise ModelError(f"{where}: the arc {arc[0]!r} → {arc[1]!r} is in both whitelist "
+                                 f"and blacklist: drop the arc from one of the two")
             else:
                 forced[parent, child] = True
     refuse_cycle(nx.DiGraph([(names[i], names[j]) for i, j in np.argwhere(forced)]),
@@ -91,6 +91,7 @@ def rules_of(variables: Variables, whitelist: Iterable[tuple[str, str]] | None,
     most = size if most is None else int(most)
     if (full := forced.sum(0) > most).any():
         child = int(np.argmax(full))
-        raise ModelError(f"{where}: the whitelist gives {names[child]!r} "
-                         f"{forced[:, child].sum()} parents, max_parents is {most}")
+        raise ModelError(f"{where}: the whitelist gives {names[child]!r} {forced[:, child].sum()} "
+                         f"parents, expected at most max_parents={most}: raise max_parents, or "
+                         f"drop arcs from the whitelist")
     return Rules(allowed, forced, most, any(arcs for _, arcs in lists))

@@ -100,14 +100,15 @@ def bayesian_network(
          scale=(scale, optional(above)))
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     if kinds and data is None:
-        raise probml.ModelError("bayesian_network(kinds=...): kinds belong to columns: give data= "
-                                "too, or states= alone")
+        raise probml.ModelError("bayesian_network(kinds=...): expected data= together with kinds=, "
+                                "which are kinds of the columns of data: give data=, or give "
+                                "states= instead of kinds=")
     if data is not None:
         known = _read(dag, data, known, states or {}, kinds or {})
     stray = [name for name in known if name not in dag]
     if stray:
-        raise probml.ModelError(f"bayesian_network: states name {stray[0]!r}, which is not a node; "
-                                f"the nodes are {named(dag)}")
+        raise probml.ModelError(f"bayesian_network: states: expected names of nodes, {named(dag)}, "
+                                f"got {stray[0]!r}")
     nodes = tuple(_node(dag, name, known)
                   for name in nx.lexicographical_topological_sort(dag, list(dag).index))
     _check_parents(nodes)
@@ -202,21 +203,21 @@ def _check(dag) -> None:
         raise probml.ModelError(f"bayesian_network: expected a networkx.DiGraph, got "
                                 f"{type(dag).__name__}")
     if not len(dag):
-        raise probml.ModelError("bayesian_network: the graph has no nodes")
+        raise probml.ModelError("bayesian_network: expected a graph with at least one node, got an "
+                                "empty graph")
     odd = next((name for name in dag if not isinstance(name, str) or name == "rows"), None)
     if odd is not None:
         raise probml.ModelError(
-            f"bayesian_network: node {odd!r} cannot name a site: expected a string other than "
-            f"'rows'; "
-            "networkx.relabel_nodes(dag, ...) renames"
+            f"bayesian_network: expected names of nodes that are strings other than 'rows', got "
+            f"{odd!r}: rename nodes by networkx.relabel_nodes(dag, ...)"
         )
     try:
         cycle = [edge[0] for edge in nx.find_cycle(dag)]
     except nx.NetworkXNoCycle:
         return
     raise probml.ModelError(
-        f"bayesian_network: the graph has a cycle, {' → '.join([*cycle, cycle[0]])}: a Bayesian "
-        f"network is acyclic; drop one of these edges"
+        f"bayesian_network: the graph has a cycle, {' → '.join([*cycle, cycle[0]])}, expected a "
+        f"graph without cycles: drop one of these edges"
     )
 
 
@@ -226,42 +227,41 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     states, where = known.get(name), f"bayesian_network: node '{name}'"
     if own is not None or parameters is not None:
         if not isinstance(own, Callable) or states is not None:
-            raise probml.ModelError(f"{where} has its own distribution: give a function, and no "
-                                    f"states")
+            raise probml.ModelError(f"{where} has a distribution of its own: expected a function "
+                                    f"that samples the node, and no states for this node")
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
-            f"{where} has no states: give states={{'{name}': ['no', 'yes']}}, their number, or "
-            f"float for a Gaussian node, or the data to "
-            "read them from, data=..."
+            f"{where} has no states: give states={{'{name}': ['no', 'yes']}}, the number of "
+            f"states, or float for a Gaussian node, or give data=, from which the states are read"
         )
     if hasattr(states, "__index__") and not isinstance(states, bool):
         states = int(states)
     if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int)
                                                         or hasattr(states, "__iter__")):
-        raise probml.ModelError(f"{where}: states are {states!r}; expected a list of labels, their "
-                                f"number, or float")
+        raise probml.ModelError(f"{where}: expected as states a list of labels, the number of "
+                                f"states, or float, got {states!r}")
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):
-            raise probml.ModelError(f"{where} has the state None or NaN, which mean missing: "
-                                    f"{states!r}; call it 'none' or 'missing'")
+            raise probml.ModelError(f"{where} has a state None or NaN, which mean a missing cell: "
+                                    f"{states!r}; call this state 'none' or 'missing'")
         twice = next((label for label in states if states.count(label) > 1), None)
         if twice is not None:
             raise probml.ModelError(f"{where} has the state {twice!r} twice")
     if states is not float and _size(states) < 1:
-        raise probml.ModelError(f"{where} has no states: {states!r}; expected at least one")
+        raise probml.ModelError(f"{where}: expected at least one state, got {states!r}")
     return name, tuple(dag.predecessors(name)), states, None, None
 
 
 def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     """Node → states: those that are said, and of the other nodes what the data show."""
     if stray := [name for name in kinds if name not in dag]:
-        raise probml.ModelError(f"bayesian_network: kinds names {stray[0]!r}, which is not a node; "
-                                f"the nodes are {named(dag)}")
+        raise probml.ModelError(f"bayesian_network: kinds: expected names of nodes, {named(dag)}, "
+                                f"got {stray[0]!r}")
     if twice := [name for name in kinds if name in said]:
-        raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in states and in kinds: "
-                                f"use one of them")
+        raise probml.ModelError(f"bayesian_network: node '{twice[0]}' is in both states and kinds: "
+                                f"drop the node from one of the two")
     # attributes of the nodes
     learnt = {name: states for name, states in known.items() if name not in {**said, **kinds}}
     kept = {name for name, states in learnt.items() if states is not float
@@ -271,7 +271,7 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     columns = {name: column for name, column in items(data) if name in wanted}
     if absent := [name for name in wanted if name not in {**columns, **learnt}]:
         raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of the data: "
-                               f"give its states")
+                               f"give the states of this node, states=")
     as_learnt = {name: "normal" if states is float else "categorical"
                  for name, states in learnt.items() if name in columns}
     found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
@@ -289,14 +289,14 @@ def _check_parents(nodes) -> None:
                       and not _size(states[p])), None)
         if wrong is not None:
             raise probml.ModelError(
-                f"bayesian_network: node '{name}' is discrete and its parent '{wrong}' is not: a "
-                f"conditional probability table needs states. Cut '{wrong}' into states, reverse "
-                f"the edge, or give '{name}' a distribution of its own"
+                f"bayesian_network: node '{name}' is discrete and its parent '{wrong}' is not "
+                f"discrete, but a conditional probability table needs states of every parent. Cut "
+                f"'{wrong}' into classes, reverse the edge, or give '{name}' a distribution of its "
+                f"own"
             )
         for parent in parents:
             if kind is float and states[parent] is None:
                 raise probml.ModelError(
                     f"bayesian_network: node '{name}' is Gaussian and its parent '{parent}' has a "
-                    f"distribution of its own: "
-                    f"give '{name}' one too"
+                    f"distribution of its own: give '{name}' a distribution of its own, too"
                 )

@@ -96,13 +96,13 @@ def network_of(fit: probml.Fit) -> Network:
     for node in parents_of(fit.model):
         if f"{node}.table" not in values:
             raise probml.ModelError(
-                f"write_bif: node '{node}' has no table: it is continuous or has a distribution of "
-                f"its own, and BIF supports discrete nodes only; fit.save(path) saves any fit"
+                f"write_bif: node '{node}' is continuous or has a distribution of its own, but BIF "
+                f"supports only discrete nodes with tables: use fit.save(path), which saves any fit"
             )
         states[node], table = tuple(map(str, fit.labels(node))), np.asarray(values[f"{node}.table"])
         if len(set(states[node])) < len(states[node]):
-            raise probml.ModelError(f"write_bif: two labels of node '{node}' are the same text: "
-                                    f"{fit.labels(node)}; rename one")
+            raise probml.ModelError(f"write_bif: expected labels of node '{node}' that differ as "
+                                    f"text, got {fit.labels(node)}: rename one")
         # The shortest digits of a narrow float, 0.3 and not 0.30000001192092896, give that float
         # back.
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)
@@ -139,7 +139,7 @@ def _text(path: Path) -> str:
     """The text of a file, plain or gzip, UTF-8 or else Latin-1, in which every byte is a
     character."""
     if path.is_dir():
-        raise probml.ModelError(f"{path} is a folder; expected a BIF file")
+        raise probml.ModelError(f"{path}: expected a BIF file, got a folder")
     with open(path, "rb") as file:
         data = file.read(MOST + 1)  # what has no end, as a device, is not waited for
     if data.startswith(b"\x1f\x8b"):
@@ -149,8 +149,8 @@ def _text(path: Path) -> str:
             raise probml.ModelError(f"{path}: the gzip data are damaged or cut off before the last "
                                     f"line: {error}") from None
     if len(data) > MOST:
-        raise probml.ModelError(f"{path}: more than {MOST:,} bytes of text, unpacked; expected a "
-                                f"smaller network: is it another file?")
+        raise probml.ModelError(f"{path}: expected a network of at most {MOST:,} bytes of text, "
+                                f"got more; this may not be a BIF file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -93,14 +93,15 @@ def parse(text: str, where: str = "the text") -> Network:
             read.fail(f"expected 'network', 'variable' or 'probability', got "
                       f"{_format_token(keyword)}{hint}", at)
     if not states:
-        read.fail("the file ends without any 'variable'; is it cut off?")
+        read.fail("expected at least one 'variable' block before the end of the file; the file may "
+                  "be cut off")
     for node in {**blocks, **states}:
         if node not in states:
-            read.fail(f"a probability block of '{node}', but there is no variable '{node}': "
-                      f"declare it, or drop the block", blocks[node][0])
+            read.fail(f"'{node}' has a probability block but no 'variable' block: declare the "
+                      f"variable '{node}', or drop the probability block", blocks[node][0])
         if node not in blocks:
-            read.fail(f"variable '{node}' has no probability block: add one, or is the file "
-                      f"cut off?", lines[node])
+            read.fail(f"variable '{node}' has no probability block: add one; the file may be cut "
+                      f"off", lines[node])
     _refuse_large(read, blocks, states)
     tables = {node: _table(read, node, *blocks[node], states) for node in states}
     return Network(name, states, {node: blocks[node][1] for node in states}, tables)
@@ -194,7 +195,7 @@ def _states(read: _Reader, inside: str) -> tuple[str, ...]:
             twice = Counter(labels).most_common(1)[0][0]
             read.fail(f"{inside} has the state '{twice}' twice: {named(labels)}", start)
         if count not in (None, [str(len(labels))]):
-            read.fail(f"{inside} declares {', '.join(count)} states and lists {len(labels)}: "
+            read.fail(f"{inside} declares {', '.join(count)} states but lists {len(labels)}: "
                       f"{named(labels)}", start)
     return tuple(labels) or read.fail(f"{inside} has no states: expected type discrete [ 2 ] {{ "
                                       f"no, yes }};", at)
@@ -230,8 +231,9 @@ def _refuse_large(read: _Reader, blocks: dict, states: dict) -> None:
     for node, (at, parents, _) in blocks.items():
         total += math.prod(len(states.get(name, "?")) for name in (node, *parents))
         if total > MOST:
-            read.fail(f"the table of '{node}', which has {len(parents)} parents, and the tables "
-                      f"before it would have more than {MOST:,} numbers: give it fewer parents", at)
+            read.fail(f"the table of '{node}', which has {len(parents)} parents, and the tables of "
+                      f"the blocks before would have more than {MOST:,} numbers: give '{node}' "
+                      f"fewer parents", at)
 
 
 class _Block(NamedTuple):
@@ -268,7 +270,7 @@ def _table(read: _Reader, node: str, at: int, parents: tuple[str, ...], entries:
     times = Counter(parents)
     stray = next((parent for parent in parents if parent not in states or times[parent] > 1), None)
     if stray is not None:
-        read.fail(f"'{node}': its parent '{stray}' "
+        read.fail(f"'{node}': the parent '{stray}' "
                   f"{'is listed twice' if stray in states else 'is not a variable of the file'}",
                   at)
     block = _Block(node, parents, states, at)
@@ -314,8 +316,8 @@ def _entries_by_row(read: _Reader, block: _Block, entries: list[tuple]
             # a word among them, as where a semicolon is missing, explains the count
             read.numbers(node, start, listed)
             what = f"the table of '{node}'" if whole else block.row(found[0])
-            read.fail(f"{what} has {len(listed)} numbers, expected {k * len(found)}; its states "
-                      f"are {named(states[node])}", place)
+            read.fail(f"{what}: expected {k * len(found)} probabilities, one for each state of "
+                      f"'{node}' ({named(states[node])}) in each row, got {len(listed)}", place)
         twice = next((index for index in found if index in places), None)
         if twice is not None:
             read.fail(f"{block.row(twice)} is given twice, first on line "
@@ -325,21 +327,22 @@ def _entries_by_row(read: _Reader, block: _Block, entries: list[tuple]
                     if whole else listed)
     if rows not in places and len(places) < rows:
         missing = next(index for index in range(rows) if index not in places)
-        read.fail(f"{block.row(missing)} has no probabilities, one of {rows - len(places)} of "
-                  f"{rows} rows: add them, or a default", at)
+        read.fail(f"{block.row(missing)} has no probabilities; {rows - len(places)} of {rows} rows "
+                  f"have none: add these rows, or a default", at)
     return places, numbers
 
 
 def _why_no_distribution(block: _Block, entries: list[tuple], values: np.ndarray, i: int) -> str:
     """What is wrong with the probabilities of a row."""
     odd = [value for value in values[i] if not 0 <= value < math.inf]
-    problem = (f"{odd[0]:g} is not a probability" if odd else f"its probabilities sum to "
+    problem = (f"expected probabilities between 0 and 1, got "
+               f"{odd[0]:g}" if odd else f"the probabilities sum to "
                f"{values[i].sum():.10g}, expected 1 (within {TOLERANCE:g})")
     rows, k = block.rows, values.shape[1]
     if entries[0][1] == "table" and (
         np.abs(values[:rows].T.reshape(rows, k).sum(-1) - 1) <= TOLERANCE
     ).all():
-        problem += (f". They would sum to 1 if the numbers were listed with the states of "
+        problem += (f". All rows would sum to 1 if the numbers were listed with the states of "
                     f"'{block.node}' changing fastest, as in XMLBIF; in BIF the states of the last "
                     f"parent change fastest")
     return problem
@@ -349,13 +352,13 @@ def _index(read: _Reader, node: str, at: int, labels: list[str], parents: tuple[
            codes: list[dict[str, int]]) -> int:
     """The number of a configuration, the last parent running fastest."""
     if len(labels) != len(parents):
-        read.fail(f"'{node}': the row ({', '.join(labels)}) has {len(labels)} labels, the parents "
-                  f"are {named(parents) or 'none'}", at)
+        read.fail(f"'{node}': expected one label for each parent ({named(parents) or 'none'}) "
+                  f"before the probabilities, got ({', '.join(labels)})", at)
     index = 0
     for label, parent, code in zip(labels, parents, codes, strict=True):
         if label not in code:
-            read.fail(f"'{node}': '{label}' is not a state of its parent '{parent}', whose states "
-                      f"are {named(code)}", at)
+            read.fail(f"'{node}': expected a state of the parent '{parent}' ({named(code)}) before "
+                      f"the probabilities, got '{label}'", at)
         index = index * len(code) + code[label]
     return index
 

@@ -65,8 +65,8 @@ def conditional_dependence(data, first: str, second: str, given: Iterable[str] =
     if strange := [name for name in chosen if not isinstance(name, str)]:
         raise ModelError(f"conditional_dependence: expected names of columns, got {strange[0]!r}")
     if twice := [name for name in chosen if chosen.count(name) > 1]:
-        raise ModelError(f"conditional_dependence: {twice[0]!r} occurs twice in first, second and "
-                         f"given")
+        raise ModelError(f"conditional_dependence: expected different columns in first, second and "
+                         f"given, got {twice[0]!r} twice")
     variables = read(data, states, kinds, complete=False)
     if absent := [name for name in chosen if name not in variables.names]:
         raise DataError(f"conditional_dependence: {absent[0]!r} is not a column; "
@@ -86,11 +86,10 @@ def tests_of(variables: Variables, columns: Iterable[int]) -> tuple[str, ...]:
     numbers = [j for j in columns if variables.labels[j] is None]
     if 0 < len(numbers) < len(columns):
         raise DataError(
-            f"tests of independence take columns of one kind, and "
-            f"{named(variables.names[j] for j in numbers)} are continuous where "
-            f"{named(variables.names[j] for j in columns if j not in numbers)} are discrete: cut "
-            f"the numbers into classes (pandas.cut), or pass kinds={{name: 'categorical'}} or "
-            f"'normal'"
+            f"tests of independence: expected columns of one kind, got the continuous columns "
+            f"{named(variables.names[j] for j in numbers)} and the discrete columns "
+            f"{named(variables.names[j] for j in columns if j not in numbers)}: cut the continuous "
+            f"columns into classes (pandas.cut), or pass kinds={{name: 'categorical'}} or 'normal'"
         )
     return CONTINUOUS if numbers else DISCRETE
 

@@ -122,8 +122,9 @@ def learn_structure(
         refuse_unseen(variables)
     rules = rules_of(variables, whitelist, blacklist, max_parents, "learn_structure")
     if root is not None and method != "chow_liu":
-        raise ModelError(f"learn_structure: root={root!r} belongs to method='chow_liu', got "
-                         f"{method!r}: drop it, or blacklist its arcs")
+        raise ModelError(f"learn_structure: root={root!r} is supported only by method='chow_liu', "
+                         f"got method={method!r}: omit root=, or put the arcs into {root!r} on the "
+                         f"blacklist")
 
     def search(scores: Scores, start: list[int] | None = None) -> tuple[list[int], list[float]]:
         if method == "chow_liu":
@@ -200,16 +201,16 @@ def structure_score(
         refuse_unseen(variables)
     scores = None if unseen else Scores(variables, score, strength)
     if not isinstance(dag, nx.DiGraph):
-        raise ModelError(f"structure_score: dag must be a networkx.DiGraph, got "
-                         f"{type(dag).__name__}: nx.DiGraph([('parent', 'child')])")
+        raise ModelError(f"structure_score: expected dag as a networkx.DiGraph, such as "
+                         f"nx.DiGraph([('parent', 'child')]), got a {type(dag).__name__}")
     known = set(variables.names)
     if strange := [node for node in dag if node not in known]:
-        raise ModelError(f"structure_score: the graph's node {strange[0]!r} is not a column; "
+        raise ModelError(f"structure_score: node {strange[0]!r} of the graph is not a column; "
                          f"{suggest_names(variables.names, strange[0])}")
     if absent := [name for name in variables.names if name not in dag]:
         raise ModelError(
-            f"structure_score: the column {absent[0]!r} is not a node of the graph: "
-            f"dag.add_node({absent[0]!r}), or drop it: data[list(dag)]"
+            f"structure_score: the column {absent[0]!r} is not a node of the graph: add the node, "
+            f"dag.add_node({absent[0]!r}), or drop the column, data[list(dag)]"
         )
     refuse_cycle(dag, "structure_score: the graph")
     place = {name: j for j, name in enumerate(variables.names)}

@@ -84,8 +84,8 @@ def edge_probabilities(
     size = len(variables.names)
     if size > MOST:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2**size:,} subsets, "
-                         f"at most {MOST} columns: choose fewer, or learn_structure on samples of "
-                         f"the rows")
+                         f"expected at most {MOST} columns: choose fewer columns, or use "
+                         f"learn_structure on samples of the rows")
     scores = Scores(variables, score, strength)
     rules = rules_of(variables, whitelist, blacklist, max_parents, "edge_probabilities")
     out = pd.DataFrame(_arcs(scores, rules), variables.names, variables.names)

@@ -72,8 +72,9 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
         if sink is None:
             raise ModelError(
                 f"member_of: no acyclic graph has the arcs and colliders of the pattern among "
-                f"{sorted(map(str, (nodes[x] for x in open_)))[:12]}: the tests contradicted each "
-                f"other; learn_pattern at another level, or learn_structure"
+                f"{sorted(map(str, (nodes[x] for x in open_)))[:12]}, because the results of the "
+                f"tests contradict each other: use learn_pattern with another level, or "
+                f"learn_structure"
             )
         out[left[:, sink] & left[sink], sink] = True
         left[sink], left[:, sink] = False, False

@@ -72,15 +72,16 @@ class Scores:
             raise ModelError(f"the score {score!r} is unknown; {suggest_names(SCORES, score)}")
         if not (isinstance(strength, int | float | np.number)
                 and not isinstance(strength, bool) and 0 < strength < np.inf):
-            raise ModelError(f"strength, the equivalent sample size of bdeu, must be a number "
-                             f"above 0, got {strength!r}")
+            raise ModelError(f"strength={strength!r}, the equivalent sample size of bdeu: expected "
+                             f"a number above 0")
         self.continuous = variables.continuous
         if self.continuous and score in ("bdeu", "k2"):
             raise DataError(
-                f"column {variables.names[self.continuous[0]]!r} is continuous and score={score!r} "
-                f"needs discrete columns: choose score='bic', cut the column into classes "
-                f"(pandas.cut), or pass kinds={{{variables.names[self.continuous[0]]!r}: "
-                f"'categorical'}} if its numbers are categories"
+                f"column {variables.names[self.continuous[0]]!r} is continuous, and "
+                f"score={score!r} supports only discrete columns: choose score='bic', cut the "
+                f"column into classes (pandas.cut), or pass "
+                f"kinds={{{variables.names[self.continuous[0]]!r}: 'categorical'}} if the numbers "
+                f"of the column are categories"
             )
         self.score, self.strength = score, float(strength)
         self.rows = variables.rows if weights is None else round(weights.sum())

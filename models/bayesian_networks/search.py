@@ -12,8 +12,9 @@ from probml.models.bayesian_networks.variables import Variables, suggest_names
 
 MOST = 20  # columns of the exact search
 UNFIT = (
-    "learn_structure: the whitelist needs a regression for configurations of discrete parents with "
-    "too few rows: drop arcs into continuous columns from it, merge rare labels, or give more rows"
+    "learn_structure: arcs of the whitelist into a continuous column need a regression for every "
+    "combination of its discrete parents, and some combinations have too few rows: drop arcs into "
+    "continuous columns from the whitelist, merge rare labels, or give more rows"
 )
 # a gain below this share of the score is none: what rounding makes of graphs that score the same
 ROUNDING = 1e-10
@@ -180,9 +181,9 @@ def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int]
     if size > MOST:
         raise ModelError(
             f"learn_structure(method='exact'): {size} columns have 2^{size} = {2**size:,} subsets "
-            f"and {size * 2 ** (size - 1):,} families, "
-            f"about {size * 2 ** (size - 1) * 12 / 2**30:,.1f} GiB; at most {MOST} columns: choose "
-            f"method='hill_climb', or fewer columns"
+            f"and {size * 2 ** (size - 1):,} families, about "
+            f"{size * 2 ** (size - 1) * 12 / 2**30:,.1f} GiB; expected at most {MOST} columns: "
+            f"choose method='hill_climb', or fewer columns"
         )
     whole = np.arange(1 << size)
     others = np.arange(1 << size - 1)
@@ -238,7 +239,7 @@ def tree(variables: Variables, scores: Scores, rules: Rules, root) -> tuple[list
             j for j, labels in enumerate(variables.labels) if labels is not None
         )
         raise ModelError(
-            f"learn_structure(method='chow_liu') needs columns of one kind, got the continuous "
+            f"learn_structure(method='chow_liu'): expected columns of one kind, got the continuous "
             f"{names[continuous]!r} and the discrete {names[discrete]!r}: choose "
             f"method='hill_climb' or 'exact', which never give a discrete node a continuous parent"
         )

@@ -66,7 +66,7 @@ def named(names) -> str:
 def suggest_names(names, wrong=None) -> str:
     """The known names for a message, and the one nearest to a wrong name."""
     near = difflib.get_close_matches(str(wrong), [str(name) for name in names], 1)
-    return f"known: {named(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
+    return f"expected one of {named(names)}" + (f". Did you mean {near[0]!r}?" if near else "")
 
 
 def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
@@ -88,8 +88,8 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
     """
     columns = items(data)
     if strange := [name for name, _ in columns if not isinstance(name, str)]:
-        raise DataError(f"column names must be strings, got {strange[0]!r}: data.columns = "
-                        f"data.columns.astype(str)")
+        raise DataError(f"expected column names that are strings, got {strange[0]!r}: convert "
+                        f"them, data.columns = data.columns.astype(str)")
     if twice := [name for name, k in Counter(name for name, _ in columns).items() if k > 1]:
         raise DataError(f"the data has several columns named {twice[0]!r}: rename or drop all "
                         f"but one")
@@ -101,17 +101,17 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
             raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or "
                             f"'normal'")
         if kind == "normal" and name in states:
-            raise DataError(f"column {name!r} is 'normal' in kinds and has labels in states: use "
-                            f"one of them")
+            raise DataError(f"column {name!r} is 'normal' in kinds but has labels in states: drop "
+                            f"the column from one of the two")
     series = {name: _series(name, value, complete) for name, value in columns}
     lengths = {name: len(column) for name, column in series.items()}
     rows = max(lengths.values(), default=0)
     if rows == 0:
-        raise DataError(f"the data is empty: expected at least 1 row and 1 column, got {rows} rows "
-                        f"and {len(names)} columns")
+        raise DataError(f"the data are empty: expected at least 1 row and 1 column, got {rows} "
+                        f"rows and {len(names)} columns")
     if short := [name for name in names if lengths[name] != rows]:
-        raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, another has {rows}: "
-                        f"every column needs the same rows")
+        raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, expected {rows}, as "
+                        f"another column has: give all columns the same rows")
     found = [_column(name, column, states.get(name), kinds.get(name))
              for name, column in series.items()]
     labels, columns, guessed = zip(*found, strict=True)
@@ -124,10 +124,11 @@ def _stated(what: str, said, names: tuple[str, ...]) -> dict:
         DataError: a setting that is no mapping from names of columns.
     """
     if said is not None and not isinstance(said, Mapping):
-        raise DataError(f"{what} must be a mapping column → {what}, got {type(said).__name__}: "
-                        f"{what}={{{names[0] if names else 'a'!r}: ...}}")
+        raise DataError(f"{what}: expected a mapping column → {what}, such as "
+                        f"{what}={{{names[0] if names else 'a'!r}: ...}}, got a "
+                        f"{type(said).__name__}")
     if strange := [name for name in said or () if name not in names]:
-        raise DataError(f"{what} names {strange[0]!r}, which is not a column; "
+        raise DataError(f"{what} has the name {strange[0]!r}, which is not a column; "
                         f"{suggest_names(names, strange[0])}")
     return dict(said or {})
 
@@ -139,8 +140,8 @@ def items(data) -> list[tuple]:
         return [(name, data.column(j).to_pandas()) for j, name in enumerate(data.column_names)]
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         return [(name, data.iloc[:, j]) for j, name in enumerate(data.columns)]
-    raise DataError(f"data must be a DataFrame, a pyarrow Table or a mapping name → column, got "
-                    f"{type(data).__name__}")
+    raise DataError(f"data: expected a DataFrame, a pyarrow Table or a mapping name → column, got "
+                    f"a {type(data).__name__}")
 
 
 def _series(name, value, complete: bool):
@@ -149,21 +150,22 @@ def _series(name, value, complete: bool):
     value = np.asarray(value) if hasattr(value,
                                          "__jax_array__") or isinstance(value, jax.Array) else value
     if getattr(value, "ndim", 1) != 1 or isinstance(value, str) or not hasattr(value, "__len__"):
-        raise DataError(f"column {name!r} must hold one value per row, got {type(value).__name__} "
+        raise DataError(f"column {name!r}: expected one value per row, got {type(value).__name__} "
                         f"of shape {np.shape(value)}")
     try:
         column = pd.Series(value).reset_index(drop=True)
     except (TypeError, ValueError) as error:  # a set, which has no order
-        raise DataError(f"column {name!r} must hold one value per row, got "
-                        f"{type(value).__name__} ({error})") from None
+        raise DataError(f"column {name!r}: expected one value per row, got {type(value).__name__} "
+                        f"({error})") from None
     if column.dtype.kind == "c":
-        raise DataError(f"column {name!r} holds complex numbers: give real and imaginary parts a "
-                        f"column each")
+        raise DataError(f"column {name!r} has complex numbers: give the real and the imaginary "
+                        f"parts separate columns")
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
             f"column {name!r} has a missing cell in row {int(np.argmax(hidden))} "
-            f"({int(hidden.sum())} in all): complete rows are needed here. Drop the others: "
-            f"data.dropna(); or fit a graph to the incomplete data by EM and fill the cells from it"
+            f"({int(hidden.sum())} in all), expected rows without missing cells. Drop the other "
+            f"rows, data.dropna(), or fit a bayesian_network of a known graph to the incomplete "
+            f"data by EM and fill the cells by fit.impute(data)"
         )
     return column
 
@@ -223,13 +225,13 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
         distinct = set(labels)
     except TypeError as error:
         if given is not None:
-            raise DataError(f"states: the labels of {name!r} must be a list or their number, got "
-                            f"{given!r:.60}") from None
-        raise DataError(f"column {name!r} holds values that cannot be sorted into labels "
-                        f"({error}): convert it to text, numbers") from None
+            raise DataError(f"states: expected for {name!r} a list of labels or the number of "
+                            f"states, got {given!r:.60}") from None
+        raise DataError(f"column {name!r} has values that cannot be sorted as labels ({error}): "
+                        f"convert the column to text or numbers") from None
     if len(distinct) < len(labels) or not labels:
-        raise DataError(f"states: the labels of {name!r} must be distinct and at least one, got "
-                        f"{labels}")
+        raise DataError(f"states: expected for {name!r} at least one label, and different labels, "
+                        f"got {labels}")
     lookup = {label: code for code, label in enumerate(labels)}
     if strange := [label for label in found if label not in lookup]:
         row = int(np.argmax(codes == found.index(strange[0])))
@@ -243,15 +245,15 @@ def _codes(name, column, given) -> tuple[tuple, np.ndarray]:
 def _float(name, values: np.ndarray) -> np.ndarray:
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
-        raise DataError(f"column {name!r} must be finite, got {values[row]} in row {row}: drop "
-                        f"the row")
+        raise DataError(f"column {name!r}: expected finite numbers, got {values[row]} in row "
+                        f"{row}: drop the row")
     if np.isnan(values).all():
-        raise DataError(f"column {name!r} is missing in every row ({len(values)} in all): nothing "
-                        f"can be learnt about it. Drop it")
+        raise DataError(f"column {name!r} is missing in every row ({len(values)} in all), so "
+                        f"nothing can be learnt about it. Drop the column")
     if np.nanmin(values) == np.nanmax(values):
         raise DataError(
             f"column {name!r} is continuous and constant: a normal distribution fitted to it has "
-            f"variance 0, and the likelihood is unbounded. Drop it, or make it discrete: "
+            f"variance 0, and the likelihood is unbounded. Drop the column, or make it discrete, "
             f"data[name].astype(str)"
         )
     return values

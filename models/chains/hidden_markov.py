@@ -184,8 +184,8 @@ def _chain(k: int, initial: str, concentration, sticky, first, transitions: str 
     after = weights_prior(transitions, concentration, k, "hidden_markov", "transitions")
     if transitions == "sticks" and np.any(np.asarray(sticky) != 0):
         raise probml.ModelError(f"hidden_markov(transitions='sticks', sticky={sticky!r}): "
-                                f"stick-breaking transitions do not support sticky: leave "
-                                f"sticky=0, or use transitions='sparse'")
+                                f"transitions='sticks' does not support sticky: omit sticky, or "
+                                f"use transitions='sparse'")
     if initial == "free":
         beginning = sample("initial", dist.Dirichlet(_as_vector(first, k)) if transitions == "even"
                            else after)
@@ -222,6 +222,6 @@ def _check(k: int, d: int, emission: str, initial: str) -> None:
                                 f"'stationary'")
     if emission == "categorical" and d != 1:
         raise probml.ModelError(
-            f"hidden_markov(emission='categorical', d={d}): a step has one symbol; for several "
-            f"columns write a function with a site for each"
+            f"hidden_markov(emission='categorical', d={d}): expected d=1, because each step has "
+            f"one symbol; for several columns write a model function with a site for each column"
         )

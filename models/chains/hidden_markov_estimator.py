@@ -171,8 +171,8 @@ class HiddenMarkov(ByName, OfEmissions):
         numbers = self._numbers_of_states()
         if numbers[-1] > len(steps.values):
             raise DataError(
-                f"HiddenMarkov(n_states={self.n_states}): X has only {len(steps.values)} steps: "
-                f"use at most {len(steps.values)} states"
+                f"HiddenMarkov(n_states={self.n_states}): expected at most {len(steps.values)} "
+                f"states, the number of steps of X"
             )
         if sample_weight is not None and np.shape(sample_weight) != (len(steps.lengths),):
             raise DataError(f"sample_weight has the shape {np.shape(sample_weight)}: expected "
@@ -183,7 +183,7 @@ class HiddenMarkov(ByName, OfEmissions):
                                                                      "poisson"):
             warn_of_tied(steps.values, self._column,
                          "Drop such a column, or use emission='categorical', 'bernoulli' or "
-                         "'poisson' if it is such")
+                         "'poisson' if the column is categorical, 0/1 or a count")
         if y is not None:
             padded["z"] = self._states(y, steps)
         scale = len(steps.values) / len(steps.lengths)  # EM's tolerance is a sequence's
@@ -193,7 +193,8 @@ class HiddenMarkov(ByName, OfEmissions):
                if self.transitions == "even" else VB(**climb))
         engine, start, seed = self.engine or own, self._start_values(), self._seed()
         if start and len(numbers) > 1:
-            raise ModelError(f"start needs one number of states, got n_states={self.n_states!r}")
+            raise ModelError(f"start=: expected one number of states, such as n_states=3, got "
+                             f"n_states={self.n_states!r}")
         fits = {k: self._model(k).fit(padded | self._hyperparameters(steps, sample_weight, k),
                                       engine, weights=sample_weight, seed=seed, start=start)
                 for k in numbers}
@@ -215,9 +216,10 @@ class HiddenMarkov(ByName, OfEmissions):
         if self.engine is None and self.transitions != "even" and named(self.emission) == "normal":
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
-                f"these cannot be combined. Such transitions are fitted by variational Bayes (VB), "
-                f"which needs conjugate priors, and this emission has none. Use emission='full', "
-                f"'categorical', 'bernoulli' or 'poisson', or transitions='even' and n_states=…")
+                f"these settings cannot be combined: these transitions are fitted by variational "
+                f"Bayes (VB), which needs conjugate priors, and emission={self.emission!r} has no "
+                f"conjugate prior. Use emission='full', 'categorical', 'bernoulli' or 'poisson', "
+                f"or transitions='even' and n_states=…")
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
         """Entries of what states emit by the columns they are of, behind the states."""
@@ -243,7 +245,7 @@ class HiddenMarkov(ByName, OfEmissions):
         check(self)
         y, lengths = self._second(X, y, lengths)
         if not isinstance(self.n_states, Integral):
-            raise ModelError(f"partial_fit needs one number of states, such as n_states=3, got "
+            raise ModelError(f"partial_fit: expected one number of states, such as n_states=3, got "
                              f"n_states={self.n_states!r}")
         if not hasattr(self, "fit_"):
             self.fit_ = make_updatable(self.fit(X, y, lengths=lengths, sample_weight=sample_weight),

@@ -83,8 +83,8 @@ class ByName:
     @startprob_.setter
     def startprob_(self, value):
         if self.initial != "free":
-            raise ModelError(f"{type(self).__name__}(initial={self.initial!r}).startprob_: it is "
-                             f"computed from transmat_; use initial='free'")
+            raise ModelError(f"{type(self).__name__}(initial={self.initial!r}): startprob_ cannot "
+                             f"be set, because it is computed from transmat_; use initial='free'")
         self._set("initial", value)
 
     @property

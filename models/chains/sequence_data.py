@@ -116,8 +116,8 @@ class OfEmissions(OfSequences):
         whole_ = np.isnan(values) | (values == np.floor(values)) & (values >= 0)
         if self.emission == "categorical":
             if d != 1:
-                raise DataError(f"X has {d} columns; a categorical emission takes one, of symbols "
-                                f"0, 1, …")
+                raise DataError(f"X has {d} columns: expected one column of symbols 0, 1, …, for "
+                                f"emission='categorical'")
             refuse(~whole_, "a symbol, an integer >= 0")
             if reset:
                 most = int(np.nanmax(values)) + 1 if self.n_symbols is None else int(self.n_symbols)
@@ -157,15 +157,16 @@ class OfEmissions(OfSequences):
         try:
             known = [np.asarray(part, float) for part in parts]
         except (TypeError, ValueError):
-            raise DataError(f"y must be states 0 … {self._numbers_of_states()[0] - 1}, and NaN "
-                            f"where they are unknown") from None
+            raise DataError(f"y: expected states 0 … {self._numbers_of_states()[0] - 1}, and NaN "
+                            f"where the state is unknown, got values that are not "
+                            f"numbers") from None
         found = [part.shape for part in known]
         if found != ([(length,) for length in steps.lengths]
                      if steps.listed else [(len(steps.values),)]):
             raise DataError(
-                f"y has the shape {found if steps.listed else found[0]}, X has {len(steps.values)} "
-                f"steps: y has the known states and NaN elsewhere; pass the lengths of sequences "
-                f"by name, fit(X, lengths=...)"
+                f"y has the shape {found if steps.listed else found[0]}: expected one state for "
+                f"each of the {len(steps.values)} steps of X, NaN where the state is unknown; pass "
+                f"the lengths of sequences by name, fit(X, lengths=...)"
             )
         values = np.concatenate(known)
         wrong = ~np.isnan(values) & (

@@ -80,7 +80,8 @@ def read(X, lengths) -> Steps:
     listed = is_list(X)
     if listed:
         if lengths is not None:
-            raise DataError("X is a list of sequences, so their lengths are known: drop lengths=")
+            raise DataError("lengths= is for sequences in one array, but X is a list of sequences, "
+                            "whose lengths are known: omit lengths=")
         tables, labels = zip(*map(labels_of, X), strict=True) if len(X) else ((), ())
         parts = [_table(part, f"sequence {i} of X") for i, part in enumerate(tables)]
         widths, sizes = (np.array([part.shape[1] for part in parts]),
@@ -91,13 +92,14 @@ def read(X, lengths) -> Steps:
         sizes = np.array([len(values)]) if lengths is None else _lengths(lengths, len(values))
         parts, widths = [values], np.array([values.shape[1]])
     if not sizes.any():
-        raise DataError("X is empty: at least one sequence of at least one step is needed")
+        raise DataError("X is empty: expected at least one sequence of at least one step")
     if not sizes.all():
-        raise DataError(f"sequence {int(np.argmin(sizes))} of X is empty: it has 0 steps; drop it")
+        raise DataError(f"sequence {int(np.argmin(sizes))} of X is empty (0 steps): drop this "
+                        f"sequence")
     if (other := widths != widths[0]).any():
         i = int(np.argmax(other))
-        raise DataError(f"sequence {i} of X has {widths[i]} columns, sequence 0 has {widths[0]}: "
-                        f"all sequences need the same columns")
+        raise DataError(f"sequence {i} of X has {widths[i]} columns, expected {widths[0]}, as "
+                        f"sequence 0 has: give all sequences the same columns")
     return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None, tables,
                  labels)
 
@@ -130,12 +132,13 @@ def _table(X, where: str) -> np.ndarray:
         if isinstance(word, str):
             hint += (f", got {word!r}: convert text symbols to codes first, codes, names = "
                      f"pandas.factorize(symbols)")
-        raise DataError(f"{where} must be numbers, (n_steps, d) or (n_steps,){hint}") from None
+        raise DataError(f"{where}: expected numbers, an array (n_steps, d) or "
+                        f"(n_steps,){hint}") from None
     if values.ndim == 1:
         return values[:, None]
     if values.ndim != 2 or not values.shape[1]:
         raise DataError(
-            f"{where} has the shape {values.shape}: expected (n_steps, d) or (n_steps,)"
+            f"{where} has the shape {values.shape}: expected an array (n_steps, d) or (n_steps,)"
         )
     return values
 
@@ -149,13 +152,13 @@ def _lengths(lengths, steps: int) -> np.ndarray:
     except (TypeError, ValueError):
         valid = False
     if not valid:
-        raise DataError(f"lengths={lengths!r}: expected a list of integers, the steps of each "
-                        f"sequence in X")
+        raise DataError(f"lengths={lengths!r}: expected a list of integers, the number of steps of "
+                        f"each sequence in X")
     sizes = sizes.astype(int)
     if (sizes < 0).any():
         i = int(np.argmax(sizes < 0))
-        raise DataError(f"lengths[{i}] is {sizes[i]}: expected the steps of sequence {i}, a whole "
-                        f"number of at least 1")
+        raise DataError(f"lengths[{i}] is {sizes[i]}: expected the number of steps of sequence "
+                        f"{i}, an integer of at least 1")
     if sizes.sum() != steps:
         raise DataError(f"lengths add up to {sizes.sum()}, but X has {steps} steps: give the "
                         f"number of steps of every sequence of X")

@@ -123,12 +123,12 @@ class StructuralTimeSeries(OfSequences):
         values = steps.values[:, 0]
         self._centre, self._unit = np.nanmean(values), np.nanstd(values)
         if not self._unit > 1e-12 * abs(self._centre):
-            raise DataError(f"X is {self._centre:g} at every step: a constant series has no "
-                            f"components")
+            raise DataError(f"X is {self._centre:g} at every step: expected a series that varies")
         for name, value in (("seasonal", self.seasonal), ("order", self.order)):
             if value and value >= steps.lengths.max():
-                raise ModelError(f"StructuralTimeSeries({name}={value}): the longest series of X "
-                                 f"has {steps.lengths.max()} steps: use fewer")
+                raise ModelError(f"StructuralTimeSeries({name}={value}): expected a value below "
+                                 f"{steps.lengths.max()}, the number of steps of the longest "
+                                 f"series of X")
         self._columns(exog, steps)
         model = structural_time_series(
             trend=self.trend, seasonal=None if self.seasonal is None else int(self.seasonal),
@@ -148,8 +148,9 @@ class StructuralTimeSeries(OfSequences):
 
     def _check_values(self, values: np.ndarray, sizes: np.ndarray, reset: bool) -> None:
         if values.shape[1] != 1:
-            raise DataError(f"X has {values.shape[1]} columns: expected a series, (n_steps,); pass "
-                            f"other columns as exog=, several series as a list")
+            raise DataError(f"X has {values.shape[1]} columns: expected one series, shape "
+                            f"(n_steps,): pass other columns as exog=, and several series as a "
+                            f"list")
         super()._check_values(values, sizes, reset)
 
     def _columns(self, exog: DataLike, steps: Steps) -> None:
@@ -164,24 +165,27 @@ class StructuralTimeSeries(OfSequences):
         self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
         if (constant := ~(self._unit_x > 1e-12 * np.abs(self._centre_x))).any():
             raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
-                            f"so it is not identified separately from the level: drop it")
+                            f"so its coefficient is not identified separately from the level: drop "
+                            f"the column")
 
     def _read_exog(self, exog: DataLike, lengths: np.ndarray) -> np.ndarray:
         """The columns of exog unscaled, the steps of all series one after another."""
         if exog is None:
-            raise DataError(f"exog=None: it was fitted with {self._wide} columns of exog")
+            raise DataError(f"exog=None: expected the {self._wide} columns of exog with which "
+                            f"{type(self).__name__} was fitted")
         x = read(exog, None)
         total = x.lengths if x.listed else np.array([len(x.values)])
         wanted = lengths if x.listed else np.array([lengths.sum()])
         if len(total) != len(wanted) or (total != wanted).any():
-            raise DataError(f"exog has {total.tolist()} steps, expected {wanted.tolist()}, those "
-                            f"of the series")
+            raise DataError(f"exog has {total.tolist()} steps: expected {wanted.tolist()}, as many "
+                            f"as the series have")
         if not np.isfinite(x.values).all():
             row, j = np.argwhere(~np.isfinite(x.values))[0]
             raise DataError(f"exog has {x.values[row, j]} in row {row}, column {j}: expected "
-                            f"finite numbers; exog must not have missing cells")
+                            f"finite numbers, without missing cells")
         if self._wide and x.values.shape[1] != self._wide:
-            raise DataError(f"exog has {x.values.shape[1]} columns, expected {self._wide}")
+            raise DataError(f"exog has {x.values.shape[1]} columns: expected {self._wide}, as in "
+                            f"the fit")
         return x.values
 
     def _scaled(self, steps: Steps, exog: DataLike) -> dict[str, ArrayLike]:
@@ -192,7 +196,7 @@ class StructuralTimeSeries(OfSequences):
             x = (self._read_exog(exog, steps.lengths) - self._centre_x) / self._unit_x
             data["x"] = together(steps.parts(x))
         elif exog is not None and hasattr(self, "fit_"):
-            raise DataError("exog was given, but the model was fitted without exog")
+            raise DataError("exog: expected None, because the model was fitted without exog")
         return data
 
     def _begin(self, model: Model, share: float) -> dict[str, ArrayLike]:
@@ -314,8 +318,8 @@ class StructuralTimeSeries(OfSequences):
         later = {}
         if self._wide:
             if future is None:
-                raise DataError(f"forecast(future=None): the {self._wide} columns of exog are "
-                                f"needed for the forecast steps")
+                raise DataError(f"forecast(future=None): expected the values of the {self._wide} "
+                                f"columns of exog at the forecast steps, future=...")
             x = self._read_exog(future, np.full(len(given.lengths), int(steps)))
             later["x"] = ((x - self._centre_x) / self._unit_x).reshape(len(given.lengths),
                                                                       int(steps), -1)
@@ -343,7 +347,8 @@ class StructuralTimeSeries(OfSequences):
         check_is_fitted(self, "fit_")
         check_count("sample", "n_steps", n_steps)
         if self._wide:
-            raise DataError("sample: a model with exog is simulated by fit_.simulate(1, x=...)")
+            raise DataError("sample: not supported for a model with exog: use fit_.simulate(1, "
+                            "x=...)")
         drawn = self.fit_.simulate(rows=1, steps=int(n_steps),
                                    seed=self._seed(random_state, "sample"))["y"][0]
         return np.asarray(drawn) * self._unit + self._centre

@@ -89,8 +89,9 @@ def seasonal_part(period: int, name: str = "season", scale: ArrayLike = 1.0,
     """
     whole = isinstance(period, int) and not isinstance(period, bool)
     if not whole or period < 2:
-        raise probml.ModelError(f"seasonal_part(period={period!r}): expected an integer of "
-                                f"seasons, at least 2, such as 4 for quarters or 12 for months")
+        raise probml.ModelError(f"seasonal_part(period={period!r}): expected the number of "
+                                f"seasons, an integer of at least 2, such as 4 for quarters or 12 "
+                                f"for months")
     _checked("seasonal_part", name, scale, first=first)
     spread = sample(f"{name}_scale", dist.HalfNormal(scale))
     lags, wide = period - 1, scale if first is None else first

@@ -123,7 +123,8 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
     if canonical(estimator.covariance).startswith("tied") and len(X) <= len(groups):
         raise DataError(f"{type(estimator).__name__}: {len(X)} rows of {len(groups)} classes: the "
                         f"number of samples must be more than the number of classes, or the "
-                        f"variance within them cannot be estimated. Give more rows, or prior=True")
+                        f"variance within classes cannot be estimated. Give more rows, or use "
+                        f"prior=True")
     # what is left after the classes' means, of all classes together
     if canonical(estimator.covariance).startswith("tied"):
         groups = {" in every class": np.concatenate(
@@ -132,15 +133,15 @@ def _refuse_flat(estimator: Estimator, X, codes) -> None:
     for where, mine in groups.items():
         if len(mine) < 2:
             raise DataError(
-                f"{where.removeprefix(' in ')} has {len(mine)} row: its own normal distribution "
-                f"has variance 0, and the likelihood is unbounded. Keep prior=True, share the "
-                f"covariance (covariance='shared'), or drop the class"
+                f"{where.removeprefix(' in ')} has {len(mine)} row: a normal distribution fitted "
+                f"to this class alone has variance 0, and the likelihood is unbounded. Keep "
+                f"prior=True, share the covariance (covariance='shared'), or drop the class"
             )
         if (constant := flat(mine)).any():
             raise DataError(
-                f"{estimator._column(int(np.argmax(constant)))} is constant{where}: its variance "
-                f"is 0 and the likelihood has no maximum. "
-                "Drop it, or keep prior=True"
+                f"{estimator._column(int(np.argmax(constant)))} is constant{where}: the variance "
+                f"of the column is 0 and the likelihood has no maximum. Drop the column, or keep "
+                f"prior=True"
             )
 
 
@@ -209,7 +210,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
     def _row_notes(self, X):
         if self.n_components > 1:
             warn_of_tied(X, self._column,
-                         "Drop such a column, or use NaiveBayes, which treats it as categories")
+                         "Drop such a column, or use NaiveBayes, which can treat the column as "
+                         "categorical")
         return []
 
     def _infer(self, model, data, weights, start, complete):
@@ -247,8 +249,8 @@ class MixtureDiscriminant(_Normals, Joint, PartlyLabelled, InUnits, Stepwise, Cl
         for code, label in enumerate(classes):
             mine = X[codes == code]
             if len(mine) < k:
-                raise DataError(f"class {label!r} has {len(mine)} rows, fewer than "
-                                f"n_components={k} components: use at most {len(mine)}")
+                raise DataError(f"class {label!r} has {len(mine)} rows, expected at least "
+                                f"n_components={k}: use at most {len(mine)} components")
             means.append(far_rows(mine, k, random))
             precisions.append(precision_near(mine, means[-1], event))
         precision = np.stack(

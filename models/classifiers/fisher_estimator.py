@@ -91,9 +91,9 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         k, d = self.means_.shape
         most = min(k - 1, d)
         if self.n_components is not None and self.n_components > most:
-            raise DataError(f"FisherDiscriminant(n_components={self.n_components}): {k} classes "
-                            f"and {d} columns have at most {most} discriminant directions: use "
-                            f"n_components={most} or fewer")
+            raise DataError(f"FisherDiscriminant(n_components={self.n_components}): expected at "
+                            f"most {most}, the number of discriminant directions of {k} classes "
+                            f"and {d} columns")
         self.mean_ = self.priors_ @ self.means_
         away = self.means_ - self.mean_
         root = np.linalg.cholesky(self.covariance_)

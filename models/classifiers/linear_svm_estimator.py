@@ -119,11 +119,12 @@ class LinearSVM(Planes):
         far = np.abs((X - self._centre) @ self.coef_.T).max(initial=0.0)
         if far < IDLE and (X != X[:1]).any():
             warnings.warn(
-                f"the penalty of LinearSVM shrinks all weights to nearly 0: decision values of the "
-                f"rows differ by only {far:.1g}, so the predicted classes are not informative. "
-                f"Columns with such small standard deviations ({self._spreads(X)}) need C of about "
-                f"their inverse squares: standardise the columns, or raise "
-                f"C={self.C:g}", RuntimeWarning, stacklevel=3)
+                f"the penalty of LinearSVM shrinks all weights to nearly 0: the decision values of "
+                f"all rows differ by only {far:.1g}, so the predicted classes are not informative. "
+                f"Columns with such small standard deviations ({self._spreads(X)}) need a C of "
+                f"about the inverse squares of their standard deviations: standardise the columns, "
+                f"or raise C={self.C:g}",
+                RuntimeWarning, stacklevel=3)
 
     @staticmethod
     def _spreads(X) -> str:
@@ -134,8 +135,9 @@ class LinearSVM(Planes):
         """Each plane by its dual, on the columns about their means: Σβ = 0 says that an offset does
         not matter."""
         if not self.fit_intercept:
-            raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the dual problem "
-                            "includes the intercept; use loss='squared_hinge'")
+            raise DataError("LinearSVM(loss='hinge', fit_intercept=False): the hinge loss is "
+                            "supported only with an intercept, fit_intercept=True; use "
+                            "loss='squared_hinge'")
         # in the frame's units the penalty would be another
         x, planes = X - self._centre, [1] if len(self.classes_) == 2 else range(len(self.classes_))
         found = [_plane(x, np.where(codes == plane, 1.0, -1.0), self.C * weights,

@@ -111,7 +111,7 @@ class LogisticRegression(RegressionResults, Planes):
                 raise
             raise Refusal(
                 f"LogisticRegression(C={self.C}, engine={self.engine!r}): C=inf gives the weights "
-                f"no prior, and these rows do not identify all of them, so the posterior is "
+                f"no prior, and the rows do not identify all weights, so the posterior is "
                 f"improper. Choose a finite C, such as C=100 ({refusal})"
             ) from refusal
         self._found(labelled(fit, self.classes_))
@@ -140,16 +140,16 @@ class LogisticRegression(RegressionResults, Planes):
 
     def _family_of_y(self) -> str:
         if len(self.classes_) > 2:
-            raise ModelError(f"residuals need a y of numbers, and this y has {len(self.classes_)} "
-                             f"classes: expected two classes, 0 and 1")
+            raise ModelError(f"residuals: expected a model of two classes, 0 and 1, got "
+                             f"{len(self.classes_)} classes")
         return "bernoulli"
 
     def _numbers_of(self, y) -> np.ndarray:
         y = np.asarray(y)
         if not np.isin(y, self.classes_).all():
             row = int(np.argmin(np.isin(y, self.classes_)))
-            raise DataError(f"residuals: y is {y[row]!r} in row {row}, no class of "
-                            f"{self.classes_.tolist()}")
+            raise DataError(f"residuals: expected y among the classes of the fit, "
+                            f"{self.classes_.tolist()}, got {y[row]!r} in row {row}")
         return (y == self.classes_[-1]).astype(float)
 
     def _inverse_link(self, X, offset) -> np.ndarray:

@@ -161,11 +161,12 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         data, (n, width) = self._asked(X), np.shape(X)
         for label in (a, b):
             if np.ndim(label) or label not in self.classes_:
-                raise DataError(f"bayes_factors: {label!r} is not one of the classes "
-                                f"{self.classes_.tolist()}")
+                raise DataError(f"bayes_factors: expected one of the classes "
+                                f"{self.classes_.tolist()}, got {label!r}")
         if "multinomial" in self.columns_.kinds:
             raise DataError("bayes_factors: the columns of kind 'multinomial' are one vector, "
-                            "whose Bayes factor cannot be split by column: use 'poisson'")
+                            "whose Bayes factor cannot be divided among the columns: use kind "
+                            "'poisson'")
         alone = {}  # every row d times, with one column seen in each
         for name, (_, js) in self.columns_.groups.items():
             cells = np.full((width, n, len(js)), np.nan)

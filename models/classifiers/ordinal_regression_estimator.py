@@ -65,7 +65,8 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
     engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
     fit_intercept: ClassVar[bool] = True  # the thresholds are
-    residuals = absent("residuals", "categories have no differences: predict_proba(X)")
+    residuals = absent("residuals", "differences of ordered categories are not defined; use "
+                       "predict_proba(X)")
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and categories y (n,).
@@ -78,7 +79,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         X, codes, weights, _ = self._read(X, y, sample_weight)
         if order is not None:
             if absent := [each for each in self.classes_.tolist() if each not in order]:
-                raise DataError(f"y has {absent[0]!r}, which is not among categories={order}")
+                raise DataError(f"y has {absent[0]!r}, expected values among categories={order}")
             place = [order.index(each) for each in self.classes_.tolist()]
             codes = np.argsort(np.argsort(place))[codes]
             self.classes_ = self.classes_[np.argsort(place)]

@@ -83,10 +83,11 @@ class Perceptron(Standardized, Margin):
         vars(self).pop("_fit", None)
         if not self.converged_:
             warnings.warn(
-                f"Perceptron stopped after max_iter={self.max_iter} epochs; its best planes "
-                f"misclassify {self.mistaken_} of {len(X)} rows: the classes are not linearly "
-                f"separable, or more epochs are needed (standardise the columns first). "
-                f"LogisticRegression and SupportVectorMachine do not need separable classes",
+                f"Perceptron stopped after max_iter={self.max_iter} epochs; the best separating "
+                f"planes misclassify {self.mistaken_} of {len(X)} rows: either the classes are not "
+                f"linearly separable, or more epochs are needed. Standardise the columns, then "
+                f"raise max_iter. LogisticRegression and SupportVectorMachine do not need "
+                f"separable classes",
                 ConvergenceWarning,
                 stacklevel=2,
             )

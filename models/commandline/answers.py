@@ -75,8 +75,8 @@ def predict(found: FitOrEstimator, table: pd.DataFrame, site: str | None, proba:
         laid = of_fit(found, table, layout, without=site or "")
         return _predicted(found, laid, site, proba, layout.unknown)
     if not hasattr(found, "predict"):
-        raise ModelError(f"{type(found).__name__} does not predict a column: use forecast or "
-                         f"impute")
+        raise ModelError(f"predict: {type(found).__name__} does not predict a column: use probml "
+                         f"forecast or probml impute")
     out = pd.DataFrame({"prediction": _asked(found, found.predict, table, layout)})
     if not proba:
         return out
@@ -95,7 +95,8 @@ def _asked(estimator: FitOrEstimator, verb: Callable, table: pd.DataFrame,
     if layout.by is None:
         return np.asarray(_by_table(verb, rows))
     if not getattr(estimator, "lists", False):
-        raise ModelError(f"--by {layout.by}: {type(estimator).__name__} takes rows, not sequences")
+        raise ModelError(f"--by {layout.by}: expected a model of sequences; "
+                         f"{type(estimator).__name__} is a model of single rows: omit --by")
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
@@ -130,7 +131,7 @@ def _hidden(fit: Fit, data: DataLike, needed: bool) -> str | None:
     names = [site.name for site in sites if site.finite] or [site.name for site in sites]
     if len(names) == 1 or not needed:
         return names[0] if len(names) == 1 else None
-    raise ModelError(f"several sites are latent or missing, {names}: choose the one to predict, "
+    raise ModelError(f"several sites are latent or missing, {names}: choose the site to predict, "
                      f"--site NAME")
 
 
@@ -198,8 +199,8 @@ def _simulated(fit: Fit, rows: int, seed: int, inputs: pd.DataFrame | None,
     laid = of_fit(fit, inputs, layout)
     missing = next((name for name in needed if name not in laid.data), None)
     if missing is not None:
-        raise DataError(f"--data: the table has no column '{missing}', an input of the model; it "
-                        f"has {listed(list(inputs.columns))}")
+        raise DataError(f"--data: the table has no column '{missing}', an input of the model; the "
+                        f"columns are {listed(list(inputs.columns))}")
     given = {name: laid.data[name] for name in needed}
     shown = [name for name in inputs.columns if name in needed
              or any(name in laid.joined.get(own, ()) for own in needed)]
@@ -284,7 +285,7 @@ def target_of(table: pd.DataFrame, target: str) -> np.ndarray:
         DataError: the table has no such column.
     """
     if target not in table.columns:
-        raise DataError(f"--target {target}: the table has no such column; it has "
+        raise DataError(f"--target {target}: the table has no such column; its columns are "
                         f"{listed(list(table.columns))}")
     return table[target].to_numpy()
 

@@ -79,7 +79,8 @@ def write_table(table: pd.DataFrame, path: str | None) -> None:
     except (TypeError, ValueError, OverflowError) as error:  # Arrow's, of a column of several kinds
         if type(error).__module__ == "builtins" and ending in (".csv", ".tsv"):
             raise
-        raise DataError(f"'{path}': {ending[1:]} cannot store this table ({error}): write .csv"
+        raise DataError(f"'{path}': a {ending[1:]} file cannot store this table ({error}): write "
+                        f".csv"
                         ) from None
 
 
@@ -98,7 +99,7 @@ def check_kind(path: str, begins: bytes, what: str) -> None:
         head = file.read(len(begins))
     if head and head != begins:
         raise ModelError(f"--out {path}: a file with this name exists that is not a {what}, and "
-                         f"would be overwritten: use another name, or remove it first")
+                         f"would be overwritten: use another name, or remove the file first")
 
 
 def write_json(value: object) -> None:

@@ -54,8 +54,8 @@ def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
             layout: Layout) -> dict[str, np.ndarray]:
     if fit.model.inputs:
         raise ModelError(f"the model has the inputs {list(fit.model.inputs)}, whose values at the "
-                         f"forecast steps are not in the table: use Python, fit.forecast(data, "
-                         f"steps, {fit.model.inputs[0]}=…)")
+                         f"forecast steps are not in the table: forecast in Python, "
+                         f"fit.forecast(data, steps, {fit.model.inputs[0]}=…)")
     laid = of_fit(fit, table, layout)
     out: dict[str, np.ndarray] = {}
     for name, answer in fit.forecast(laid.data, steps=steps, interval=interval).items():

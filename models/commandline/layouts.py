@@ -77,9 +77,10 @@ def of_model(model: Bound, table: pd.DataFrame, layout: Layout) -> Laid:
     laid = _arrange_columns(structure, model, NONE, table, layout)
     missing = next((name for name in model.inputs if name not in laid.data), None)
     if missing is not None:
-        raise DataError(f"the table has no column '{missing}', an input of the model: give a "
-                        f"setting by --set {missing}=…, a column with another name by --as "
-                        f"{missing}=COLUMN; the table has {listed(list(table.columns))}")
+        raise DataError(f"the table has no column '{missing}', which the model needs: if "
+                        f"'{missing}' is a setting of the model, give --set {missing}=VALUE; if it "
+                        f"is an input in a column with another name, give --as {missing}=COLUMN; "
+                        f"the columns of the table are {listed(list(table.columns))}")
     return laid
 
 
@@ -94,7 +95,7 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
     absent = [name for name, _ in fit.pattern if name not in laid.data and name != without]
     if absent and not (without == "" and len(absent) == 1):
         warnings.warn(f"the table has no {', '.join(map(repr, absent))}, observed when the model "
-                      f"was fitted: treated as missing; give a column with another name by --as "
+                      f"was fitted: treated as missing; if a column has another name, give --as "
                       f"{absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
     if not without or not (without in table.columns or without in laid.joined):
         return laid
@@ -157,7 +158,7 @@ def _is_vector_site(structure: Structure | None, name: str) -> bool:
 def _there(table: pd.DataFrame, columns: Iterable[str], said: str) -> None:
     missing = next((name for name in columns if name not in table.columns), None)
     if missing is not None:
-        raise DataError(f"{said}: the table has no column '{missing}'; it has "
+        raise DataError(f"{said}: the table has no column '{missing}'; the columns are "
                         f"{listed(list(table.columns))}")
 
 
@@ -168,7 +169,8 @@ def _steps(table: pd.DataFrame, by: str | None) -> tuple[np.ndarray, ...]:
     _there(table, [by], f"--by {by}")
     if table[by].isna().any():
         row = int(np.argmax(table[by].isna().to_numpy()))
-        raise DataError(f"--by {by}: row {row} has no sequence identifier")
+        raise DataError(f"--by {by}: expected the identifier of a sequence in every row, got an "
+                        f"empty cell in row {row}")
     codes, _ = pd.factorize(table[by])
     return tuple(np.flatnonzero(codes == code) for code in range(codes.max() + 1))
 
@@ -185,8 +187,8 @@ def _sequence_constant(name: str, value: np.ndarray, steps: tuple[np.ndarray, ..
         own = pd.unique(pd.Series(list(value[places]), dtype=object).map(str))
         if len(own) > 1:
             which = "the sequence" if by is None else f"sequence {i} of --by {by}"
-            raise DataError(f"column '{name}' must have one value for each sequence in this model, "
-                            f"and has {len(own)} values in {which}: {list(own[:3])}")
+            raise DataError(f"column '{name}': expected one value for each sequence, got "
+                            f"{len(own)} values in {which}: {list(own[:3])}")
     return np.stack([value[places[0]] for places in steps])
 
 
@@ -201,8 +203,8 @@ def joined_of(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
         name, equals, columns = text.partition("=")
         own = tuple(column.strip() for column in columns.split(",") if column.strip())
         if not (equals and name and own):
-            raise ModelError(f"--as {text}: expected NAME=COLUMN,COLUMN, a site or input and its "
-                             f"columns")
+            raise ModelError(f"--as {text}: expected NAME=COLUMN or NAME=COLUMN,COLUMN, the name "
+                             f"of a site or input and its columns")
         out[name] = own
     return out
 

@@ -59,7 +59,7 @@ def learn(model: str, table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
         [said] if said in table.columns else said.split(","))]
     missing = next((name for name in dropped if name not in table.columns), None)
     if missing is not None:
-        raise DataError(f"--drop {missing}: the table has no such column; it has "
+        raise DataError(f"--drop {missing}: the table has no such column; its columns are "
                         f"{listed(list(table.columns))}")
     table, model = _unnumbered(table.drop(columns=dropped)), named(model)
     if model in MODELS:
@@ -85,7 +85,8 @@ def _unnumbered(table: pd.DataFrame) -> pd.DataFrame:
         column = table[name]
         if (pd.api.types.is_integer_dtype(column) and len(column) > 1
                 and (column.diff()[1:] == 1).all()):
-            warnings.warn(f"column '{name}' has no name in the file and is a row number: dropped",
+            warnings.warn(f"column '{name}' has no name in the file and contains the row numbers, "
+                          f"so it is dropped",
                           RuntimeWarning, stacklevel=2)
             table = table.drop(columns=name)
     return table
@@ -104,8 +105,8 @@ def _refuse_names(table: pd.DataFrame) -> None:
         seen = column.dropna()
         nested = next((each for each in seen if isinstance(each, list | dict | np.ndarray)), None)
         if nested is not None:
-            raise DataError(f"column '{name}' holds several values in a cell, {nested!r:.60}: give "
-                            f"each a separate column, or drop it, --drop '{name}'")
+            raise DataError(f"column '{name}' has several values in a cell, {nested!r:.60}: give "
+                            f"each value a separate column, or drop the column, --drop '{name}'")
         each = seen.nunique() > max(0.9 * len(seen), FEW)
         if each or pd.api.types.is_datetime64_any_dtype(column):
             said[name] = "dates" if not each or _dates(seen) else ("a different text in nearly "
@@ -117,7 +118,7 @@ def _refuse_names(table: pd.DataFrame) -> None:
     dates = (", or convert dates to numbers, such as the year or weekday"
              if "dates" in said.values() else "")
     it = "it" if len(said) == 1 else "them"
-    raise DataError(f"{told}: this has no information about new rows, drop {it}, {drops}{dates}")
+    raise DataError(f"{told}, which is of no use for new rows: drop {it}, {drops}{dates}")
 
 
 def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
@@ -132,7 +133,8 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
         sized = [name for name, kind in MODELS.items() if "sizes" in kind.takes]
         raise ModelError(f"--components: {model} has no number of components or states, as "
                          f"{', '.join(sized[:-1])} and {sized[-1]} have. If the model is a "
-                         f"function of your own, set its argument: --set k=3")
+                         f"function of your own, set the argument of the function, such as --set "
+                         f"k=3")
     if wish.formula is not None and "formula" not in takes:
         fits = " and ".join(name for name, kind in MODELS.items() if "formula" in kind.takes)
         raise ModelError(f"--formula {wish.formula}: {model} has no formula, only {fits} have: "
@@ -168,7 +170,7 @@ def divided(table: pd.DataFrame, wish: Wish) -> tuple[pd.DataFrame, pd.Series]:
         raise ModelError(f"choose the column to predict, --target NAME; the columns are "
                          f"{listed(list(table.columns))}")
     if wish.target not in table.columns:
-        raise DataError(f"--target {wish.target}: the table has no such column; it has "
+        raise DataError(f"--target {wish.target}: the table has no such column; its columns are "
                         f"{listed(list(table.columns))}")
     return table.drop(columns=wish.target), table[wish.target]
 
@@ -217,8 +219,9 @@ def _refuse_text(table: pd.DataFrame, what: str) -> None:
     """
     text = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
     if text:
-        raise DataError(f"column '{text[0]}' is text, and a {what} takes numbers: drop it, --drop "
-                        f"'{text[0]}', or give one 0/1 column for each of its values except one")
+        raise DataError(f"column '{text[0]}' is text, expected numbers in the columns of a {what}: "
+                        f"drop the column, --drop '{text[0]}', or give one 0/1 column for each of "
+                        f"its values except one")
 
 
 def _generalized(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
@@ -243,8 +246,9 @@ def _by_formula(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     told = {name: value for name, value in given.items() if value is not None}
     if short := list(missing_cells(wish.formula, table)):
         rows, table = len(table), table.dropna(subset=short)
-        warnings.warn(f"{listed(short)} of the formula: missing cells in {rows - len(table)} of "
-                      f"{rows} rows, which are dropped", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"columns {listed(short)} of the formula have missing cells in "
+                      f"{rows - len(table)} of {rows} rows, and these rows are dropped",
+                      RuntimeWarning, stacklevel=2)
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
 
@@ -280,20 +284,22 @@ def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     known = y.notna()
     if known.any() and not known.all():
         warnings.warn(f"column '{wish.target}' is empty in {int((~known).sum())} of {len(y)} rows, "
-                      f"which a regression cannot use: these rows are dropped", RuntimeWarning,
+                      f"which a regression cannot use, so these rows are dropped", RuntimeWarning,
                       stacklevel=2)
         X, y = X[known], y[known]
     text = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
     if text:
-        raise DataError(f"column '{text[0]}' is text, and a regression takes numbers: drop it, "
-                        f"--drop '{text[0]}', or give one 0/1 column for each of its values except "
-                        f"one; --model network takes columns of any kind, and empty cells (predict "
-                        f"--site '{wish.target}')")
+        raise DataError(f"column '{text[0]}' is text, expected numbers in the columns of a "
+                        f"regression: drop the column, --drop '{text[0]}', or give one 0/1 column "
+                        f"for each of its values except one; or use --model network, which takes "
+                        f"columns of any kind and empty cells (then predict with --site "
+                        f"'{wish.target}')")
     if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
         if wish.engine is not None:
-            raise ModelError(f"--engine {type(wish.engine).__name__}: a linear regression has an "
-                             f"exact posterior with scales chosen by the evidence: omit --engine, "
-                             f"or write the function, FILE.py:name")
+            raise ModelError(f"--engine {type(wish.engine).__name__}: not supported for a linear "
+                             f"regression, which has an exact posterior with scales chosen by the "
+                             f"evidence: omit --engine, or write the model as a function, "
+                             f"FILE.py:name")
         return _made(BayesianLinearRegression, wish).fit(X, y)
     return _made(LogisticRegression, wish, engine=wish.engine).fit(X, y.to_numpy())
 
@@ -304,8 +310,8 @@ def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
     if not len(rows):
         raise DataError(f"every row has a missing cell, and a graph with continuous columns "
-                        f"('{numbers[0]}') is learnt from complete rows only: write the graph "
-                        f"yourself, FILE.py:name")
+                        f"('{numbers[0]}') can be learnt only from rows without missing cells: "
+                        f"write a model with a known graph, FILE.py:name")
     dag = learn_structure(rows, **{"seed": wish.seed, **wish.settings})
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 
@@ -315,8 +321,9 @@ def _hidden_markov(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     numbers = table if by is None else table.drop(columns=by, errors="ignore")
     text = [name for name in numbers if not pd.api.types.is_numeric_dtype(numbers[name])]
     if text:
-        raise DataError(f"column '{text[0]}' is text: a sequence needs numbers, one row per step; "
-                        f"drop it, --drop '{text[0]}', or use it to identify sequences, --by")
+        raise DataError(f"column '{text[0]}' is text, expected numbers, one row per step: drop the "
+                        f"column, --drop '{text[0]}', or, if the column identifies sequences, use "
+                        f"--by '{text[0]}'")
     estimator = _made(HiddenMarkov, wish, n_states=2 if wish.sizes is None else wish.sizes,
                       random_state=wish.seed, engine=wish.engine)
     return estimator.fit(numbers if by is None else sequences(numbers, table, by))
@@ -326,13 +333,14 @@ def _series(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     table = dated(table)
     numbers = [name for name in table if pd.api.types.is_numeric_dtype(table[name])]
     if wish.target is None and len(numbers) != 1:
-        raise ModelError(f"choose the column of the series, --target NAME: {numbers} are numeric")
+        raise ModelError(f"choose the column of the series, --target NAME; the columns of numbers "
+                         f"are {numbers}")
     name = wish.target or numbers[0]
     if name not in table.columns:
-        raise DataError(f"--target {name}: the table has no such column; it has "
+        raise DataError(f"--target {name}: the table has no such column; its columns are "
                         f"{listed(list(table.columns))}")
     if name not in numbers:
-        raise DataError(f"column '{name}' is text: a series needs numbers, one row per step")
+        raise DataError(f"column '{name}' is text, expected a series of numbers, one row per step")
     estimator, by = _made(StructuralTimeSeries, wish, engine=wish.engine), wish.layout.by
     return estimator.fit(table[[name]] if by is None else sequences(table[[name]], table, by))
 

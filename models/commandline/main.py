@@ -392,7 +392,7 @@ def _is_bif(path: str) -> bool:
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="out/faithful.png",
               show_default=True, help="Where the picture goes.")
 @click.option("--most", type=click.IntRange(1), default=5, show_default=True,
-              help="Compare 1 … this many components.")
+              help="Compare the numbers of components from 1 to this number.")
 def demo(out: Path, most: int) -> None:
     """Fit mixtures to the Old Faithful eruptions, which are shipped, and draw the best."""
     demonstration.run(out, most)

@@ -90,5 +90,6 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="NAME
                                help="A setting of this model.")
 unknown_option = click.option("--unknown", type=click.Choice(["refuse", "new"]), default="refuse",
                               show_default=True, help="Treatment of a group label that was not in "
-                                                      "the training data; new: a new group, drawn "
-                                                      "from the prior of the groups.")
+                                                      "the training data; new: as a new group, "
+                                                      "whose effect is drawn from the prior of the "
+                                                      "groups.")

@@ -37,9 +37,9 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
     except pd.errors.ParserWarning:
         names = list(read(nrows=0).columns)
         _refuse_other(path, names, comma)
-        raise DataError(f"'{path}': rows have more cells than the {len(names)} names of the first "
-                        f"line, {listed(names)}, so columns and names cannot be matched: give "
-                        f"every column a name; cells are separated by commas (by tabs in "
+        raise DataError(f"'{path}': expected as many cells in every row as names in the first "
+                        f"line, {len(names)} ({listed(names)}), got rows with more cells: give "
+                        f"every column a name, and separate cells by commas (by tabs in "
                         f".tsv)") from None
     head = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     twice = head[head.duplicated() & (head != "")]
@@ -62,10 +62,10 @@ def _refuse_other(path: str, names: list, comma: str) -> None:
     head = str(names[0])
     other = next((mark for mark in OTHERS if mark != comma and mark in head), None)
     if len(names) == 1 and other is not None:
-        raise DataError(f"'{path}' has one column, {head!r:.80}: its separator is {other!r}, "
-                        f"expected {comma!r}. Rewrite it, pandas.read_csv({path!r}, sep={other!r}, "
-                        f"decimal=',').to_csv('new.csv', index=False), with decimal='.' if the "
-                        f"decimal mark is a point")
+        raise DataError(f"'{path}' has one column, {head!r:.80}: the separator is {other!r}, "
+                        f"expected {comma!r}. Rewrite the file, pandas.read_csv({path!r}, "
+                        f"sep={other!r}, decimal=',').to_csv('new.csv', index=False), with "
+                        f"decimal='.' if the decimal mark is a point")
 
 
 def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
@@ -74,8 +74,9 @@ def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
         words = column[out[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
         if len(words):
             warnings.warn(f"column '{name}': {len(words)} cells with the text "
-                          f"{listed(list(words.unique()[:SHOWN]))} are read as missing; use "
-                          f"another spelling if this is a value", RuntimeWarning, stacklevel=2)
+                          f"{listed(list(words.unique()[:SHOWN]))} are read as missing; if such a "
+                          f"text is a value, spell it differently in the file",
+                          RuntimeWarning, stacklevel=2)
 
 
 def _tell_numbers(name: str, column: pd.Series) -> None:
@@ -84,5 +85,6 @@ def _tell_numbers(name: str, column: pd.Series) -> None:
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
     if len(seen) and 0 < len(odd) < LEAST * len(seen):
         warnings.warn(f"column '{name}' is numeric except for {len(odd)} of {len(seen)} cells, "
-                      f"with the text {listed(list(odd.unique()[:SHOWN]))}: it is read as text; "
-                      f"leave these cells empty if they are missing", RuntimeWarning, stacklevel=2)
+                      f"with the text {listed(list(odd.unique()[:SHOWN]))}, so the column is read "
+                      f"as text; if these cells are missing, leave them empty in the file",
+                      RuntimeWarning, stacklevel=2)

@@ -71,8 +71,8 @@ class MixtureOfExpertsClassifier(ExpertsEstimator, Classifier):
         X, codes, weights = (X[seen], codes[seen].astype(int),
                              None if weights is None else weights[seen])
         if len(self.classes_) < 2:
-            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs "
-                            f"rows of two or more")
+            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}, expected rows of two "
+                            f"classes or more")
         self._refuse_few(X, codes)
         self._standardise(X, weights)
         model = self._experts(classes=len(self.classes_))

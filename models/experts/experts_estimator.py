@@ -112,19 +112,19 @@ class MixtureOfExperts(RegressorMixin, ExpertsEstimator):
         X, y = (X, y) if kept is None else (X[kept], y[kept])
         use = ~np.isnan(y)
         if not use.any():
-            raise DataError("every value of y is missing: nothing can be estimated")
+            raise DataError("every value of y is missing: expected at least one observed value")
         X, y, weights = X[use], y[use], None if weights is None else weights[use]
         self._refuse_few(X, y)
         k, d = self._leaves, X.shape[1]
         if not self.prior and len(y) <= k * (d + 1):
             raise DataError(
-                f"n_samples={len(y)}: {k} experts of {d + 1} coefficients each fit so few rows "
-                f"exactly, and the likelihood is unbounded. Give more than {k * (d + 1)} rows, or "
-                f"keep prior=True"
+                f"n_samples={len(y)}: {k} experts with {d + 1} coefficients each can fit so few "
+                f"rows exactly, so the likelihood is unbounded. Give more than {k * (d + 1)} rows, "
+                f"or keep prior=True"
             )
         if not self.prior and y.min() == y.max():
-            raise DataError(f"y is constant ({y[0]:g}): σ of every expert is 0 and the likelihood "
-                            f"is unbounded. Keep prior=True")
+            raise DataError(f"y is constant ({y[0]:g}): the residual standard deviation of every "
+                            f"expert is 0 and the likelihood is unbounded. Keep prior=True")
         self._standardise(X, weights)
         self._answer_centre, self._answer_unit = (float(v) for v in centre_and_unit(y, weights))
         data = self._data(X) | {"y": (y - self._answer_centre) / self._answer_unit}

@@ -37,8 +37,8 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
         if not self.prior and (constant := flat(X)).any():
             raise DataError(
                 f"{self._column(int(np.argmax(constant)))} of X is constant (n_samples={len(X)}): "
-                f"its weight is not identified separately from the intercept. Drop it, or keep "
-                f"prior=True"
+                f"its weight is not identified separately from the intercept. Drop the column, or "
+                f"keep prior=True"
             )
         self._centre, self._unit = centre_and_unit(X, weights)
 
@@ -77,9 +77,8 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
         distinct = len(np.unique(np.column_stack([X, y]), axis=0)) if len(X) <= 10_000 else len(X)
         if distinct < self._leaves:
             raise DataError(
-                f"{type(self).__name__}({given}): X and y have only {distinct} distinct rows "
-                f"(n_samples={len(X)}) for {self._leaves} "
-                f"experts: use at most {distinct}"
+                f"{type(self).__name__}({given}): expected at most {distinct} experts, the number "
+                f"of distinct rows of X and y (n_samples={len(X)}), got {self._leaves}"
             )
 
     def _learnt(self, fit, X, weights, unit: float) -> None:

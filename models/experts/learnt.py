@@ -53,8 +53,9 @@ class Learnt:
     def _gates(self, part: int):
         check_is_fitted(self, "fit_")
         if self._sites and not self.gate:
-            raise AttributeError(f"{type(self).__name__}(gate=False) has no gate: its shares_ are "
-                                 f"the same in every row")
+            raise AttributeError(f"{type(self).__name__}(gate=False) has no gate, because the "
+                                 f"probabilities of the experts are the same in every row: use "
+                                 f"shares_")
         out = []
         for site in self._sites:
             # (*above, ways − 1[, d])
@@ -84,8 +85,8 @@ class Learnt:
         if not self._sites:
             return np.ones(1)
         if self.gate:
-            raise AttributeError(f"{type(self).__name__}(gate=True) has no shares: they depend on "
-                                 f"x, see gates(X)")
+            raise AttributeError(f"{type(self).__name__}(gate=True) has no shares_, because the "
+                                 f"probabilities of the experts depend on x: use gates(X)")
         return np.asarray(self.fit_.params["shares"])
 
     @property

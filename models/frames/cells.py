@@ -47,8 +47,8 @@ def numbers_of(column, name: str) -> np.ndarray:
         row, odd = next(((i, value) for i, value in enumerate(column)
                          if not isinstance(value, Number)), (0, column))
         raise KindError(f"{name}: float() argument must be a string or a real number, got a "
-                        f"{type(odd).__name__}, {shortly(odd)}, in row {row}: give each of its "
-                        f"numbers a separate column, or drop the column") from None
+                        f"{type(odd).__name__}, {shortly(odd)}, in row {row}: give each number a "
+                        f"separate column, or drop the column") from None
 
 
 def labels_of(column, name: str) -> tuple:
@@ -65,12 +65,12 @@ def labels_of(column, name: str) -> tuple:
     hidden = missing(values)
     seen = values[~hidden] if hidden.any() else values
     if values.dtype.kind == "f" and np.isinf(seen).any():
-        raise DataError(f"{name} has infinity as a category")
+        raise DataError(f"{name}: expected finite categories, got infinity")
     if values.dtype.kind != "O":
         return tuple(np.unique(seen).tolist())
     for value in seen.tolist():
         if not isinstance(value, str | bool | int | float | np.generic):
-            raise KindError(f"{name}: a category as an argument must be a string or a number, got "
+            raise KindError(f"{name}: expected categories that are strings or numbers, got a "
                             f"{type(value).__name__}")
     return tuple(sorted(set(seen.tolist()), key=lambda v: (isinstance(v, str), v)))
 

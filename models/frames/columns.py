@@ -221,5 +221,5 @@ class Columns:
             i, c = map(int, np.unravel_index(np.argmax(bad), bad.shape))
             sign = "Negative values in data: " if values[i, c] < 0 else ""
             raise DataError(
-                f"{sign}{self.describe_column(js[c])} is of the kind {kind!r} and must be "
-                            f"{words}, got {values[i, c]:g} in row {i}")
+                f"{sign}{self.describe_column(js[c])} is of the kind {kind!r}: expected {words}, "
+                            f"got {values[i, c]:g} in row {i}")

@@ -34,8 +34,9 @@ class Complete:
             raise DataError(
                 f"X contains NaN: {self._column(int(j))} is missing in row {row} "
                 f"({hole.any(1).sum()} rows have such cells), and {type(self).__name__} does not "
-                f"model the distribution of X. Drop these rows, fill them, or fit a joint model of "
-                f"X and y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...) of both"
+                f"model the distribution of X. Drop these rows, fill the cells, or fit a joint "
+                f"model of X and y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...) "
+                f"of both"
             )
         return X
 

@@ -24,8 +24,8 @@ def take(estimator: Estimator, X, reset: bool, frames: tuple) -> Any:
     if hasattr(X, "iloc"):
         X = validate_data(estimator, X, reset=reset, skip_check_array=True)
         if 0 in X.shape:
-            raise DataError(f"X is empty: it has the shape {X.shape}, at least 1 sample and 1 "
-                            f"feature are needed")
+            raise DataError(f"X is empty: expected at least 1 sample and 1 feature, got the shape "
+                            f"{X.shape}")
     elif categorical is None and kinds != "categorical" and "categorical" not in getattr(
         kinds, "values", tuple
     )():
@@ -101,7 +101,7 @@ def _position(key: Hashable, setting: str, width: int, names: Sequence[str] | No
         return list(names).index(key)
     if isinstance(key, int | np.integer) and not isinstance(key, bool) and -width <= key < width:
         return int(key) % width
-    raise ModelError(f"{setting} names {key!r}, which is not a column: expected one of "
+    raise ModelError(f"{setting} has {key!r}, which is not a column: expected one of "
                      f"{_columns(names, width)}")
 
 

@@ -33,8 +33,8 @@ class Margin(Complete, Unsure, Classifier):
         codes = self._codes(y, None)
         if codes.dtype.kind == "f":
             row = int(np.argmax(np.isnan(codes)))
-            raise DataError(f"y has no label in row {row}: {type(self).__name__} needs each row's "
-                            f"class. Drop rows without a label")
+            raise DataError(f"y has no label in row {row}: {type(self).__name__} needs the class "
+                            f"of every row. Drop rows without a label")
         if kept is not None:
             X, codes = X[kept], codes[kept]
         kept = np.arange(len(codes)) if kept is None else kept

@@ -46,8 +46,9 @@ def _say(shown: list[str], values: np.ndarray, advice: str) -> None:
         which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
                  f"values (as listed) in {len(values)} rows and are")
     warnings.warn(
-        f"{which} fitted by normal distributions: the density of a component that shrinks onto one "
-        f"value is bounded only by the prior, so more components always score better. {advice}",
+        f"{which} fitted by normal distributions: a component can shrink onto one of these values, "
+        f"where its density is bounded only by the prior, so that more components always get a "
+        f"higher score. {advice}",
         UserWarning,
         stacklevel=5,
     )
@@ -65,8 +66,8 @@ def refuse_constant(columns: Columns, data: Mapping[str, np.ndarray], label: obj
     values, where = data["normal"], "" if label is None else f" in class {label!r}"
     if label is not None and len(values) < 2:
         raise DataError(
-            f"class {label!r} has {len(values)} row: its normal columns have variance 0, and the "
-            f"likelihood is unbounded. Keep prior=True, or drop the class"
+            f"class {label!r} has {len(values)} row: normal distributions fitted to this class "
+            f"have variance 0, and the likelihood is unbounded. Keep prior=True, or drop the class"
         )
     if flat(values).any():
         i = int(np.argmax(flat(values)))

@@ -67,9 +67,10 @@ class PartlyLabelled:
                    key=lambda other: able[other].mean())
         text = (
             f"the {int(judge.hidden.sum())} unlabelled rows lower the log-likelihood of held-out "
-            f"labels by {lost.mean():.2g} per label ({with_them.mean():.3f} with them, "
-            f"{alone.mean():.3f} without): the clusters of the columns may differ from the "
-            f"classes. unlabelled_weight={best:g} gives {able[best].mean():.3f}"
+            f"labels by {lost.mean():.2g} per label ({with_them.mean():.3f} with the unlabelled "
+            f"rows, {alone.mean():.3f} without): the clusters of the columns may differ from the "
+            f"classes. With unlabelled_weight={best:g} the log-likelihood is "
+            f"{able[best].mean():.3f} per label"
         )
         self.notes_.append(text)
         warnings.warn(f"{type(self).__name__}: {text}; or unlabelled_weight='auto'", UserWarning,

@@ -106,7 +106,7 @@ def _basket_matrix(baskets) -> tuple[np.ndarray, dict]:
     odd = ~((numbers == 0) | (numbers == 1))
     if odd.any() or not len(table):
         where = (f"row {np.argwhere(odd)[0, 0]} of column "
-                 f"{baskets.columns[np.argwhere(odd)[0, 1]]!r} is "
+                 f"{baskets.columns[np.argwhere(odd)[0, 1]]!r} has the value "
                  f"{table[tuple(np.argwhere(odd)[0])]}" if odd.any() else "the table has no rows")
         raise DataError(f"association_rules: {where}: expected True or False, or 1 or 0")
     return numbers.astype(bool), {name: j for j, name in enumerate(baskets.columns)}
@@ -116,8 +116,8 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
     found = itemsets
     if hasattr(itemsets, "columns"):
         if "itemsets" not in itemsets.columns:
-            raise DataError(f"association_rules: the DataFrame of itemsets needs a column "
-                            f"'itemsets'; it has {list(itemsets.columns)}")
+            raise DataError(f"association_rules: expected a DataFrame of itemsets with a column "
+                            f"'itemsets', got the columns {list(itemsets.columns)}")
         found = itemsets["itemsets"]
     sets = ("a list, tuple or set of sets of names", lambda v: isinstance(v, Iterable)
             and not isinstance(v, str | bytes | Mapping) and getattr(v, "ndim", 1) == 1)
@@ -129,7 +129,8 @@ def _sets(itemsets, names: dict) -> Iterable[frozenset]:
         unknown = [item for item in each if item not in names]
         if unknown:
             raise DataError(f"association_rules: the set {set(each)} has {unknown[0]!r}, which is "
-                            f"not a column; use use_colnames=True in mlxtend")
+                            f"not a column of the baskets; call mlxtend's functions with "
+                            f"use_colnames=True")
         if len(each) > 1:
             yield each
 

@@ -110,8 +110,8 @@ def log_bayes_factor(table, sampling: str = "joint", concentration=1.0, rate: fl
          concentration=(concentration, numbers(0.0)))
     a = np.asarray(concentration, float)
     if a.shape not in ((), y.shape):
-        raise ModelError(f"dependence(concentration=...): expected one number or {y.shape}, one "
-                         f"per cell, got shape {a.shape}")
+        raise ModelError(f"dependence(concentration=...): expected one number, or an array of "
+                         f"shape {y.shape} with one number per cell, got shape {a.shape}")
     a = np.broadcast_to(a, y.shape)
     own = a.sum(1) - (y.shape[1] - 1), a.sum(0) - (y.shape[0] - 1)
     if not (np.isfinite(a).all() and (a > 0).all() and all((xi > 0).all() for xi in own)):
@@ -157,5 +157,6 @@ def _counts(table) -> np.ndarray:
         raise DataError(f"dependence: row {row}, column {column} of the table is "
                         f"{y[row, column]:g}: expected an integer of at least 0")
     if not y.sum() > 0:
-        raise DataError("dependence: every count of the table is 0: the test is undefined")
+        raise DataError("dependence: expected a table with at least one count above 0, got only "
+                        "zeros")
     return y.astype(int)

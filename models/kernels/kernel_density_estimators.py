@@ -64,9 +64,9 @@ class _Kernels(Estimator):
             row, j = np.argwhere(hole)[0]
             raise DataError(
                 f"X contains NaN: {self._column(int(j))} is missing in row {row} "
-                f"({hole.any(1).sum()} rows have such cells), and a kernel needs a centre in every "
-                f"column. Drop these rows, or fill them; cells may be missing in rows for "
-                f"prediction"
+                f"({hole.any(1).sum()} rows have such cells), and the centre of a kernel needs a "
+                f"number in every column. Drop these rows, or fill the cells; only rows for "
+                f"prediction may have missing cells"
             )
         if np.ndim(self.bandwidth) == 1 and len(self.bandwidth) != X.shape[1]:
             raise ModelError(
@@ -88,7 +88,8 @@ class _Kernels(Estimator):
             )
             raise DataError(
                 f"{column} is constant: its standard deviation is 0, so "
-                f"bandwidth={self.bandwidth!r} is 0 for it. Give bandwidth=number, or drop it"
+                f"bandwidth={self.bandwidth!r} gives the bandwidth 0. Give bandwidth= as a number, "
+                f"or drop the column"
             )
 
     def _widths(self, X, weights, instead) -> np.ndarray:
@@ -192,8 +193,8 @@ class KernelDensity(DensityMixin, _Kernels):
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
         if n_samples * len(self._unit) > LARGEST:
-            raise ModelError(f"sample(n_samples={n_samples!r}): more than the limit of {LARGEST:,} "
-                             f"numbers")
+            raise ModelError(f"sample(n_samples={n_samples!r}): expected fewer samples, with at "
+                             f"most {LARGEST:,} numbers in all")
         random, params = np.random.default_rng(self._seed(
             random_state, "sample")), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])
@@ -247,8 +248,8 @@ class ParzenClassifier(_Kernels, Classifier):
         weights = np.ones(len(X)) if weights is None else weights[seen]
         k, (n, d) = len(self.classes_), X.shape
         if k < 2:
-            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs "
-                            f"rows of two or more; see KernelDensity")
+            raise DataError(f"y has one class, {self.classes_.tolist()[0]!r}, expected rows of two "
+                            f"classes or more; for one density use KernelDensity")
         total = np.bincount(codes, weights, k)
         self.class_prior_ = total / total.sum() if self.priors is None else self._given(k)
         self._refuse_constant(X)

@@ -74,8 +74,9 @@ class NearestNeighbours(Classifier):
         able = np.unique(np.atleast_1d(np.asarray(self.n_neighbors)))
         tried = able[able < max(len(X), 2)]
         if not len(tried):
-            raise DataError(f"NearestNeighbours(n_neighbors={self.n_neighbors!r}): "
-                            f"n_samples={len(X)} rows have at most {len(X) - 1} neighbours each")
+            raise DataError(f"NearestNeighbours(n_neighbors={self.n_neighbors!r}): expected at "
+                            f"most {len(X) - 1}, the number of neighbours of a row, since "
+                            f"n_samples={len(X)}")
         self._middle, unit = middle_and_unit(X)
         self._unit = unit if self.scale else np.ones(X.shape[1])
         self._codes_, self._rows = codes, NearestNeighbors().fit(self._z(X))
@@ -97,7 +98,8 @@ class NearestNeighbours(Classifier):
         if np.isnan(X).any():
             row, j = np.argwhere(np.isnan(X))[0]
             raise DataError(f"Input X contains NaN: {self._column(int(j))} is missing in row "
-                            f"{row}: distances need every cell; impute it first")
+                            f"{row}, but distances need a number in every cell: impute the missing "
+                            f"cells first")
         return X
 
     def _z(self, X) -> np.ndarray:

@@ -90,7 +90,7 @@ class _Machine:
         if not (np.abs(own) < LARGEST).all():
             row = int(np.argmin(np.abs(own) < LARGEST))
             raise ModelError(f"{type(self).__name__}(kernel={self.kernel!r}): the kernel of row "
-                             f"{row} with itself is {own[row]:g}, too large: standardise the "
+                             f"{row} with itself is too large, {own[row]:g}: standardise the "
                              f"columns of X")
         return X
 
@@ -148,8 +148,8 @@ class _Machine:
     def coef_(self):
         """Σ_i β_i x_i of a linear kernel, (pairs, d)."""
         if self.kernel != "linear":
-            raise AttributeError(f"coef_ exists for a linear kernel only; this "
-                                 f"{type(self).__name__} has kernel={self.kernel!r}")
+            raise AttributeError(f"coef_ is defined only for kernel='linear', got "
+                                 f"kernel={self.kernel!r}")
         check_is_fitted(self)
         return self._dual @ self._about(self.support_vectors_)
 
@@ -265,8 +265,8 @@ class SupportVectorMachine(_Machine, Margin):
             classes = self.classes_.tolist()
             unknown = next((name for name in self.class_weight if name not in classes), None)
             if unknown is not None:
-                raise ModelError(f"SupportVectorMachine(class_weight=...): {unknown!r} is not a "
-                                 f"class; the classes are {classes}")
+                raise ModelError(f"SupportVectorMachine(class_weight=...): expected classes among "
+                                 f"{classes}, got {unknown!r}")
             out = np.array([self.class_weight.get(name, 1.0) for name in classes], float)
             if not (np.isfinite(out) & (out > 0)).all():
                 raise ModelError(f"SupportVectorMachine(class_weight={dict(self.class_weight)!r}): "

@@ -66,8 +66,8 @@ class PoissonFactors(Projection, Estimator):
         check(self)
         X = self._counts(X, reset=True)
         if self.n_components > X.size:
-            raise ModelError(f"PoissonFactors(n_components={self.n_components}): X has only "
-                             f"{X.size} cells: use at most {X.size} components")
+            raise ModelError(f"PoissonFactors(n_components={self.n_components}): expected at most "
+                             f"{X.size} components, the number of cells of X")
         random = np.random.default_rng(self._seed())
         found = max((self._found(X, random) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])

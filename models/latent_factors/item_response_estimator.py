@@ -71,8 +71,8 @@ class ItemResponse(Projection, Estimator):
         for j, (low, high) in enumerate(zip(np.nanmin(X, 0), np.nanmax(X, 0), strict=True)):
             if low == high and not self.prior:
                 raise DataError(f"{self._column(j)} has the answer {low:g} for every person: the "
-                                f"maximum likelihood estimate of its difficulty is infinite. Drop "
-                                f"it, or keep prior=True")
+                                f"maximum likelihood estimate of the difficulty of this item is "
+                                f"infinite. Drop the column, or keep prior=True")
         model = item_response(items=X.shape[1], kind=self.kind)
         fit = model.fit({"y": X}, self.engine or MAP(prior=bool(self.prior)),
                         weights=weights, seed=self._seed())

@@ -91,9 +91,9 @@ def classical_scaling(distances, k: int = 2) -> np.ndarray:
         if np.isinf(d).any():
             apart = np.argwhere(np.isinf(d))[0]
             raise probml.DataError(f"classical_scaling: no observed distances connect the points "
-                                   f"{apart[0]} and {apart[1]}, so their relative position is not "
-                                   f"identified; measure some, or scale the connected parts "
-                                   f"separately")
+                                   f"{apart[0]} and {apart[1]}, so the relative position of the "
+                                   f"two is not identified: give distances that connect these "
+                                   f"points, or scale the connected parts separately")
     b = -0.5 * d**2
     b = b - b.mean(0) - b.mean(1)[:, None] + b.mean()
     values, vectors = np.linalg.eigh(b)
@@ -122,7 +122,7 @@ def square(distances, where: str) -> np.ndarray:
             raise TypeError
         d = np.asarray(distances, float)
     except (TypeError, ValueError):
-        raise probml.DataError(f"{where}: distances must be numbers") from None
+        raise probml.DataError(f"{where}: expected distances that are numbers") from None
     if d.ndim != 2 or d.shape[0] != d.shape[1] or len(d) < 2:
         raise probml.DataError(f"{where}: expected the distances of n points, (n, n), n at least "
                                f"2, got the shape {d.shape}; scipy.spatial.distance.squareform "
@@ -130,7 +130,8 @@ def square(distances, where: str) -> np.ndarray:
     size = np.nanmax(np.abs(d)) if not np.isnan(d).all() else 0.0
     for wrong, what in ((np.isinf(d) | (d < 0), "0 or more, or NaN where missing"),
                         (~(np.isclose(d, d.T, rtol=1e-7, atol=1e-9 * size)
-                           | np.isnan(d) & np.isnan(d.T)), "that of the reversed pair"),
+                           | np.isnan(d) & np.isnan(d.T)), "the same distance as of the reversed "
+                         "pair"),
                         (np.diag(np.nan_to_num(np.diag(d)) > 1e-9 * size), "0 on the diagonal")):
         if wrong.any():
             row, column = np.argwhere(wrong)[0]

@@ -96,12 +96,13 @@ class MultidimensionalScaling(Estimator):
         self.classical_ = classical_scaling(d, self.n_components)
         self.unit_ = float(np.sqrt((apart**2).mean())) if apart.size else 0.0
         if not self.unit_ > 0:
-            raise DataError("MultidimensionalScaling: every distance is 0: all points coincide")
+            raise DataError("MultidimensionalScaling: expected at least one distance above 0, but "
+                            "all points coincide")
         if self.noise == "lognormal" and (apart == 0).any():
             pair = int(np.argmax(apart == 0))
             raise DataError(f"MultidimensionalScaling(noise='lognormal'): the points {first[pair]} "
-                            f"and {second[pair]} have the distance 0, which has no logarithm: "
-                            f"drop one of them, or use noise='normal'")
+                            f"and {second[pair]} have the distance 0, which has no logarithm: drop "
+                            f"one of the two points, or use noise='normal'")
         pairs = {"first": first, "second": second, "distance": apart / self.unit_}
         random, first_one = np.random.default_rng(self._seed()), self.classical_ / self.unit_
         # no two points at one place: there their distance has no direction

@@ -62,7 +62,7 @@ class SparseCoding(Projection, Estimator):
         check(self)
         X = self._numbers(X, reset=True).astype(float)
         if not np.nansum(np.abs(X)) > 0:
-            raise DataError("SparseCoding: every observed cell of X is 0: nothing can be encoded")
+            raise DataError("SparseCoding: expected at least one observed cell of X that is not 0")
         random = np.random.default_rng(self._seed())
         found = min((self._found(X, self._rows(X, random)) for _ in range(self.n_init)),
                     key=lambda found: found.history[-1])

@@ -102,8 +102,8 @@ class Certificate:
             f"{'passed' if self.passed else 'NOT passed'}",
             f"{self.simulations} simulations of {self.rows} rows; the ranks of the true values "
             f"among posterior draws, in {self.bins} bins, are called not uniform if p < "
-            f"{self.threshold:.2g}; the columns 50%, 80% and 90% are the shares of true values "
-            f"inside these central intervals:",
+            f"{self.threshold:.2g}; the columns 50%, 80% and 90% are the fractions of true values "
+            f"inside the central posterior intervals of these probabilities:",
             shown.to_string(**wide),
             "prior predictive:",
             self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),
@@ -185,9 +185,10 @@ def check(
 
 def _with_posterior(engine: Engine) -> Engine:
     if engine.capabilities.finds == "point":
-        raise Refusal(f"check: {type(engine).__name__} gives a point estimate, and check needs a "
-                      f"posterior. Choose another engine, such as check(..., "
-                      f"engine=probml.NUTS()); model.explain(data) lists the engines")
+        raise Refusal(f"check: expected an engine that gives a posterior, and "
+                      f"{type(engine).__name__} gives a point estimate. Choose another engine, "
+                      f"such as check(..., engine=probml.NUTS()); model.explain(data) lists the "
+                      f"engines")
     return engine
 
 
@@ -283,15 +284,15 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
         inside = {f"{share:.0%}": float((np.abs(level - 0.5) < share / 2).mean())
                   for share in (0.5, 0.8, 0.9)}
         records[name] = {"p_value": float(chisquare(counts).pvalue), **inside}
-    notes = [f"the states of '{e.site}' are exchangeable: its parameters were ranked without "
-             f"regard to the order of the states" for e in exchange]
+    notes = [f"the states of '{e.site}' are exchangeable, so the parameters of the states were "
+             f"ranked without regard to the order of the states" for e in exchange]
     if simulator is not None:
         notes.append(f"rows and true values were simulated by {simulator!r}")
     if (coarse := float((effective < MIN_EFFECTIVE_DRAWS).mean())) > 0.05:
         notes.append(
             f"{coarse:.0%} of the posteriors have fewer than {MIN_EFFECTIVE_DRAWS} effective "
-            f"draws, so the ranks of the true values among them are inaccurate. The sampler mixes "
-            f"slowly: give the engine more draws"
+            f"draws, so the ranks of the true values among the draws are inaccurate: give the "
+            f"engine more draws"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:

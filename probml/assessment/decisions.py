@@ -81,13 +81,13 @@ def thresholds(loss: object = None, reject: float | None = None) -> Thresholds:
     """
     costs, _ = table(loss, 2, None)
     if costs.shape != (2, 2):
-        raise ModelError(f"thresholds(loss): expected 2 states and 2 actions, got a loss of shape "
-                         f"{costs.shape}: for more states or actions use decide")
+        raise ModelError(f"thresholds(loss): expected a loss of 2 states and 2 actions, shape (2, "
+                         f"2), got shape {costs.shape}: for more states or actions use decide")
     (l00, l01), (l10, l11) = costs.tolist()
     wrong1, wrong0 = l01 - l00, l10 - l11
     if wrong1 <= 0 or wrong0 <= 0:
-        raise ModelError(f"thresholds(loss={costs.tolist()}): expected that in both states the "
-                         f"wrong action costs more than the right one")
+        raise ModelError(f"thresholds(loss={costs.tolist()}): expected a loss whose wrong action "
+                         f"costs more than the right action in both states")
     act = wrong1 / (wrong1 + wrong0)
     if reject is None:
         return Thresholds(act, act, act)
@@ -114,14 +114,15 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
         p = np.asarray(probabilities, float)
     except (TypeError, ValueError):
         got = " ".join(f"{probabilities!r:.80}".split())
-        truth = "; the true labels are the first argument" if verb == "calibration" else ""
+        truth = ("; the first argument of calibration is the true labels, the second the "
+                 "probabilities") if verb == "calibration" else ""
         raise DataError(f"{verb}(probabilities): expected an array of probabilities with one "
                         f"column per state, got {got}{truth}") from None
     if p.ndim < 2 or not p.shape[-1]:
         hint = (": for two states give both columns, np.column_stack([1 - p, "
                 "p])") if p.ndim == 1 else ""
-        raise DataError(f"{verb}(probabilities): expected rows and states, (n, k), got shape "
-                        f"{p.shape}{hint}")
+        raise DataError(f"{verb}(probabilities): expected an array of n rows and k states, shape "
+                        f"(n, k), got shape {p.shape}{hint}")
     total = p.sum(-1)
     bad = ~((p >= 0).all(-1) & (np.abs(total - 1) <= SUM_TOLERANCE))
     if bad.any():
@@ -148,23 +149,24 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
     if hasattr(loss, "columns"):
         have, want = list(loss.index), list(range(states)) if labels is None else labels
         if len(have) != states or set(have) != set(want):
-            raise ModelError(f"decide(loss): expected a row for each of the {states} states "
-                             f"{want}, got the {len(have)} rows {have}")
+            raise ModelError(f"decide(loss): expected a table with one row for each of the "
+                             f"{states} states {want}, got the {len(have)} rows {have}")
         loss = loss.loc[want]
         names, loss = list(loss.columns), loss.to_numpy()
     try:
         costs = np.asarray(loss, float)
     except (TypeError, ValueError):
         raise ModelError(
-            f"decide(loss): expected numbers loss[truth, action], got {loss!r:.80}"
+            f"decide(loss): expected an array of numbers, loss[true state, action], got "
+            f"{loss!r:.80}"
         ) from None
     if costs.ndim != 2 or costs.shape[0] != states or not costs.shape[1]:
-        raise ModelError(f"decide(loss): expected rows for the {states} states and columns for the "
-                         f"actions, got shape {costs.shape}")
+        raise ModelError(f"decide(loss): expected an array of one row for each of the {states} "
+                         f"states and one column for each action, got shape {costs.shape}")
     if not np.isfinite(costs).all():
         k, a = map(int, np.argwhere(~np.isfinite(costs))[0])
         raise ModelError(f"decide(loss): loss[{k}, {a}] is {costs[k, a]}, expected a finite "
-                         f"number: use a large one for an action that must never happen")
+                         f"number: use a large number for an action that must never be chosen")
     if names is not None and len(names) != costs.shape[1]:
         names = list(range(costs.shape[1]))
     return costs, names
@@ -180,8 +182,8 @@ def _frame(loss: Mapping):
     actions = list(dict.fromkeys(action for row in loss.values() for action in row))
     for truth, row in loss.items():
         if lacking := [action for action in actions if action not in row]:
-            raise ModelError(f"decide(loss): truth {truth!r} has no loss for the action "
-                             f"{lacking[0]!r}: give one for each of {actions}")
+            raise ModelError(f"decide(loss): the true state {truth!r} has no loss for the action "
+                             f"{lacking[0]!r}: give a loss for each of the actions {actions}")
     return pd.DataFrame([[row[action] for action in actions] for row in loss.values()],
                         index=list(loss), columns=actions)
 

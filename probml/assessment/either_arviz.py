@@ -35,7 +35,7 @@ def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outsi
     """
     if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
         raise ModelError(f"to_arviz(prior={count!r}): expected the number of prior draws, an "
-                         f"integer of at least 1, or None for none")
+                         f"integer of at least 1, or None for no prior draws")
     structure, seen = held.structure, tuple(seen)
     sites = structure.sites
     own = (*(name for name in outside if name in sites and not sites[name].rows),

@@ -42,11 +42,11 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
         raise ModelError(f"predict(interval=...): site '{site}' is outside rows(): take quantiles "
                          f"of fit.draws(n)['{site}']")
     if found.states is not None:
-        raise ModelError(f"predict(interval=...): site '{site}' has unordered states: use "
-                         f"predict_proba(data, '{site}')")
+        raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
+                         f"no intervals: use predict_proba(data, '{site}')")
     if given != queries.ALL:
-        raise ModelError(f"predict(interval=..., given={given!r}): an interval conditions on all "
-                         f"observed cells of the row: use given='all'")
+        raise ModelError(f"predict(interval=..., given={given!r}): expected given='all', because "
+                         f"an interval conditions on all observed cells of a row")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == deterministics.KIND:
         return Interval(fit._deterministic_means(held, [site], plug_in)[site],
@@ -77,8 +77,9 @@ def median(fit: Fitted, held: dataset.Data, site: str, plug_in: bool, given: str
         Refusal: it is a vector, or cannot be drawn from.
     """
     if given != queries.ALL:
-        raise Refusal(f"predict(given={given!r}): site '{site}' has no mean, and its median "
-                      f"conditions on all observed cells: use given='all'")
+        raise Refusal(f"predict(given={given!r}): expected given='all', because site '{site}' has "
+                      f"no mean, and the median that is predicted instead conditions on all "
+                      f"observed cells")
     _warn_without_mean(fit, site)
     return _answer_for_new_values(held, site,
                                   lambda held: _quantiles(fit, held, site, (0.5,), plug_in))[0]
@@ -108,11 +109,11 @@ def _warn_without_mean(fit: Fitted, site: str) -> None:
     """
     found = fit.structure.sites[site]
     if found.event:
-        raise Refusal(f"site '{site}' ({found.kind}) has no finite mean known to NumPyro, and a "
-                      f"vector has no median: use simulate(given=...)")
+        raise Refusal(f"site '{site}' ({found.kind}) is a vector without a finite mean in NumPyro, "
+                      f"and a vector has no median to predict instead: use simulate(given=...)")
     warnings.warn(
-        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean known to "
-        f"NumPyro; the result is the median of {REPLICATES} simulated values per row",
+        f"model '{fit.model.name}': site '{site}' ({found.kind}) has no finite mean in NumPyro; "
+        f"the prediction is the median of {REPLICATES} simulated values per row instead",
         RuntimeWarning,
         stacklevel=4,
     )

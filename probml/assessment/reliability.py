@@ -155,18 +155,18 @@ def compute_calibration(fit: Fitted, data: object, site: str | None, plug_in: bo
     sites = [s for s in fit.structure.sites.values() if s.rows and s.states
              and s.name in held.table.columns]
     if site is None and not sites:
-        raise ModelError(f"calibration compares predicted probabilities with observed values of a "
-                         f"discrete site, and the data have no discrete site of model "
-                         f"'{fit.model.name}', only {list(held.table.columns)}. For a continuous "
-                         f"site compare the values with the bounds of predict(data, interval=0.9)")
+        raise ModelError(f"calibration: expected data with observed values of a discrete site of "
+                         f"model '{fit.model.name}', got only {list(held.table.columns)}. For a "
+                         f"continuous site compare the values with the bounds of predict(data, "
+                         f"interval=0.9)")
     if site is None and len(sites) != 1:
-        raise ModelError(f"calibration: {len(sites)} discrete sites are observed, "
-                         f"{[s.name for s in sites]}: choose one with site=")
+        raise ModelError(f"calibration: the data have {len(sites)} discrete sites, "
+                         f"{[s.name for s in sites]}: choose one of them, site='{sites[0].name}'")
     name = fit._checked_row_site(site or sites[0].name)
     column = held.table.columns.get(name)
     if column is None or column.likelihood is not None:
-        raise DataError(f"calibration: the data have no '{name}', the true values to compare with; "
-                        f"they have {list(held.table.columns)}")
+        raise DataError(f"calibration: expected data with the true values of '{name}', got only "
+                        f"{list(held.table.columns)}")
     p = asking.answer(fit, held.without([name]), [("probability", name)], plug_in)[1][
         "probability", name]
     truth = tables.to_labels(column.values, fit.names.get(name)).astype(object)
@@ -184,14 +184,14 @@ def _with_known_truth(truth: object, p: np.ndarray, names: tuple) -> tuple[np.nd
     flat = truth.ravel()
     known = ~pd.isna(flat)
     if not known.any():
-        raise DataError("calibration(truth): every label is missing; expected at least one "
-                        "observed label")
+        raise DataError("calibration(truth): expected at least one observed label, but every label "
+                        "is missing")
     order = {name: k for k, name in enumerate(names)}
     codes = np.array([order.get(label, -1) for label in flat[known]])
     if (codes < 0).any():
         label = flat[known][np.argmax(codes < 0)]
-        raise DataError(f"calibration(truth): {label!r} is not a label; the labels are "
-                        f"{list(names)}")
+        raise DataError(f"calibration(truth): expected true labels among {list(names)}, got "
+                        f"{label!r}")
     return codes, p.reshape(-1, p.shape[-1])[known]
 
 

@@ -167,7 +167,8 @@ def standard_error(fit: Fitted, errors: StandardErrors, name: str,
     why = errors.reasons.get(name, errors.reasons.get("", ""))
     sd = deviations({name: errors.root.get(name, np.full(1, np.nan))})[name]
     if given is not None and name not in errors.root:
-        return {"sd": given, "note": f"given the estimates of the other parameters: {why}"}
+        return {"sd": given, "note": f"the sd is conditional on the estimates of the other "
+                                     f"parameters: {why}"}
     sd = sd if given is None else np.hypot(sd, given)
     return {"sd": sd} | ({"note": np.where(np.isnan(sd), why, "")} if why else {})
 
@@ -249,13 +250,13 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
         DataError: data that the model cannot take.
     """
     if data is None and fit.data is None:
-        raise ModelError(f"{verb}: this Fit of {short_name(fit.engine)} does not store its data: "
+        raise ModelError(f"{verb}: the Fit by {short_name(fit.engine)} does not store its data: "
                          f"pass the fitted data as a mapping or table")
     held = present(fit.data) if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
-        raise ModelError(f"{verb}: every cell of the data is missing; expected the rows that model "
-                         f"'{fit.model.name}' was fitted to")
+        raise ModelError(f"{verb}: expected the rows to which model '{fit.model.name}' was fitted, "
+                         f"but every cell of these data is missing")
     return held
 
 
@@ -295,8 +296,8 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
              along: Callable[[Mapping], Mapping] = lambda draws: {}):
     """See Fit.to_arviz; `along` as in summary."""
     if fit.learnt is not None:
-        raise ModelError("to_arviz() exports the posterior: call it on the Fit before do(), which "
-                         "has the same posterior")
+        raise ModelError("to_arviz(): expected a Fit before do(), which has the same posterior as "
+                         "the Fit after do(): call to_arviz() on that Fit")
     draws = posterior_draws(fit)
     held = own_data(fit, data, "to_arviz()")
     either_arviz.needed()
@@ -444,8 +445,9 @@ def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
              else lacking).append(site.name)
     if lacking:
         warnings.warn(
-            f"to_arviz(): {lacking} are left out: they are computed from cells that are missing in "
-            f"these data and were not drawn; use fit.predict(data, '{lacking[0]}') for their means",
+            f"to_arviz(): {lacking} are left out, because they are computed from cells that are "
+            f"missing in the data and were not sampled; use fit.predict(data, '{lacking[0]}') for "
+            f"their means",
             RuntimeWarning,
             stacklevel=4,
         )

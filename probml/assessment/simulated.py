@@ -87,9 +87,10 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
         raise Refusal(f"{type(engine).__name__}: {outcome.status.headline}")
     found = fitting.posterior(plan, outcome, known, problem.rows)
     if plan.free and not found.varies:
-        raise Refusal(f"{type(engine).__name__} gives a point estimate, and check needs a "
-                      f"posterior. Choose another engine, such as check(..., "
-                      f"engine=probml.NUTS()); model.explain(data) lists the engines")
+        raise Refusal(f"check: expected an engine that gives a posterior, and "
+                      f"{type(engine).__name__} gives a point estimate. Choose another engine, "
+                      f"such as check(..., engine=probml.NUTS()); model.explain(data) lists the "
+                      f"engines")
     values = {name: np.asarray(value).reshape(-1, *np.shape(value)[2:])
               for name, value in present(found.chains).items()} if found.stats else jax.device_get(
                   found.draw(plan, known, draws, problem.seed))
@@ -131,7 +132,7 @@ def template(model: Bound, data: DataLike, rows: int | None,
     the user's data or placeholders."""
     if _is_integer(data):
         if rows is not None:
-            raise ModelError(f"check({data}, rows={rows}): the number of rows is given twice; drop "
+            raise ModelError(f"check({data}, rows={rows}): the number of rows is given twice: omit "
                              f"one of the two")
         data, rows = None, int(data)
     if rows is not None and not (_is_integer(rows) and rows >= 1):
@@ -140,18 +141,19 @@ def template(model: Bound, data: DataLike, rows: int | None,
     try:
         known = set(names)
     except TypeError:
-        raise ModelError(f"check({data!r:.60}): expected data, or a number of rows") from None
+        raise ModelError(f"check({data!r:.60}): expected data, or rows= with a number of "
+                         f"rows") from None
     if rows is None and not known:
-        raise ModelError(f"check needs rows to simulate: model.check(data), or "
-                         f"model.check(rows=100) where '{model.name}' has no inputs")
+        raise ModelError(f"check: expected the number of rows to simulate, by data, "
+                         f"model.check(data), or, if model '{model.name}' has no inputs, by "
+                         f"model.check(rows=100)")
     held = with_measures(read.read(model, data, rows=rows, steps=steps))
     soft = next((name for name, column in held.table.columns.items()
                  if column.likelihood is not None), None)
     if soft is not None:
-        raise Refusal(f"check: the data give site '{soft}' as probabilities, one column for each "
-                      f"of its states. check simulates data like these, and it can simulate states "
-                      f"but not their probabilities. Give one state in each row, or leave '{soft}' "
-                      f"out of the data")
+        raise Refusal(f"check: expected one state of site '{soft}' in each row, got label "
+                      f"probabilities, one column for each state, which check cannot simulate. "
+                      f"Give states, or leave '{soft}' out of the data")
     if held.table.columns:
         return held.trimmed(), True
     sites, columns = held.structure.sites, {}
@@ -190,8 +192,9 @@ def simulated(
         bad = ~np.isfinite(value) | ((value < 0) if sites[name].discrete else False)
         if bad.any():
             count = int(bad.reshape(simulations, -1).any(1).sum())
-            whose = (f"the priors of its parents, {list(sites[name].parents)}, allow"
-                     if sites[name].parents else "its prior allows")
+            whose = (f"the priors of the sites on which '{name}' depends, "
+                     f"{list(sites[name].parents)}, allow"
+                     if sites[name].parents else f"the prior of '{name}' allows")
             raise Refusal(
                 f"check: in {count} of {simulations} simulations the simulated values of '{name}' "
                 f"({sites[name].kind}) are infinite or overflow, because {whose} too extreme "
@@ -217,11 +220,12 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
     flat = next((s.name for s in sites.values() if s.entry.improper and s.name not in given
                  and not s.rows), None)
     if structure.penalties or flat is not None:
-        what = (f"the factor '{structure.penalties[0]}' modifies the prior" if structure.penalties
+        what = (f"the factor '{structure.penalties[0]}' of the model modifies the "
+                f"prior" if structure.penalties
                 else f"the prior of '{flat}' is improper")
-        raise Refusal(f"{verb}: {what} of model '{structure.model.name}', so it cannot be sampled: "
-                      f"use a proper prior, such as sample(\"{flat or 'mean'}\", "
-                      f"dist.Normal(0, 10)), or give a value in the data")
+        raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because "
+                      f"{what}: use a proper prior, such as sample(\"{flat or 'mean'}\", "
+                      f"dist.Normal(0, 10)), or give the value of the parameter in the data")
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:
@@ -245,8 +249,8 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
     inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)
     if missing is not None:
-        raise ModelError(f"check(simulator={simulator!r}): its input '{missing}' is not in the "
-                         f"data, whose inputs are {list(inputs)}")
+        raise ModelError(f"check(simulator={simulator!r}): expected data with the input "
+                         f"'{missing}' of the simulator, got only the inputs {list(inputs)}")
     structure, sites = (structure_of(simulator, {name: inputs[name] for name in simulator.inputs}),
                         held.structure.sites)
     for name in held.table.columns:
@@ -255,14 +259,14 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
             held.steps
         ):
             got = "no such site" if other is None else f"the shape {other.along(held.steps)}"
-            raise ModelError(f"check(simulator={simulator!r}): expected site '{name}' of shape "
-                             f"{sites[name].along(held.steps)}, got {got}")
+            raise ModelError(f"check(simulator={simulator!r}): expected a simulator with site "
+                             f"'{name}' of shape {sites[name].along(held.steps)}, got {got}")
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
-        raise ModelError(f"check(simulator={simulator!r}): none of its parameters has the name and "
-                         f"shape of a parameter of the checked model, "
-                         f"{[*plan.free, *plan.globals]}")
+        raise ModelError(f"check(simulator={simulator!r}): expected a simulator with at least one "
+                         f"parameter of the same name and shape as in the checked model, whose "
+                         f"parameters are {[*plan.free, *plan.globals]}")
     return structure
 
 

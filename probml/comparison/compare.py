@@ -166,13 +166,13 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -
     criterion = next((column for column in order if table[column].notna().all()), "bic")
     table = table.sort_values(criterion, ascending=criterion == "bic", kind="stable")
     bad = table["bad_k"][table["bad_k"] > 0]
-    notes = [f"'{name}' has a Pareto k above its limit in {k:.0f} of {rows} rows, so its elpd_loo "
+    notes = [f"'{name}' has a Pareto k above the limit in {k:.0f} of {rows} rows, so its elpd_loo "
              f"is unreliable: use cross-validation, compare(..., folds=10)"
              for name, k in bad.items()]
     if criterion in BOUND:
-        notes.append("ranked by a lower bound of the log evidence: the gap to the log evidence "
-                     "differs between models (for a mixture of k exchangeable components by about "
-                     "log k!)")
+        notes.append("ranked by a lower bound of the log evidence: the difference between the "
+                     "bound and the log evidence is not the same for all models (for a mixture of "
+                     "k exchangeable components the bound is lower by about log k!)")
     reasons = {name: why for name, why in scores.missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
@@ -187,22 +187,24 @@ def _contestants(fits: object, data: object,
     rows = rows_of_each(fits, data)
     unknown = next((name for name in engines if name not in fits), None)
     if unknown is not None:
-        raise ModelError(f"compare(engines): '{unknown}' is not one of the fits {list(fits)}")
+        raise ModelError(f"compare(engines): expected names among the fits {list(fits)}, got "
+                         f"'{unknown}'")
     out = {}
     for name, fit in fits.items():
         if not isinstance(fit, Fit):
-            hint = ": the Fit of an estimator is its attribute fit_" if hasattr(fit, "fit_") else ""
-            hint = hint or (": estimators are compared by their predictions: pass target="
+            hint = (": for an estimator pass its attribute fit_, which is a "
+                    "Fit") if hasattr(fit, "fit_") else ""
+            hint = hint or (": to compare estimators by their predictions, pass target="
                             if hasattr(fit, "get_params") else "")
-            raise ModelError(f"compare(fits): '{name}' is a {type(fit).__name__}, expected a "
-                             f"Fit{hint}")
+            raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
+                             f"{type(fit).__name__}{hint}")
         if fit.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare the Fit before "
-                             f"do()")
+            raise ModelError(f"compare(fits): expected a Fit before do() for '{name}', got a Fit "
+                             f"after do()")
         if source_of(rows[name]) is not None:
-            raise ModelError(f"compare('{name}'): its rows are read in batches, and compare needs "
-                             f"all rows in memory: hold out some batches and compare fit.score on "
-                             f"them")
+            raise ModelError(f"compare('{name}'): expected rows in memory, got rows that are read "
+                             f"in batches: hold out some batches, and compare fit.score(...) of "
+                             f"the fits on these")
         held = reports.own_data(fit, rows[name], f"compare('{name}')")
         kind = ComparedDensity if fit.model.whole else ComparedFit
         found = kind(str(name), fit, held, engines.get(name))
@@ -211,8 +213,8 @@ def _contestants(fits: object, data: object,
         if fit.kept is not None and not fit.kept.running:
             count = float(np.asarray(fit.kept.summary.weights))
         if count is not None and abs(count - n) > 0.5:
-            raise DataError(f"compare: '{name}' was fitted to {count:g} rows, the data have {n}: "
-                            f"give the fitted rows, each once")
+            raise DataError(f"compare: '{name}' was fitted to {count:g} rows, but the data have "
+                            f"{n} rows: give the fitted rows, each row once")
         out[name] = found
     return out
 
@@ -223,15 +225,17 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> int:
     for other in others:
         if other.rows != first.rows:
             raise DataError(
-                f"compare: '{first.name}' was fitted to {first.rows} rows, '{other.name}' to "
-                f"{other.rows}: likelihoods of different rows cannot be compared"
+                f"compare: expected fits to the same rows, because likelihoods of different rows "
+                f"cannot be compared; '{first.name}' was fitted to {first.rows} rows, "
+                f"'{other.name}' to {other.rows} rows"
             )
         ours, theirs = first.seen, other.seen
         if set(ours) != set(theirs):
             raise DataError(
-                f"compare: '{first.name}' explains {sorted(ours)}, '{other.name}' "
-                f"{sorted(theirs)}: densities of different sites cannot be compared: give all "
-                f"models the same sites, and the other columns as inputs"
+                f"compare: expected models of the same observed sites, because densities of "
+                f"different sites cannot be compared; '{first.name}' has the observed sites "
+                f"{sorted(ours)}, '{other.name}' has {sorted(theirs)}. Give all models the same "
+                f"sites, and the other columns as inputs"
             )
         for site in ours:
             a, b = np.asarray(ours[site]), np.asarray(theirs[site])
@@ -241,8 +245,9 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> int:
             if not np.all(same):
                 where = (f", first in row {int(np.argwhere(~same)[0, 0])}" if a.shape == b.shape
                          else f": shapes {a.shape} and {b.shape}")
-                raise DataError(f"compare: '{first.name}' and '{other.name}' were fitted to "
-                                f"different values of '{site}'{where}")
+                raise DataError(f"compare: expected fits to the same data, but '{first.name}' and "
+                                f"'{other.name}' were fitted to different values of "
+                                f"'{site}'{where}")
     return first.rows
 
 

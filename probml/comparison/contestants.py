@@ -74,9 +74,11 @@ class ComparedFit:
                           "bound": float(fit.log_evidence)}, {}
         if fit.bound is not None:
             return out | {"bound": float(fit.bound)}, dict.fromkeys(
-                EVIDENCE, f"{short_name(fit.engine)} gives a lower bound of the evidence, `bound`")
-        return out, dict.fromkeys(EVIDENCE, f"{short_name(fit.engine)} gives no evidence; fit with "
-                                            f"probml.Exact() where every prior is conjugate")
+                EVIDENCE, f"{short_name(fit.engine)} gives only a lower bound of the log evidence, "
+                f"in the column `bound`")
+        return out, dict.fromkeys(EVIDENCE, f"{short_name(fit.engine)} does not compute the log "
+                                            f"evidence; fit with probml.Exact() if all priors are "
+                                            f"conjugate")
 
     def likelihood(self) -> tuple[float, int]:
         """log p(rows | params), latent discrete sites summed out, and the degrees of freedom of the
@@ -120,8 +122,9 @@ class ComparedDensity(ComparedFit):
         model = self.fit.model
         found = model.generative.observed(model.bound, self._inputs)
         if not found:
-            raise ModelError(f"compare: model '{self.name}' has no observed site (obs=), only "
-                             f"numpyro.factor statements, so it has no likelihood to compare")
+            raise ModelError(f"compare: model '{self.name}' has no likelihood to compare, because "
+                             f"its function has numpyro.factor statements and no observed site: "
+                             f"write the likelihood as numpyro.sample(..., obs=...)")
         return found
 
     @property
@@ -157,7 +160,7 @@ class ComparedDensity(ComparedFit):
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
         if set(found) != set(self._observed_elements):
             raise ModelError("the observed values depend on latent variables that are summed or "
-                             "integrated out, so single values have no separate likelihood")
+                             "integrated out, so single values have no likelihood of their own")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
                                for name, there in self._observed_elements.items()], -1)
 

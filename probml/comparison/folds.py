@@ -54,8 +54,8 @@ def refit(fit: Fit, held: dataset.Data, engine: Engine | None, seed: int) -> Fit
 def engine_of(fit: Fit) -> Engine:
     """The engine of a fit; of a fit from a file, made from its representation there."""
     if fit.outcome is Status.KNOWN:
-        raise ModelError(f"{fit.engine} cannot be refitted: its parameters were given, not "
-                         f"estimated")
+        raise ModelError(f"{fit.engine} cannot be refitted, because its parameters were given and "
+                         f"not estimated")
     return fit.by or written(fit.engine)
 
 
@@ -66,7 +66,8 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
     alike in all parts."""
     if isinstance(folds, int | np.integer) and not isinstance(folds, bool):
         if not 2 <= folds <= rows:
-            raise ModelError(f"compare(folds={folds}): expected 2 … {rows}, the number of rows")
+            raise ModelError(f"compare(folds={folds}): expected an integer from 2 to {rows}, the "
+                             f"number of rows")
         try:
             from sklearn.model_selection import KFold, StratifiedKFold
         except ModuleNotFoundError as error:
@@ -83,11 +84,12 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
         out = [(np.arange(rows)[train], np.arange(rows)[test]) for train, test in pairs]
     except (TypeError, ValueError, IndexError) as error:
         raise ModelError(
-            f"compare(folds={folds!r}): expected a number, a splitter of scikit-learn that needs "
-            f"no labels, or pairs of index arrays below "
-            f"{rows}: {error}"
+            f"compare(folds={folds!r}): expected a number of folds, a splitter of scikit-learn "
+            f"that needs no labels, or pairs (training rows, test rows) of indices below {rows}: "
+            f"{error}"
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:
-            raise ModelError("compare(folds=...): every fold needs training rows and test rows")
+            raise ModelError("compare(folds=...): expected training rows and test rows in every "
+                             "fold, and no row that is both")
     return out

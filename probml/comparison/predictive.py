@@ -71,13 +71,14 @@ class _ComparedFit:
             value = np.asarray(fit.predict(blind, self.target))
             if fit.structure.losses:
                 return Answer(value,
-                              why=f"site '{fit.structure.losses[0]}' is a loss, not a likelihood")
+                              why=f"site '{fit.structure.losses[0]}' is a loss and not a "
+                              f"likelihood")
             return Answer(value, density=fit.log_prob(shown) - fit.log_prob(blind))
         labels = np.fromiter(self.fit.labels(self.target), object)
         if fit.structure.losses:
             codes = np.asarray(fit.predict(blind, self.target), int)
             return Answer(labels[codes],
-                          why=f"site '{fit.structure.losses[0]}' is a loss, not a likelihood")
+                          why=f"site '{fit.structure.losses[0]}' is a loss and not a likelihood")
         p = np.asarray(fit.predict_proba(blind, self.target), float)
         return Answer(labels[p.argmax(1)], p, labels)
 
@@ -111,14 +112,17 @@ class _ComparedEstimator:
             estimator = clone(self.estimator).fit(at(train), np.array(self.truth[train].tolist()))
             value = np.asarray(estimator.predict(at(test)))
         except ValueError as error:
-            raise ModelError(f"{what} cannot take these rows: {error}") from error
+            raise ModelError(f"{what} cannot be fitted to these rows, or cannot predict them: "
+                             f"{error}") from error
         if not self.discrete:
             if not hasattr(estimator, "log_prob"):
-                return Answer(value, why=f"{what} has no density: it has no log_prob(X, y)")
+                return Answer(value, why=f"{what} has no method log_prob(X, y), which returns log "
+                              f"densities")
             found = estimator.log_prob(at(test), self.truth[test].astype(float))
             return Answer(value, density=np.asarray(found))
         if not hasattr(estimator, "predict_proba"):
-            return Answer(value, why=f"{what} has no probabilities: it has no predict_proba")
+            return Answer(value, why=f"{what} has no method predict_proba, which returns class "
+                          f"probabilities")
         probabilities = np.asarray(estimator.predict_proba(at(test)), float)
         return Answer(value, probabilities, estimator.classes_)
 
@@ -131,13 +135,13 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     if len(set(kinds.values())) > 1:
         one, other = (next(name for name, kind in kinds.items() if kind is wanted)
                       for wanted in (True, False))
-        raise ModelError(f"compare(target='{target}'): '{one}' predicts it as a class and "
+        raise ModelError(f"compare(target='{target}'): '{one}' predicts '{target}' as a class and "
                          f"'{other}' as a number: compare only classifiers, or only regressions")
     discrete = next(iter(kinds.values()))
     known = np.flatnonzero([not _unseen(value) for value in truth])
     if len(known) < 2:
-        raise DataError(f"compare(target='{target}'): only {len(known)} rows have a value in this "
-                        f"column, expected at least 2")
+        raise DataError(f"compare(target='{target}'): expected at least 2 rows with a value of "
+                        f"'{target}', got {len(known)}")
     others = np.setdiff1d(np.arange(len(truth)), known)
     splits = _splits(truth, known, others, folds, discrete, seed)
     scores, plain = (DISCRETE, "accuracy") if discrete else (CONTINUOUS, "rmse")
@@ -162,8 +166,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     alive = table.notna().any(axis=1)
     criterion = next((score for score in scores if table[score][alive].notna().all()), plain)
     table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
-    notes = [f"'{target}' is missing in {len(others)} rows: fits have used these rows, estimators "
-             f"have not"] if len(others) else []
+    notes = [f"'{target}' is missing in {len(others)} rows: models of probml were fitted with "
+             f"these rows, estimators without"] if len(others) else []
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
                     "missing": reasons, "notes": notes}
@@ -195,7 +199,7 @@ def _contestants(fits: object, data: object, target: str,
     unknown = next((name for name in engines if not isinstance(fits.get(name), Fit)), None)
     if unknown is not None:
         ours = [name for name, fit in fits.items() if isinstance(fit, Fit)]
-        raise ModelError(f"compare(engines): '{unknown}' is not one of the fits {ours}")
+        raise ModelError(f"compare(engines): expected names among the fits {ours}, got '{unknown}'")
     out, first, truth = {}, None, np.empty(0)
     for name, rows in rows_of_each(fits, data).items():
         mine = _truth(rows, target, name)
@@ -203,8 +207,9 @@ def _contestants(fits: object, data: object, target: str,
             first, truth = name, mine
         elif len(mine) != len(truth) or not all(a == b or _unseen(a) and _unseen(b)
                                                 for a, b in zip(mine, truth, strict=True)):
-            raise DataError(f"compare(target='{target}'): '{first}' and '{name}' were fitted to "
-                            f"different rows, or to different values of '{target}'")
+            raise DataError(f"compare(target='{target}'): expected fits to the same rows with the "
+                            f"same values of '{target}', but '{first}' and '{name}' were fitted to "
+                            f"different rows or values")
         out[name] = _contestant(str(name), fits[name], rows, target, mine, engines.get(name))
     return out, truth
 
@@ -213,27 +218,28 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
                 engine: Engine | None) -> Any:
     if isinstance(given, Fit):
         if given.learnt is not None:
-            raise ModelError(f"compare(fits): '{name}' is a Fit after do(): compare the Fit before "
-                             f"do()")
+            raise ModelError(f"compare(fits): expected a Fit before do() for '{name}', got a Fit "
+                             f"after do()")
         site = given.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
-            what = ("is no site" if site is None else "lies outside rows()" if not site.rows
-                    else "has several cells per row")
-            raise ModelError(f"compare(target='{target}'): it {what} of '{name}', model "
-                             f"'{given.model.name}': expected one value per row")
+            what = ("is not a site" if site is None else "lies outside rows()" if not site.rows
+                    else "has several values per row")
+            raise ModelError(f"compare(target='{target}'): expected a site with one value per row, "
+                             f"but '{target}' {what} in '{name}', model '{given.model.name}'")
         return _ComparedFit(name, given, reports.own_data(given, rows, f"compare('{name}')"),
                             target, engine)
     try:
         from sklearn.base import is_classifier, is_regressor
     except ModuleNotFoundError as error:
-        raise ModelError(f"compare(fits): '{name}' is a {type(given).__name__}, expected a Fit "
+        raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
+                         f"{type(given).__name__}; estimators need scikit-learn "
                          f"({error})") from None
     if isinstance(given, type) or not hasattr(given, "get_params") or not (is_classifier(given)
                                                                            or is_regressor(given)):
         what = given.__name__ if isinstance(given, type) else type(given).__name__
         raise ModelError(
-            f"compare(fits): '{name}' is a {what}, expected a Fit, or a classifier or regressor "
-            f"with the interface of scikit-learn"
+            f"compare(fits): expected a Fit, or a classifier or regressor with the interface of "
+            f"scikit-learn, for '{name}', got a {what}"
         )
     return _ComparedEstimator(name, given, _columns(rows, target, name), truth)
 
@@ -247,8 +253,8 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
     names = getattr(rows, "column_names", None) or list(rows.columns if hasattr(rows, "columns")
                                                         else rows)
     if target not in names:
-        raise DataError(f"compare(target='{target}'): the data of '{name}' do not have it; they "
-                        f"have {list(names)}")
+        raise DataError(f"compare(target='{target}'): expected data of '{name}' with the column "
+                        f"'{target}', got the columns {list(names)}")
     values = rows[target]
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))
@@ -267,12 +273,13 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     given = {site: as_pandas(values) for site, values in rows.items() if site != target}
     arrays = {site: np.asarray(values) for site, values in given.items()}
     if not arrays:
-        raise DataError(f"compare: '{name}' has no column other than '{target}' to predict it from")
+        raise DataError(f"compare: expected data of '{name}' with columns from which '{target}' is "
+                        f"predicted, got only '{target}'")
     n = len(np.asarray(rows[target]))
     odd = next((site for site, array in arrays.items() if array.ndim < 1 or len(array) != n), None)
     if odd is not None:
-        raise DataError(f"compare('{name}'): '{odd}' has the shape {arrays[odd].shape}, expected "
-                        f"{n} rows as '{target}'")
+        raise DataError(f"compare('{name}'): expected '{odd}' with {n} rows, as '{target}' has, "
+                        f"got shape {arrays[odd].shape}")
     flat = {site: array.reshape(n, -1) for site, array in arrays.items()}
     tables = {site: value for site, value in given.items() if is_table(value)}
     if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):
@@ -297,8 +304,8 @@ def _refuse_absent(truth: np.ndarray, splits: list, target: str) -> None:
                 count = int((truth == label).sum())
                 raise DataError(
                     f"compare(folds=...): class {label!r} of '{target}' ({count} rows) is in the "
-                    f"test rows of fold {fold} but not in its training rows: use fewer folds, or "
-                    f"stratified ones, or drop the class"
+                    f"test rows of fold {fold} but not in its training rows: use fewer folds or "
+                    f"stratified folds, or drop the class"
                 )
 
 

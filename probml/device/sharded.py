@@ -51,8 +51,8 @@ class Remote(Rows):
         return self.example
 
     def fold(self, step: Callable, init: object, *along: object) -> tuple[PyTree, PyTree]:
-        raise Refusal("rows on a cluster have no fixed order, which this computation needs: pass "
-                      "rows in memory", ("EM", "MAP"))
+        raise Refusal("expected rows in memory: the computation needs a fixed order of rows, which "
+                      "rows on a cluster do not have", ("EM", "MAP"))
 
     def accumulate(self, function: Callable, *along: object) -> tuple[PyTree, PyTree]:
         """As Rows.accumulate, for functions without output per chunk; sums are in float64."""
@@ -61,8 +61,8 @@ class Remote(Rows):
         def total(chunk: Chunk) -> PyTree:
             found, own = function(chunk, *along)
             if jax.tree.leaves(own):
-                raise Refusal("results for each row are not stored for rows on a cluster: pass "
-                              "them in memory")
+                raise Refusal("expected rows in memory: results for each row cannot be returned "
+                              "for rows on a cluster")
             said.append(own)
             return found
 

@@ -127,15 +127,15 @@ class Streamed(Rows):
 
     def _batches(self, size: int) -> "Mixed":
         if self.mixed is None or self.mixed.size != size:
-            raise Refusal("rows that are read in batches need an engine with a batch size, such as "
-                          "probml.EM(batch_rows=1000)")
+            raise Refusal("expected an engine with a batch size for rows that are read in batches, "
+                          "such as probml.EM(batch_rows=1000)")
         return self.mixed
 
 
 def _refuse(kept: object) -> None:
     if jax.tree.leaves(kept):
-        raise Refusal("results for each row are not stored for rows that are read in batches: pass "
-                      "them in memory")
+        raise Refusal("expected rows in memory: results for each row cannot be returned for rows "
+                      "that are read in batches")
 
 
 @dataclass(frozen=True)

@@ -72,21 +72,21 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
     sizes, rows = {}, 1
     for f in factors:
         if f.log.ndim != len(f.names) + 1 or len(set(f.names)) < len(f.names):
-            raise ValueError(f"a factor over {f.names} needs a rows axis and one axis per distinct "
-                             f"name; got shape {f.log.shape}.")
+            raise ValueError(f"a factor over {f.names}: expected an array with an axis of rows and "
+                             f"one axis per distinct name, got shape {f.log.shape}.")
         if f.log.shape[0] not in (1, rows) and rows != 1:
-            raise ValueError(f"a factor over {f.names} has {f.log.shape[0]} rows; expected 1 or "
-                             f"{rows}.")
+            raise ValueError(f"a factor over {f.names}: expected 1 or {rows} rows, as in the other "
+                             f"factors, got {f.log.shape[0]}.")
         rows = max(rows, f.log.shape[0])
         for name, size in zip(f.names, f.log.shape[1:], strict=True):
             if sizes.setdefault(name, size) != size:
-                raise ValueError(f"a factor over {f.names} gives '{name}' {size} states; another "
-                                 f"gives it {sizes[name]}.")
+                raise ValueError(f"a factor over {f.names}: expected {sizes[name]} states of "
+                                 f"'{name}', as in another factor, got {size}.")
     unknown = [name for name in order if name not in sizes]
     left = sorted(set(sizes) - set(order)) if complete else []
     if unknown or left or len(set(order)) < len(order):
-        raise ValueError(f"the order must name each variable once; not in any factor: {unknown}; "
-                         f"missing from the order: {left}.")
+        raise ValueError(f"elimination order: expected each variable of the factors once; the "
+                         f"order has {unknown}, which are in no factor, and lacks {left}.")
     return factors
 
 

@@ -181,30 +181,29 @@ class EM(Engine):
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
-                          f"{describe_integration(plan.groupings)}, for which there is no M-step",
+                          f"{describe_integration(plan.groupings)}, for which EM has no M-step",
                           ("MAP",))
         noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
             return
         if plan.groupings and not plan.variables:
-            raise Refusal(f"{where} faster than MAP: EM converges slowly with the group effects "
-                          f"'{plan.effects[0]}'", ("MAP",))
+            raise Refusal(f"{where} faster than MAP: EM converges slowly when group effects such "
+                          f"as '{plan.effects[0]}' are integrated out", ("MAP",))
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(
                 f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and each step "
-                f"of an M-step would pass over all rows and all points of that integral", ("MAP",))
+                f"of an M-step would pass over all rows and all points of the integral", ("MAP",))
         for stage in blocks(plan, self.prior):
             for block in stage:
                 if plan.complete and not (block.form and block.conjugate):
                     raise Refusal(
                         f"{where} faster than MAP: no discrete variable is latent, and "
-                        f"'{block.names[0]}' has no closed form "
-                        f"({block.why})", ("MAP",)
+                        f"'{block.names[0]}' has no closed-form M-step ({block.why})", ("MAP",)
                     )
         if names := climbed_on_rows(plan, self.prior):
-            raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed form, so that each "
-                          f"step of an M-step would pass over all rows", ("MAP",))
+            raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed-form M-step, so "
+                          f"that each step of an M-step would pass over all rows", ("MAP",))
 
     def passed_over(self, problem: Problem) -> str:
         return "there is no latent variable, and other engines give a posterior" if (

@@ -91,7 +91,7 @@ HEADLINES = {
     Status.EARLY: "Stopped early (held_out=): the log density of the held-out rows no longer "
                   "improved; the best point is returned",
     Status.LEFT: "Stopped: other starts had a much higher objective",
-    Status.MOVED: "Updated with further rows, one step of EM for each batch of them",
+    Status.MOVED: "Updated with further rows, by one step of EM for each batch",
     Status.WEIGHTED: "Posterior by Laplace's approximation",
 }
 CODES = {
@@ -234,15 +234,16 @@ class Problem:
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in plan.free)
         optimised = getattr(getattr(model, "generative", None), "params", {})
         if size > MAX_DEFAULT_POSTERIOR:
-            return f"it has {size} parameters, more than {MAX_DEFAULT_POSTERIOR}"
+            return (f"the model has {size} parameters, more than the limit of "
+                    f"{MAX_DEFAULT_POSTERIOR}")
         if self.in_parts:
-            return "its rows are read in partitions"
+            return "the rows are read in partitions"
         if model.batch is not None:
-            return "it takes its rows in batches"
+            return "the model takes its rows in batches"
         if not optimised.keys().isdisjoint(plan.free):
-            return "it has parameters of numpyro.param, which are optimised"
+            return "the model has numpyro.param parameters, which are optimised"
         if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
-            return "all priors are flat, so that it is a maximum likelihood estimate"
+            return "all priors are flat, so that the estimate is one of maximum likelihood"
         return ""
 
     def __str__(self) -> str:
@@ -329,8 +330,8 @@ class Engine(ABC):
         unknown = next((name for name in settings if name not in own and not takes_any), None)
         if unknown is not None:
             known = [name for name in own if name != "self"]
-            raise TypeError(f"{cls.__name__}({unknown}=...): there is no such setting, it has "
-                            f"{known}{meant(unknown, known, ELSEWHERE)}")
+            raise TypeError(f"{cls.__name__}({unknown}=...): there is no such setting; the "
+                            f"settings are {known}{meant(unknown, known, ELSEWHERE)}")
         return super().__new__(cls)
 
     @property
@@ -449,7 +450,7 @@ def checked(engine: object, verb: str = "") -> Engine:
     given = f"engine={' '.join(f'{engine!r:.60}'.split())}"
     said = f"{verb}({given})" if verb else given
     if not isinstance(engine, Engine):
-        hint = (f": call it, {engine.__name__}()" if isinstance(engine, type)
+        hint = (f": call the class, {engine.__name__}()" if isinstance(engine, type)
                 and issubclass(engine, Engine) else ": give all observations as one mapping, "
                 "fit({'x': x, 'y': y})" if hasattr(engine, "shape") else "")
         raise ModelError(f"{said} is not an engine: expected an engine, such as probml.EM(), "
@@ -457,9 +458,9 @@ def checked(engine: object, verb: str = "") -> Engine:
     try:
         hash(engine)
     except TypeError as error:
-        raise ModelError(f"{said}: engines are compared and hashed by their settings ({error}): "
-                         f"make its class a @dataclass(frozen=True), with tuples for "
-                         f"lists and arrays") from None
+        raise ModelError(f"{said}: expected an engine with hashable settings, by which engines are "
+                         f"compared ({error}): make the class of the engine a "
+                         f"@dataclass(frozen=True), with tuples for lists and arrays") from None
     return engine
 
 
@@ -467,9 +468,9 @@ def check_batch(engine: Engine, problem: Problem) -> None:
     """Raises ModelError if batches are larger than the data."""
     rows, batch = problem.size, engine.capabilities.batch
     if batch is not None and rows is not None and batch > rows:
-        raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: the "
-                         f"data have only {rows} rows, and a batch must not be larger. Give a "
-                         f"smaller batch_rows, or omit it")
+        raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: "
+                         f"expected batches of at most {rows} rows, the number of rows of the "
+                         f"data. Give a smaller batch_rows, or omit it")
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (),

@@ -75,7 +75,7 @@ class Exact(Engine):
                         for uses in site.uses.values() for name, use in uses.items()
                         if use.level is Level.AFFINE}
         some = not coefficients.isdisjoint(problem.plan.free)
-        return "unless columns are collinear; then the next possible engine is used" * some
+        return "unless columns are collinear, in which case the next possible engine is used" * some
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -91,9 +91,9 @@ class Exact(Engine):
         _refuse_collinear(plan, posterior)
         if not is_consistent(evidence, mismatch):
             raise Refusal(
-                f"Exact cannot fit model '{plan.structure.model.name}': its closed form failed a "
-                f"check: the log evidence computed at two points differs by {float(mismatch):.3g}, "
-                f"and must be the same", ("EM", "Laplace"))
+                f"Exact cannot fit model '{plan.structure.model.name}': the closed form failed its "
+                f"check: expected the same log evidence when it is computed at two values of the "
+                f"parameters, got a difference of {float(mismatch):.3g}", ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
 
@@ -102,14 +102,15 @@ def _refuse_latent(plan: Plan, where: str) -> None:
     """Raises Refusal for latent or partially observed variables with unknown parameters."""
     sites = plan.structure.sites
     if plan.groupings:
-        raise Refusal(f"{where}: '{plan.effects[0]}' is integrated out given the parameters, "
-                      f"which leaves '{plan.free[0]}' without a closed form",
+        raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out given "
+                      f"the parameters, and then the posterior of '{plan.free[0]}' has no closed "
+                      f"form",
                       ("EM", "Laplace", "NUTS"))
     partial = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
     if partial is not None:
         raise Refusal(
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
-            f"observed in some rows, which has no closed form", ("EM",))
+            f"observed in some rows, for which there is no closed form", ("EM",))
     unseen = next(iter(plan.numbers), None)
     if unseen is not None:
         raise Refusal(
@@ -120,12 +121,12 @@ def _refuse_latent(plan: Plan, where: str) -> None:
     if hidden:
         state = "missing in some rows" if hidden[0] in plan.pattern else "latent"
         raise Refusal(
-            f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() "
-            f"and {state}, which has no closed form together with unknown parameters", ("EM",))
+            f"{where}: site '{hidden[0]}' ({sites[hidden[0]].kind}) is discrete, inside rows() and "
+            f"{state}; its posterior together with unknown parameters has no closed form", ("EM",))
     if plan.globals:
         raise Refusal(
-            f"{where}: site '{plan.globals[0]}' is discrete and latent, which has no "
-            f"closed form together with unknown parameters ('{plan.free[0]}', ...)", ("EM",))
+            f"{where}: site '{plan.globals[0]}' is discrete and latent; its posterior together "
+            f"with unknown parameters ('{plan.free[0]}', ...) has no closed form", ("EM",))
 
 
 def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
@@ -140,7 +141,7 @@ def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
         for block in stage:
             if (not (block.form and block.conjugate)
                 or sites[block.names[0]].entry.improper):
-                why = block.why or "its prior is improper"
+                why = block.why or "the prior is improper"
                 raise Refusal(
                     f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
                     f"no conjugate update: {why}", ("EM", "Laplace"))
@@ -150,8 +151,9 @@ def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
                      None)
         if name in single and above is not None:
             raise Refusal(
-                f"{where}: the prior of '{name}' depends on parameter '{above}': their joint "
-                f"posterior has no closed form. Give '{above}' in the data", ("EM", "Laplace"))
+                f"{where}: the prior of '{name}' depends on parameter '{above}', and the joint "
+                f"posterior of the two has no closed form. Give '{above}' in the data",
+                ("EM", "Laplace"))
 
 
 def _refuse_unknown_scales(plan: Plan, where: str) -> None:
@@ -164,9 +166,9 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
                                                  for name in block.names):
             raise Refusal(
                 f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
-                f"'{next(filter(None, scales))}', their "
-                "covariance, are both unknown: a matrix normal, for which there is no closed "
-                "form here. Give each output its own variance, Normal(...).to_event(1)",
+                f"'{next(filter(None, scales))}', their covariance, are both unknown; this "
+                f"posterior (matrix normal) has no closed form in probml. Give each output its own "
+                f"variance, Normal(...).to_event(1)",
                 ("EM",))
         if len(scales) > 1 or isinstance(scales[0], tuple):
             named = quoted(filter(None, scales))
@@ -218,10 +220,10 @@ def _refuse_collinear(plan: Plan, posterior: Closed) -> None:
     named = ", ".join(f"'{places[j][0]}'{list(places[j][1]) or ''}"
                       for j in np.flatnonzero(np.abs(way) > 0.1))
     raise Refusal(
-        f"Exact cannot fit model '{plan.structure.model.name}': data and prior do not determine "
-        f"{named} separately, at this "
-        "precision: columns are collinear, or constant in a model with an intercept, and the "
-        "prior is too wide. Drop one of them, or give them a narrower prior"
+        f"Exact cannot fit model '{plan.structure.model.name}': the data and the prior do not "
+        f"determine {named} separately within the floating-point precision. Possible causes are "
+        f"collinear columns, or a constant column together with an intercept, under a wide prior. "
+        f"Drop one of these columns, or give the coefficients a narrower prior"
     )
 
 

@@ -49,20 +49,24 @@ class Code(enum.Enum):
         ("raise max_iterations (EM, VB) or steps (MAP, SVI)", "raise tolerance"),
         ConvergenceWarning)
     OBJECTIVE_FELL = (
-        "objective-fell", "the objective fell, which it must not do; the best point is returned",
-        "The fit is incomplete", ("report the model as a bug", "MAP()"), ConvergenceWarning)
+        "objective-fell", "the objective decreased in an iteration, which this algorithm rules "
+        "out; the best point is returned",
+        "The optimisation stopped before convergence",
+        ("report the model as a bug", "MAP()"), ConvergenceWarning)
     NO_ASCENT = (
-        "no-ascent", "no step increases the objective, but its gradient is not zero",
-        "The objective may be unbounded, badly scaled, or have a kink at this point",
+        "no-ascent", "no step increases the objective, although its gradient is not zero",
+        "The objective may be unbounded, badly scaled, or not differentiable at the estimates",
         ("standardise the inputs", "jax.config.update('jax_enable_x64', True)"), ConvergenceWarning)
     STEPS_TOO_LARGE = (
         "steps-too-large", "the step limit was reached; the objective no longer rises, but the "
-        "parameters still fluctuate", "More steps of the same size gain nothing",
-        ("lower the learning rate", "let it decay: optax.cosine_decay_schedule",
+        "parameters still fluctuate", "More steps with the same learning rate do not improve the "
+        "estimates",
+        ("lower the learning rate", "let the learning rate decay: optax.cosine_decay_schedule",
          "MAP() without an optimizer"), ConvergenceWarning)
     SLOW = (
-        "slow-convergence", "a step gains less than the tolerance, but further steps would gain "
-        "about {gain:.2g} of the objective", "The estimates are not yet at the optimum",
+        "slow-convergence", "an iteration raises the objective by less than the tolerance, but "
+        "further iterations would raise it by about {gain:.2g}",
+        "The estimates are not yet at the optimum",
         ("lower the tolerance", "continue with MAP(): fit(..., probml.MAP(), start=fit.params)"),
         ConvergenceWarning)
     SEPARATION = (
@@ -73,14 +77,15 @@ class Code(enum.Enum):
         ("a proper prior, with prior=True", "drop the column or the level"),
         ConvergenceWarning)
     LIMIT = (
-        "limit", "there is no maximum: the likelihood keeps rising as {at} grows, by less and less",
+        "limit", "the likelihood has no maximum: it keeps rising as {at} grows, by less and less",
         "The model is close to a limit, such as the Poisson limit of a negative binomial or the "
         "normal limit of Student's t",
-        ("use the limiting model", "a proper prior for it, with prior=True"), ConvergenceWarning)
+        ("use the simpler model at this limit",
+         "a proper prior for {at}, with prior=True"), ConvergenceWarning)
     SCALE_TO_ZERO = (
-        "scale-to-zero", "there is no maximum: the density keeps rising as {at} goes to 0",
-        "This happens where effects or rows can all be equal, or a mixture component can sit on a "
-        "single row; the point at which the fit stopped is arbitrary",
+        "scale-to-zero", "the density has no maximum: it keeps rising as {at} goes to 0",
+        "This happens if all effects can be equal, if the rows can be fitted exactly, or if a "
+        "mixture component can shrink onto a single row; the returned estimates are arbitrary",
         ("NUTS()", "a prior that vanishes at 0 (LogNormal, InverseGamma), with prior=True"),
         ConvergenceWarning)
 
@@ -88,131 +93,149 @@ class Code(enum.Enum):
 
     BOUNDARY = (
         "boundary", "the estimate of {at} is at the boundary of its support ({end}{count})",
-        "The posterior mass lies away from the boundary, and a standard error is not defined there",
+        "Most of the posterior mass lies away from the boundary, and standard errors are not "
+        "defined at the boundary",
         ("NUTS()", "a prior that vanishes at the boundary"))
     ZERO_VARIANCE = (
-        "zero-variance", "the estimate of {at} is at its boundary: the observations do not "
-        "distinguish this standard deviation from 0{how}",
-        "The fit is singular, as lme4 calls it: this component explains no variation",
-        ("drop this component", "engine='bayes' or NUTS() with a prior that vanishes at 0"))
+        "zero-variance", "the estimate of {at} is at its boundary: the likelihood hardly changes "
+        "if this standard deviation is 0{how}",
+        "The data show no variation of these effects; lme4 reports this as 'boundary (singular) "
+        "fit'",
+        ("drop the effects of this standard deviation",
+         "engine='bayes' or NUTS() with a prior that vanishes at 0"))
     HEYWOOD = (
-        "heywood-case", "the estimate of {at} is at its boundary: the observations do not "
-        "distinguish the residual variance from 0{how} (a Heywood case)",
-        "The factors reproduce this column completely, which is rarely credible",
+        "heywood-case", "the estimate of {at} is at its boundary: the likelihood hardly changes if "
+        "this residual variance is 0{how} (a Heywood case)",
+        "A residual variance of 0 means that the factors reproduce a column of the data exactly, "
+        "which is rarely credible",
         ("fewer factors", "a prior that vanishes at 0"))
     SINGULAR_CORRELATION = (
-        "singular-correlation", "the estimate of {at} is at its boundary: the observations do not "
-        "distinguish {what}",
-        "The fit is singular, as lme4 calls it: the correlation of these effects is not determined",
-        ("drop one of the effects", "effects without correlation", "NUTS()"))
+        "singular-correlation", "the estimate of {at} is at its boundary: the likelihood hardly "
+        "changes if {what}",
+        "The data do not support so many correlated effects; lme4 reports this as 'boundary "
+        "(singular) fit'",
+        ("drop one of the effects", "model the effects without correlations", "NUTS()"))
     SPURIOUS_MAXIMUM = (
-        "spurious-maximum", "hardly any start reached this optimum; {starts} reached one that is "
-        "lower by {lower:.2g}, where {at} is {factor:.2g} times as large",
-        "A few rows that agree by chance can make such a maximum, which has little mass",
+        "spurious-maximum", "hardly any random start reached the returned optimum; {starts} starts "
+        "reached another optimum, whose log density is lower by {lower:.2g} and where {at} is "
+        "{factor:.2g} times as large",
+        "A few rows that agree by chance can cause such a maximum, and little posterior mass is "
+        "near it",
         ("NUTS()", "a prior for {at} that vanishes at 0"))
     EQUAL_ENTRIES = (
-        "equal-entries", "the estimate of {at} is at its boundary: entries {pairs} are equal",
-        "Components of a mixture are the same, or a level was never observed",
-        ("fewer components or levels", "NUTS()", "a prior that separates them"))
+        "equal-entries", "the estimate of {at} is at its boundary: its entries {pairs} are equal",
+        "Possible causes are two mixture components that are the same, or an ordered category that "
+        "the data never contain",
+        ("fewer components or levels", "NUTS()", "a prior that separates the entries"))
     NOT_IDENTIFIED = (
         "not-identified", "the estimate is one of many maxima, all equally high: the data do not "
         "determine {direction}",
-        "The parameters in this direction are not identified separately, as with a column that is "
-        "constant or the sum of others",
+        "The parameters of this direction are not identified separately; a possible cause is a "
+        "column that is constant or the sum of other columns",
         ("an informative prior, with prior=True", "drop a collinear column"))
     NO_INFORMATION = (
         "no-information", "the estimate is one of many maxima, all equally high: the data contain "
-        "no information about {names}", "Their values are arbitrary",
+        "no information about {names}", "The estimates of {names} are arbitrary",
         ("an informative prior, with prior=True", "drop parameters on which no observation "
          "depends"))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
-        "identified separately", "The data determine the sum of their squares, and only the "
-        "priors how it is divided",
-        ("several rows for each group", "drop the effects {effects}"))
+        "identified separately", "The data determine only the total variance; how it is divided "
+        "between {names} and {others} is determined by the priors alone",
+        ("give several rows for each group", "drop the effects {effects}"))
     COLLINEAR_EFFECTS = (
         "collinear-effects", "the rows {problem}",
-        "The priors alone determine the standard deviations of these effects",
+        "The standard deviations of these effects are determined by the priors alone",
         ("drop a column",))
     FEW_GROUPS = (
-        "few-groups", "{at} has {count:.3g} entries, which determine {scale} only to a factor of "
-        "about {factor:.2g}", "Standard deviations of the effects are computed at its estimate and "
-        "are too small", ("NUTS()",))
+        "few-groups", "{at} has only {count:.3g} entries, which determine {scale}, their standard "
+        "deviation, to a factor of about {factor:.2g}",
+        "The standard deviations of the effects are computed with {scale} fixed at its estimate, "
+        "and are too small", ("NUTS()",))
     SEVERAL_OPTIMA = (
-        "several-optima", "there are several local maxima: from another start the fit ended "
+        "several-optima", "there are several local maxima: another start led to a maximum "
         "{height}, where {at} is {there:.3g} instead of {here:.3g}",
-        "The estimates describe one of them", ("NUTS()", "a prior or bounds that exclude the "
-                                               "others"))
+        "The estimates describe only one of these maxima",
+        ("NUTS()", "a prior or bounds that exclude the other optima"))
     SEVERAL_MODES = (
-        "several-modes", "the posterior has several modes: from another start the log density was "
-        "lower by {lower:.2g}, {away:.2g} standard deviations away ({where})",
-        "The approximation covers one of them", ("NUTS()", "a prior or bounds that exclude the "
-                                                 "others"))
+        "several-modes", "the posterior has several modes: another start led to a mode {away:.2g} "
+        "standard deviations away, whose log density is lower by {lower:.2g} ({where})",
+        "The approximation covers only one of these modes",
+        ("NUTS()", "a prior or bounds that exclude the other optima"))
     ONE_MODE = (
-        "one-mode", "the posterior has {count} modes, of which the approximation covers one",
-        "Probability mass at the others is missing", ("NUTS()",))
+        "one-mode", "the posterior has {count} modes, and the approximation covers only one of "
+        "these",
+        "The probability mass at the other modes is missing", ("NUTS()",))
     RANGE_END = (
         "range-end", "{setting} {problem}",
-        "The best setting may lie outside the range", ("widen the range",))
+        "The best value may lie outside the range", ("widen the range",))
     ROUGH_INTEGRAL = (
-        "rough-integral", "{names}: integrated out {method}; {finer} changes the log likelihood by "
-        "{gap:.2g}", "Estimates of variances may be biased", ("NUTS()",))
+        "rough-integral", "the integral over {names} ({method}) is inaccurate: {finer} changes the "
+        "log-likelihood by {gap:.2g}", "Estimates of variances may be biased", ("NUTS()",))
 
     # The posterior
 
     K_HAT = (
-        "k-hat", "the posterior is far from the normal distribution at its mode (Pareto k-hat "
-        "{k:.1f} of importance weights, above {limit:.1f})",
-        "The answer is not to be relied on: means and intervals may be wrong", ("NUTS()",))
+        "k-hat", "the posterior differs much from the normal approximation at its mode (Pareto "
+        "k-hat of the importance weights is {k:.1f}, above {limit:.1f})",
+        "The result is unreliable: means and intervals may be wrong", ("NUTS()",))
     FEW_EFFECTIVE = (
-        "few-effective-draws", "the posterior is far from the normal distribution at its mode "
-        "({draws} weighted draws are worth {effective:.0f} independent ones)",
-        "The answer is not to be relied on: means and intervals may be wrong", ("NUTS()",))
+        "few-effective-draws", "the posterior differs much from the normal approximation at its "
+        "mode ({draws} weighted draws have an effective sample size of {effective:.0f})",
+        "The result is unreliable: means and intervals may be wrong", ("NUTS()",))
     LONG_TAIL = (
-        "long-tail", "the posterior of {at} has such a long tail that weighted draws do not "
-        "determine its standard deviation (Pareto k-hat {k:.1f})",
-        "The answer is not to be relied on: its standard deviation may be wrong", ("NUTS()",))
+        "long-tail", "the posterior of {at} has such a long tail that importance-weighted draws do "
+        "not determine its standard deviation (Pareto k-hat {k:.1f})",
+        "The result is unreliable: the standard deviation of {at} may be wrong", ("NUTS()",))
     HEAVY_TAIL = (
         "heavy-tail", "the posterior of {at} has a heavy tail, like a Cauchy distribution",
-        "Its mean and standard deviation need not exist",
-        ("use its median and quantiles", "a prior with lighter tails"))
+        "The posterior mean and standard deviation of {at} may not exist",
+        ("use the median and quantiles of {at}", "a prior with lighter tails"))
     WIDER = (
-        "wider-posterior", "the posterior of {at} is far wider than the normal distribution at its "
-        "mode, as with further modes", "The answer is not to be relied on", ("NUTS()",))
+        "wider-posterior", "the posterior of {at} is far wider than the normal approximation at "
+        "its mode; it may have further modes", "The result is unreliable: means and intervals of "
+        "{at} may be wrong", ("NUTS()",))
     GUIDE_FAR = (
-        "approximation-far", "the posterior is far from {what} (Pareto k-hat {k:.1f}{worth})",
-        "The answer is not to be relied on: means may be off and intervals too narrow",
-        ("NUTS()", "raise the steps, SVI(steps=...)"))
+        "approximation-far", "the posterior differs much from {what} (Pareto k-hat {k:.1f}{worth})",
+        "The result is unreliable: means may be wrong and intervals too narrow",
+        ("NUTS()", "raise the number of steps, SVI(steps=...)"))
     GUIDE_NOT_CONVERGED = (
         "guide-not-converged", "the variational approximation has not converged: {problem}",
-        "The bound can still be raised", ("raise steps", "another optimizer"), ConvergenceWarning)
+        "Further steps would still raise the bound and change the estimates",
+        ("raise steps", "another optimizer"), ConvergenceWarning)
     IMPROPER = (
-        "improper", "the posterior is improper: along {at}, whose prior is flat, the log density "
-        "falls by {fall:.2g} from {near:g} to {far:g} standard deviations away",
-        "It has no mean and no standard deviation (as with separated classes)",
+        "improper", "the posterior is improper: the prior of {at} is flat, and between {near:g} "
+        "and {far:g} standard deviations from the mode the log density falls by only {fall:.2g}",
+        "The posterior has no mean and no standard deviation; a possible cause is a column that "
+        "separates the classes completely",
         ("a proper prior, such as dist.Normal(0, 10)",))
     NO_MODE = (
-        "no-mode", "the density of the unbounded coordinates has no mode ({problem})",
-        "A scale in another parameter's prior can shrink to 0", ("NUTS()",))
+        "no-mode", "no mode of the posterior density was found in unbounded coordinates, such as "
+        "logarithms of scales ({problem})",
+        "A possible cause is a scale in the prior of another parameter, which can shrink to 0",
+        ("NUTS()",))
     MODE_FAR_FROM_MEAN = (
         "mode-far-from-mean", "the posterior mean of {at} is {away:.1f} posterior standard "
-        "deviations from this point",
-        "The posterior is skewed: the point and its standard errors may mislead", ("Laplace()",
+        "deviations away from the point estimate",
+        "The posterior is skewed: the point estimate and its standard errors may mislead",
+        ("Laplace()",
                                                                                "NUTS()"))
 
     # Chains of a sampler
 
     STUCK_CHAIN = (
         "stuck-chain", "chain {chains} never moved: every proposal was rejected",
-        "This happens near a scale of 0", ("fit(start=...)", "a prior that excludes 0"))
+        "A possible cause is a start at which a scale is nearly 0",
+        ("another start, fit(..., start=...)", "a prior that excludes 0"))
     DIVERGENCES = (
         "divergences", "{count} of {draws} draws diverged",
-        "Regions of strong curvature may be missing",
+        "Regions of the posterior with strong curvature may be missing in the draws",
         ("raise target_accept (now {target:g})", "tighter priors for scales and heavy tails"))
     FEW_DIVERGENCES = (
         "few-divergences", "{count} of {draws} draws diverged, too few to matter", "", (), None)
     E_BFMI = (
-        "e-bfmi", "E-BFMI is {value:.2f}, below {limit:g}", "Tails may be missing",
+        "e-bfmi", "E-BFMI (energy Bayesian fraction of missing information) is {value:.2f}, below "
+        "{limit:g}", "Tails of the posterior may be missing in the draws",
         ("a non-centred parametrisation", "tighter priors for scales"))
     TREE_DEPTH = (
         "tree-depth", "{share:.0%} of the draws reached the maximum tree depth, {depth}",
@@ -220,27 +243,32 @@ class Code(enum.Enum):
         ("centre and scale the inputs", "drop one of two nearly collinear parameters",
          "raise max_tree_depth"))
     R_HAT = (
-        "r-hat", "the chains do not agree: R-hat of {at} is {value:.3f}, above {limit:g} (its mean "
+        "r-hat", "the chains do not agree: R-hat of {at} is {value:.3f}, above {limit:g} (the mean "
         "is {least:.3g} in one chain and {greatest:.3g} in another)",
         "The posterior may have several modes or parameters that are not identified",
         ("raise warmup and draws", "an informative prior"))
     ESS = (
-        "ess", "{at} has {effective:.0f} effective draws, fewer than {least} for each chain",
-        "Its mean and quantiles are inaccurate", ("raise draws",))
+        "ess", "the effective sample size of {at} is {effective:.0f}, less than {least} for each "
+        "chain",
+        "The mean and quantiles of {at} are inaccurate", ("raise draws",))
     DRAWS_TAIL = (
-        "tail-of-draws", "{at} has a heavy tail (Pareto k-hat {k:.1f} of its squares)",
-        "Its mean and standard deviation are inaccurate", ("use its median and quantiles",))
+        "tail-of-draws", "the draws of {at} have a heavy tail (Pareto k-hat {k:.1f} of their "
+        "squares)",
+        "The mean and standard deviation of {at} are inaccurate", ("use the median and quantiles "
+                                                                   "of {at}",))
     TIME_LIMIT = (
-        "time-limit", "stopped after seconds={seconds:g}, with {draws} of {asked} draws a chain",
+        "time-limit", "sampling stopped at the time limit seconds={seconds:g}, with {draws} of "
+        "{asked} draws in each chain",
         "", ("raise seconds",), None)
     TIME_LIMIT_WARMUP = (
-        "time-limit-in-warmup", "stopped after seconds={seconds:g}, during warm-up",
+        "time-limit-in-warmup", "sampling stopped at the time limit seconds={seconds:g}, during "
+        "warm-up",
         "The draws are not from the posterior", ("raise seconds", "a simpler model"))
 
     # Information
 
     ONE_CHAIN = (
-        "one-chain", "R-hat is missing: it compares chains, and there is one", "",
+        "one-chain", "R-hat is not available: it compares chains, and there is only one chain", "",
         ("chains=2 or more",), None)
     SAMPLED_AGAIN = ("sampled-again", "sampled again with {how} because {why}", "", (), None)
     AGAIN_STOPPED = (
@@ -255,11 +283,12 @@ class Code(enum.Enum):
         "chain, because they had stayed in a region with less than 0.1% of the "
         "posterior mass", "", (), None)
     RELABELLED = (
-        "relabelled", "the states of {names} are exchangeable: {count} draws were renumbered", "",
+        "relabelled", "the states of {names} are exchangeable (label switching): in {count} draws "
+        "the states were renumbered", "",
         ("NUTS(relabel=False) keeps the original numbers",), None)
     WEIGHTS_PASS = (
-        "weights-pass", "importance weights pass (Pareto k-hat {k:.2f}; {draws} draws worth "
-        "{effective:.0f} independent ones)", "", (), None)
+        "weights-pass", "the importance weights pass their test (Pareto k-hat {k:.2f}; {draws} "
+        "weighted draws have an effective sample size of {effective:.0f})", "", (), None)
     NORMAL_COMPARED = (
         "normal-compared", "the posterior is approximated by a normal distribution (compared with "
         "the density at {count} points)",
@@ -268,28 +297,29 @@ class Code(enum.Enum):
         "normal-not-compared", "the posterior is approximated by a normal distribution, which was "
         "not compared with the density, because rows are read in partitions", "", (), None)
     MODES_COMBINED = (
-        "modes-combined", "the posterior has {count} modes; each contributes draws in proportion "
-        "to its mass", "",
+        "modes-combined", "the posterior has {count} modes; each mode contributes draws in "
+        "proportion to its posterior mass", "",
         (), None)
-    PREVIOUS_ENGINE = ("previous-engine", "not by {engine}(): {reason}", "", (), None)
+    PREVIOUS_ENGINE = ("previous-engine", "{engine}() was tried first and was not used: {reason}",
+                       "", (), None)
     POINT = (
-        "point", "a point estimate without a posterior, because {reason}", "",
+        "point", "the result is a point estimate without a posterior, because {reason}", "",
         ("Laplace()", "NUTS()"), None)
     IMPROVED = ("improved", "a further optimisation from {where} raised the objective by "
                 "{gain:.2g}", "", (), None)
-    SYMMETRY = ("symmetry", "the data determine {names} up to a symmetry of the model, which "
-                "changes no prediction", "", (), None)
+    SYMMETRY = ("symmetry", "the data determine {names} only up to a symmetry of the model, such "
+                "as the sign of a factor, on which no prediction depends", "", (), None)
     RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached the same "
                 "optimum{others}){then}", "", (), None)
     INTEGRATED = ("integrated", "{names}: integrated out {method}", "", (), None)
-    BATCHES = ("batches", "{kind}, in batches of {rows} rows", "", (), None)
+    BATCHES = ("batches", "{kind} updates, from batches of {rows} rows", "", (), None)
     WITHOUT_CLOSED_FORM = (
-        "closed-form-left", "a closed form lowered the objective, so the M-step continued by "
-        "L-BFGS", "", (), None)
+        "closed-form-left", "a closed-form M-step lowered the objective, so L-BFGS replaced this "
+        "M-step", "", (), None)
     IN_DOUBLE = ("float32-to-float64", "computed in double precision, since in float32 {reason}",
                  "", (), None)
-    CHOSEN = ("chosen-by-evidence", "chosen by evidence: {settings}; log evidence {found:.6g}, "
-              "{first:.6g} at {bound} as bound", "", (), None)
+    CHOSEN = ("chosen-by-evidence", "settings chosen by the evidence: {settings} (log evidence "
+              "{found:.6g}, compared with {first:.6g} at the given {bound})", "", (), None)
     NOTE = ("note", "{text}", "", (), None)
 
 

@@ -100,5 +100,6 @@ def written(text: str) -> Engine:
         return kind(**{word.arg: ast.literal_eval(word.value)
                        for word in call.keywords})  # type: ignore[attr-defined]
     except (AttributeError, KeyError, SyntaxError, TypeError, ValueError):
-        raise ModelError(f"models cannot be refitted by {text}, which is not an engine of probml: "
-                         f"give their engines, engines={{name: ...}}") from None
+        raise ModelError(f"compare: the models cannot be refitted by {text}, which is not an "
+                         f"engine of probml: give the engine of each model, engines={{name: "
+                         f"...}}") from None

@@ -117,15 +117,15 @@ class Laplace(Engine):
         check_distinct(problem.data, plan)
         unknown = next((name for name in self.over or () if name not in plan.free), None)
         if unknown is not None:
-            raise ModelError(f"Laplace(over=...): '{unknown}' is no parameter of model "
-                             f"'{plan.structure.model.name}': {list(plan.free)}")
+            raise ModelError(f"Laplace(over=...): '{unknown}' is not a parameter of model "
+                             f"'{plan.structure.model.name}': expected one of {list(plan.free)}")
         names = self.over or plan.free
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in names)
         if size > curvature.MAX_HESSIAN_COORDINATES:
             raise Refusal(
-                f"Laplace cannot fit {problem}: it has {size} parameters, and the limit for its "
-                f"matrix of second derivatives is {curvature.MAX_HESSIAN_COORDINATES}. Use "
-                f"Laplace(over=['...']) with the names of some of them",
+                f"Laplace cannot fit {problem}: the matrix of second derivatives would have {size} "
+                f"parameters, more than the limit of {curvature.MAX_HESSIAN_COORDINATES}. Name "
+                f"some of the parameters, Laplace(over=['...'])",
                 ("SVI", "NUTS")
             )
 
@@ -135,7 +135,7 @@ class Laplace(Engine):
     def manner(self, problem: Problem) -> str:
         """The test of the result in a fit without a named engine."""
         return "" if problem.asked or problem.in_parts else (
-            f"tested by its importance weights: NUTS follows if Pareto k-hat is above "
+            f"tested by its importance weights: NUTS is used instead if Pareto k-hat is above "
             f"{k_limit(self.draws):.2f}")
 
     @property
@@ -202,8 +202,8 @@ class Laplace(Engine):
         others = {name: value for name, value in mode.items() if name not in over}
         some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
         if some.globals:
-            raise Refusal(f"Laplace(over=...): {problem} has latent discrete sites outside rows(), "
-                          f"for which over= is not supported: omit over=")
+            raise Refusal(f"Laplace(over=...) cannot fit {problem}: over= does not support latent "
+                          f"discrete sites outside rows(), such as '{some.globals[0]}': omit over=")
         given = known._replace(given={**known.given, **others})
         start = {name: np.asarray(mode[name]) for name in over}
         part = replace(problem, plan=some, known=given, start=start)
@@ -297,7 +297,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
         low = np.min(begun.frame.curvature)
         if begun.converged and low.dtype == np.float32 and (
                 abs(low) < curvature.MIN_CURVATURE[low.dtype]):
-            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, at the precision of "
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, in the precision of "
                           f"float32")
         return why
     history = np.asarray(begun.history)
@@ -376,7 +376,8 @@ def _no_mode(begun: begin.Mode) -> Finding | None:
     low = float(np.min(np.asarray(begun.frame.curvature), initial=np.inf))
     if bool(begun.converged) and low > 0 and np.isfinite(low):
         return None
-    worst = ("its curvature is not positive in every direction" if bool(begun.converged)
+    worst = ("the curvature at the end of the optimisation is not positive in every "
+             "direction" if bool(begun.converged)
              else "the optimisation did not converge")
     return Finding.of(Code.NO_MODE, problem=worst)
 

@@ -147,14 +147,14 @@ class MAP(Engine):
                              f"as optax.adam(1e-2), or None for L-BFGS")
         if (isinstance(self.held_out, bool) or not isinstance(self.held_out, int | float)
             or not 0 <= self.held_out < 1):
-            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a share of the rows, 0 ≤ "
-                             f"held_out < 1")
+            raise ModelError(f"MAP(held_out={self.held_out!r}): expected a fraction of the rows, 0 "
+                             f"≤ held_out < 1")
         for name in ("batch_rows", "held_out"):
             if getattr(self, name) and self.optimizer is None:
                 raise ModelError(f"MAP({name}=...) needs optimizer=, for example optax.adam(1e-2): "
                                  f"the default optimiser, L-BFGS, needs all rows at every step")
         if self.patience is not None and not self.held_out:
-            raise ModelError(f"MAP(patience={self.patience}) needs held_out=, the share of the "
+            raise ModelError(f"MAP(patience={self.patience}) needs held_out=, the fraction of the "
                              f"rows that are held out, for example 0.1")
 
     @property
@@ -176,8 +176,8 @@ class MAP(Engine):
         refuse_missing_prior(problem.plan, "MAP", self.prior)
 
     def passed_over(self, problem: Problem) -> str:
-        return "" if problem.point_wanted else ("it gives a point estimate, and other engines give "
-                                                "a posterior")
+        return "" if problem.point_wanted else ("MAP gives only a point estimate, and other "
+                                                "engines give a posterior")
 
     def _refuse_restricted(self, problem: Problem) -> None:
         plan = problem.plan
@@ -185,11 +185,12 @@ class MAP(Engine):
         if middle or not any(grouping.flat for grouping in plan.groupings):
             why = (f"the prior of effects depends on '{middle[0]}', a coefficient that would not "
                    f"be integrated out with the others" if middle else
-                   "there is no coefficient: no unbounded parameter enters the means of normal "
-                   "rows linearly, next to random effects that are integrated out")
-            raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}. Write effects about "
-                          f"0 and their mean in the rows, `mean + effect[group]`, or leave "
-                          f"restricted=True out")
+                   "expected coefficients, unbounded parameters that enter the means of normal "
+                   "rows linearly, and random effects that are integrated out; the model has no "
+                   "such coefficient")
+            raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}. Write effects with "
+                          f"the mean 0 and add their mean in the rows, `mean + effect[group]`, or "
+                          f"omit restricted=True")
 
     def manner(self, problem: Problem) -> str:
         """The method by which the objective would be maximised, where there is a choice."""

@@ -148,9 +148,9 @@ class NUTS(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raises Refusal for rows in partitions without sufficient statistics."""
         if problem.in_parts and not (problem.plan.additive or squared(problem.plan)):
-            raise Refusal(f"NUTS cannot fit {problem}: its rows are read in partitions, and each "
-                          f"of thousands of gradients would read them all. Give some of the rows "
-                          f"in memory", ("EM", "MAP", "Laplace"))
+            raise Refusal(f"NUTS cannot fit {problem}: the rows are read in partitions, and each "
+                          f"of thousands of gradients would read all rows again. Give a sample of "
+                          f"the rows in memory", ("EM", "MAP", "Laplace"))
         check_distinct(problem.data, problem.plan)
 
     def taken(self, data: Data) -> Data:

@@ -149,13 +149,13 @@ class SVI(Engine):
         if plan.carried and (callable(self.guide) or self.batch_rows is not None):
             setting = "guide=function" if callable(self.guide) else "batch_rows=..."
             raise Refusal(f"SVI({setting}) cannot fit {problem}: every row has a latent variable, "
-                          f"'{plan.carried[0]}', which is not estimated with this setting. Use a "
-                          f"named guide, such as "
-                          f"guide='normal', and all rows; or integrate=\"all\"")
+                          f"'{plan.carried[0]}', which this setting does not support. Use a named "
+                          f"guide, such as guide='normal', without batch_rows; or "
+                          f'integrate="all"')
         if self.batch_rows is not None and plan.touching:
             raise Refusal(
-                f"SVI(batch_rows=...) cannot fit {problem}: the rows share the discrete site "
-                f"'{plan.touching[0]}', so the log likelihood is not a sum over batches. Omit "
+                f"SVI(batch_rows=...) cannot fit {problem}: all rows depend on the latent discrete "
+                f"site '{plan.touching[0]}', so the log-likelihood is not a sum over batches. Omit "
                 f"batch_rows"
             )
 

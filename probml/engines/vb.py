@@ -139,13 +139,14 @@ class VB(Engine):
         check_distinct(problem.data, plan)
         if plan.globals:
             raise Refusal(f"{where}: site '{plan.globals[0]}' is discrete, latent and outside "
-                          f"rows()", ("EM", "NUTS"))
+                          f"rows(), which VB does not support", ("EM", "NUTS"))
         near = next((group for group in plan.latents if group.cellwise
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
-                          f"rows(), {near.kind.description}: VB averages log densities over the "
-                          f"parameters, and then this integral has no known form", ("EM", "NUTS"))
+                          f"rows(), {near.kind.description}, and this integral has no known form "
+                          f"for log densities that are averaged over the parameters, as VB needs",
+                          ("EM", "NUTS"))
         heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
                      None)
         if heavy is not None:
@@ -154,12 +155,13 @@ class VB(Engine):
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
             raise Refusal(f"{where}: the transition probabilities of '{moving}' "
-                          f"({sites[moving].kind}) differ between rows or steps", ("SVI", "EM"))
+                          f"({sites[moving].kind}) differ between rows or steps, which VB does not "
+                          f"support", ("SVI", "EM"))
         for block in all_blocks(plan, True):
             name = block.names[0]
             improper = sites[name].entry.improper or sites[name].entry.prior is None
             if block.form is None or not block.conjugate or improper:
-                why = block.why or "its prior is improper"
+                why = block.why or "the prior is improper"
                 raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
                               f"update: {why}", ("SVI", "EM"))
 
@@ -292,9 +294,9 @@ def _concentrations(problem: Problem,
 
 
 def _refusal(problem: Problem, name: str) -> Refusal:
-    return Refusal(f"VB cannot fit {problem} with several numbers of states in one program: states "
-                   f"of parameter '{name}' ({problem.plan.structure.sites[name].kind}) cannot be "
-                   f"left out one by one. Fit each number of states separately")
+    return Refusal(f"VB cannot fit {problem} for several numbers of states together: the states of "
+                   f"parameter '{name}' ({problem.plan.structure.sites[name].kind}) cannot be left "
+                   f"out one by one. Fit each number of states separately")
 
 
 @functools.partial(jit, static_argnums=(0, 1, 2))

@@ -128,7 +128,7 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
         code = (Code.SCALE_TO_ZERO if gain > MIN_UNBOUNDED_GAIN else
                 Code.HEYWOOD if edge.residual else Code.ZERO_VARIANCE)
         out.append(Finding.of(code, edge.width.name, edge.index,
-                              how="" if scale else ", at which the parameter is unbounded"))
+                              how="" if scale else ", where the parameter is infinite"))
     out += [Finding.of(Code.SINGULAR_CORRELATION, name, index[:-1],
                        what=_describe_correlation(plan, name, held[name], index))
             for (name, index), is_at_boundary in zip(
@@ -155,8 +155,9 @@ def _describe_correlation(plan: Plan, name: str, value: np.ndarray, index: tuple
     one = int(np.argmax(np.abs(factor[last, :last] @ factor[:last, :last].T)))
     share = float(factor[last] @ factor[one])
     if abs(share) > MIN_PERFECT_CORRELATION:
-        return f"the correlation of effects {one} and {last} from {np.sign(share):.0f}"
-    return f"effect {last} from a sum of those before it"
+        return (f"effects {one} and {last} (counted from 0) have the correlation "
+                f"{np.sign(share):.0f}")
+    return f"effect {last} (counted from 0) is a weighted sum of the effects before it"
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)

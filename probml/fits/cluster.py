@@ -104,8 +104,9 @@ def portable(model: Bound) -> bytes:
 
     generative = model.generative
     if generative.found or generative.whole:
-        raise Refusal(f"model '{model.name}' cannot be sent to a cluster, because its function has "
-                      f"no rows(): write `with probml.rows():` instead of the plate of the rows")
+        raise Refusal(f"model '{model.name}' cannot be fitted on a cluster, because the model "
+                      f"function has no rows(): write `with probml.rows():` instead of the plate "
+                      f"of the rows")
     return cloudpickle.dumps((type(model), type(generative), generative.function, model.settings,
                               model.interventions))
 
@@ -195,8 +196,8 @@ class Cluster(Place):
                             f"convert a pandas DataFrame by dask.dataframe.from_pandas(table, "
                             f"npartitions=4)")
         if not (weights is None or isinstance(weights, str)):
-            raise DataError("weights of the rows of a Dask DataFrame must be one of its columns: "
-                            "give the name of the column, weights='...'")
+            raise DataError("weights=: expected the name of a column of the Dask DataFrame, "
+                            "weights='...', because the weights are read with the rows")
         self.weights = weights
         double, content = jax.config.jax_enable_x64, portable(model)
         every = self.client.compute(data.to_delayed())
@@ -204,7 +205,8 @@ class Cluster(Place):
         self.frames = [frame for frame, rows in zip(every, counts, strict=True) if rows]
         sizes = [rows for rows in counts if rows]
         if not sizes:
-            raise DataError(f"model '{model.name}': the Dask DataFrame has no rows")
+            raise DataError(f"model '{model.name}': expected a Dask DataFrame with at least one "
+                            f"row, got one without rows")
         names = [f"partition {i}" for i, rows in enumerate(counts) if rows]
         first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).tolist()
         profiles = [self.client.submit(profile_partition, content, double, frame, name, begin,
@@ -224,12 +226,12 @@ class Cluster(Place):
         held, plan = problem.data, problem.plan
         assert held.survey is not None
         if apart:
-            raise Refusal(f"{problem}: held_out= is not supported for rows on a cluster: omit it, "
-                          f"and evaluate fit.score(...) on other rows")
+            raise Refusal(f"{problem}: held_out= is not supported for rows on a cluster: omit "
+                          f"held_out=, and evaluate fit.score(...) on other rows")
         if batch is not None:
             raise Refusal(f"{problem}: batch_rows= is not supported for rows on a cluster, because "
-                          f"each worker sums over all of its rows: omit it, or read the files in "
-                          f"this process, fit(pyarrow.dataset.dataset(folder), ...)")
+                          f"each worker sums over all of its rows: omit batch_rows=, or read the "
+                          f"files in this process, fit(pyarrow.dataset.dataset(folder), ...)")
         survey, cutter = held.survey, Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))
         recipe = Recipe(
@@ -265,8 +267,9 @@ class Cluster(Place):
                 alone = 0.0 if self.client.scheduler_info()["workers"] else alone + POLL_SECONDS
                 if alone >= MAX_SECONDS_WITHOUT_WORKERS:
                     raise DataError(f"the cluster has had no workers for "
-                                    f"{MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds: "
-                                    f"the progress since the last checkpoint is lost") from None
+                                    f"{MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds: the fit was "
+                                    f"stopped, and its progress since the last checkpoint is "
+                                    f"lost") from None
 
 
 class _Workers(Pool):

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 MIN_GAIN_IN_ULPS = 64  # of the objective over half a run; less may be rounding
 IMPRECISE_STATUSES = {  # of a run in float32 that may lack precision → the reason, in words
     Status.COLLAPSED: "collapsed",
-    Status.FELL: "fell, which it must not",
+    Status.FELL: "had an iteration in which the objective decreased",
     Status.STALLED: "stopped where the gradient is not zero",
 }
 
@@ -76,7 +76,8 @@ def _why_imprecise(outcome: Outcome, held: bool) -> str | None:
     if outcome.status in IMPRECISE_STATUSES:
         return IMPRECISE_STATUSES[outcome.status]
     if outcome.state.collapsed_restarts and held:
-        return f"lost {outcome.state.collapsed_restarts} of its restarts, which collapsed"
+        return (f"lost {outcome.state.collapsed_restarts} of its restarts, in which a scale went "
+                f"to 0 or the objective was not finite")
     if outcome.state.imprecise_squares:
         return ("has a component whose standard deviation is small compared with its distance from "
                 "0 or from other components, so that squares lose precision")
@@ -84,9 +85,10 @@ def _why_imprecise(outcome: Outcome, held: bool) -> str | None:
         return ("has a chain whose initial variance is large compared with the observation noise, "
                 "so that smoothed variances lose precision")
     if outcome.state.stopped_by_rounding:
-        return "ended on a ridge of the objective, along which gains are smaller than rounding"
+        return ("ended where the objective is nearly flat in a direction, and further gains are "
+                "smaller than rounding errors")
     if outcome.status is Status.MAX_ITERATIONS and _is_flat(outcome.history):
-        return "reached the iteration limit with gains smaller than rounding"
+        return "reached the iteration limit with gains smaller than rounding errors"
     return None
 
 

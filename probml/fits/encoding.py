@@ -45,7 +45,8 @@ def packed(value: object, arrays: Arrays, where: str, others: Others = NONE) -> 
         if kind.holds(value):
             return {"kind": name, **kind.write(value, _Writer(arrays, where, others))}
     raise ModelError(f"save: {where} is a {type(value).__module__}.{type(value).__qualname__}, "
-                     f"which a file of numbers and text cannot hold: use pickle or joblib")
+                     f"expected numbers, text or arrays, which are all that such a file can "
+                     f"contain: use pickle or joblib")
 
 
 def unpacked(value: object, arrays: Mapping[str, np.ndarray], others: Others = NONE) -> Any:
@@ -60,7 +61,8 @@ def unpacked(value: object, arrays: Mapping[str, np.ndarray], others: Others = N
     if name in others:
         return others[name][2](held, arrays)
     if name not in KINDS:
-        raise ModelError(f"a value of the kind {name!r} is unknown here")
+        raise ModelError(f"a value has the kind {name!r}, which this version of probml does not "
+                         f"know")
     return KINDS[name].read(value, _Reader(arrays, others))
 
 
@@ -122,7 +124,7 @@ def _read_range(entry: dict, read: _Reader) -> range:
     first, step = [*found[:1], 0][0], found[1] - found[0] if len(found) > 1 else 1
     every = range(first, first + step * len(found), step)
     if len(every) != len(found) or any(a != b for a, b in zip(every, found, strict=True)):
-        raise ModelError(f"an invalid range, {found!r:.60}")
+        raise ModelError(f"expected the numbers of a range at equal steps, got {found!r:.60}")
     return every
 
 
@@ -157,7 +159,8 @@ def _read_record(entry: dict, read: _Reader) -> Any:
     found = named(entry["module"], entry["name"])
     # what a module of ours has imported from elsewhere is no record of ours
     if _fields(found) is None or not found.__module__.startswith(ROOT):
-        raise ModelError(f"{entry['module']}.{entry['name']} is not a record")
+        raise ModelError(f"{entry['module']}.{entry['name']} is not a class of values that a file "
+                         f"may contain")
     return found(**{name: read.one(item) for name, item in entry["value"].items()})
 
 
@@ -221,7 +224,8 @@ def named(module: str, name: str) -> Any:
         ModelError: it is none of this package, or not there.
     """
     if not module.startswith(ROOT) or not all(part.isidentifier() for part in module.split(".")):
-        raise ModelError(f"{module}.{name} is not a name in probml")
+        raise ModelError(f"{module}.{name} is not a name of probml, and a file may name no other "
+                         f"code")
     try:
         library = importlib.import_module(LIBRARY) if module.startswith(LIBRARY) else None
         public = library is not None and name in library.__all__

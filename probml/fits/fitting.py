@@ -99,9 +99,9 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
     engine = None if engine is None else checked(engine)
     if engine is not None and seconds is not None:
         raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds= "
-                                f"limits the sampling by NUTS of a fit without a named engine. "
-                                f"With an engine omit it; NUTS has a time limit of its own, "
-                                f"NUTS(seconds={seconds!r})")
+                                f"is only for fits without a named engine, where it limits the "
+                                f"time of sampling by NUTS. Omit seconds=, or give the time limit "
+                                f"to the engine, NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
@@ -119,9 +119,9 @@ def _inferred(
 ) -> tuple[dataset.Data, '_Run', Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
-        raise Refusal(f"weights= are weights of rows, and model '{model.name}' has no rows: its "
-                      f"function was read as one joint density of all data. Write `with "
-                      f"probml.rows():` instead of the plate of the rows, or "
+        raise Refusal(f"weights= are weights of rows, and model '{model.name}' has no rows, "
+                      f"because its function has no rows() and was read as one joint density of "
+                      f"all data. Write `with probml.rows():` instead of the plate of the rows, or "
                       f"numpyro.handlers.scale around the sites to be weighted")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
@@ -166,12 +166,12 @@ def _refuse_unobserved(held: dataset.Data) -> None:
         return
     outside = next(iter(values), None)
     if outside is None:
-        raise errors.DataError(f"model '{model.name}': every cell of the data is missing, "
-                               f"so there is nothing to learn from")
+        raise errors.DataError(f"model '{model.name}': every cell of the data is missing: expected "
+                               f"at least one observed value")
     advice = tables.outside(outside, held.structure.sites[outside].plates,
                             next(iter(np.shape(values[outside])), None))
-    raise errors.DataError(f"model '{model.name}': no site inside rows() is "
-                           f"observed, and '{outside}' is not one of them: {advice}")
+    raise errors.DataError(f"model '{model.name}': expected data of at least one site inside "
+                           f"rows(), got '{outside}', which is outside rows(): {advice}")
 
 
 def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
@@ -182,8 +182,10 @@ def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     alone = (engine.capabilities.uses_all_rows and held.survey is None
              and bool(plan.free and by_moments(plan)))
     if engine.capabilities.uses_all_rows and held.survey is None and sparsely_crossed(plan):
-        return "crossed effects of many levels leave a flat objective, which loses precision"
-    return "the likelihood depends on second moments alone, which lose precision" if alone else None
+        return ("the objective of crossed effects of many levels is nearly flat, so that rounding "
+                "hides its optimum")
+    return ("the likelihood depends on sums of squares alone, which lose "
+            "precision") if alone else None
 
 
 def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
@@ -272,7 +274,8 @@ def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | N
     first, *rest = ladder
     try:
         if not rest:
-            raise Refusal(f"{type(first).__name__} found no answer: {before.state.rejection}")
+            raise Refusal(f"{type(first).__name__} found no result that passes its test: "
+                          f"{before.state.rejection}")
         run = _run(held, tuple(rest), weight, seed, {}, place, False,
                    not is_affine_in_rows(held.plan()), before.state.posterior_points)
     except errors.ModelError:
@@ -295,10 +298,10 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     if lost is not None:
         find_singular_designs(plan, belief, outcome.params, known, rows)  # refuses if singular
         raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are not finite "
-                      f"at the estimate ({outcome.status.headline}): weights, inputs or cells are "
-                      f"too large or too small for double precision, or a standard deviation went "
-                      f"to 0. Give the weights, inputs or cells in other units, or a prior that "
-                      f"vanishes at 0")
+                      f"at the estimate ({outcome.status.headline}). Possible causes are weights, "
+                      f"inputs or cells that are too large or too small for double precision, or a "
+                      f"standard deviation that went to 0. Give the weights, inputs or cells in "
+                      f"other units, or a prior that vanishes at 0")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)

@@ -112,7 +112,7 @@ def _map_partitions(fit: Fitted, data: object, weights: object, made: Callable) 
         del part  # before another comes
         yield found
     if found is None:
-        raise DataError("the source has no batches: expected at least one")
+        raise DataError("update: expected at least one batch of rows, got a source without batches")
 
 
 def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> StatisticsWithPattern:
@@ -123,18 +123,19 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
         names = by_moments(plan)
         if not names:
             part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' is partially observed" if part else "its update needs more than "
-                                                                       "the second moments of "
-                                                                       "further rows")
-            raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
+            why = (f"site '{part}' is partially observed" if part else "the sums of squares and "
+                                                                       "products of the new rows "
+                                                                       "are not sufficient "
+                                                                       "statistics")
+            raise Refusal(f"update of model '{fit.model.name}': {why}. Fit all rows together")
         second_moments = counted([held.table.columns[name].values for name in names], weight)
         return RetainedStatistics.of(LATER, second_moments, fit.kept.known,
                                      measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
                             *plan.hidden)), "?")
-        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially "
-                      f"observed or has no sufficient statistics; fit all rows at once")
+        raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially observed "
+                      f"or has no sufficient statistics. Fit all rows together")
     return RetainedStatistics.of(LATER, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 
@@ -228,9 +229,9 @@ def expect_statistics(fit: Fitted, point: object, held: Data,
     engine, plan = fit.by, held.plan()
     assert engine is not None
     if names := sites_without_statistics(plan):
-        raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: there are "
-                      f"no sufficient statistics of '{names[0]}' that add up over further rows. "
-                      f"Fit all rows together")
+        raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: site "
+                      f"'{names[0]}' has no sufficient statistics to which those of further rows "
+                      f"can be added. Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
     found, value = expected_statistics(plan, engine.capabilities.way, placed_all(point), known,
                                        rows)
@@ -259,8 +260,9 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
     way = more.engine.capabilities.way
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
-        raise Refusal(f"update of model '{fit.model.name}': with these rows a component collapses "
-                      f"onto a single point. Keep prior=True, or give more rows at a time")
+        raise Refusal(f"update of model '{fit.model.name}': with the new rows a component "
+                      f"collapses onto a single point. Use an engine with prior=True, or give more "
+                      f"rows at a time")
     return IncrementalState(found, kept, pattern), total * value / own + float(prior)
 
 
@@ -294,9 +296,10 @@ def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
             own = statistics.get(name)
             if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
                 if own["log"].shape[-2] > 1:
-                    raise Refusal(f"update of model '{fit.model.name}': '{name}' has several cells "
-                                  f"in a row, which are observed in some batches and latent in "
-                                  f"others. Fit all rows together")
+                    raise Refusal(f"update of model '{fit.model.name}': site '{name}' has several "
+                                  f"cells in each row, observed in some batches and latent in "
+                                  f"others, and the statistics of such batches cannot be added. "
+                                  f"Fit all rows together")
                 statistics[name] = own["log"][..., 0, :]
         return kept._replace(summary=summary._replace(statistics=statistics)), part[1]
 

@@ -73,13 +73,14 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
              "labels": (a.names, b.names)}
     for what, (one, other) in named.items():
         if one != other:
-            raise ModelError(f"merge: the two fits have different {what}, {one!r} and {other!r}: "
-                             f"fit both with the same {what}")
+            raise ModelError(f"merge: expected fits with the same {what}, got {one!r} and "
+                             f"{other!r}")
     measured = values_of(a.structure.sites, {**a.kept.measured, **b.kept.measured})
     if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
                                                for k in a.given if k not in measured):
-        raise ModelError(f"merge: the two fits have different values of "
-                         f"{list({**a.given, **b.given})}, which lie outside rows()")
+        raise ModelError(f"merge: expected fits with the same given values outside rows(), got "
+                         f"different values among {list({**a.given, **b.given})}: fit both with "
+                         f"the same values")
 
 
 def check_has_statistics(fit: Fitted) -> None:
@@ -90,16 +91,16 @@ def check_has_statistics(fit: Fitted) -> None:
             from a file.
     """
     if fit.model.whole:
-        raise Refusal(f"merge: model '{fit.model.name}' has no rows: its function was read as one "
-                      f"joint density of all data, so fits to different rows cannot be merged. "
-                      f"Write `with probml.rows():` instead of the plate of the rows")
+        raise Refusal(f"merge: model '{fit.model.name}' has no rows(), and its function was read "
+                      f"as one joint density of all data, so fits to different rows cannot be "
+                      f"merged. Write `with probml.rows():` instead of the plate of the rows")
     if fit.kept is None or fit.kept.running:
         raise Refusal(
             f"merge: the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no "
-            f"sufficient statistics that can be added: a latent variable was summed or integrated "
-            f"out, or a site has no sufficient statistics, or the fit was loaded from a file. Fit "
-            f"all rows together; where discrete sites are hidden, fit.running(rows).update(more) "
-            f"takes steps of EM"
+            f"sufficient statistics that can be added. Possible causes are a latent variable that "
+            f"was summed or integrated out, a site without sufficient statistics, or a fit that "
+            f"was loaded from a file. Fit all rows together; for latent discrete sites, "
+            f"fit.running(rows).update(more) continues EM with further rows"
         )
 
 
@@ -114,7 +115,8 @@ def merge_statistics(structure: Structure, one: StatisticsWithPattern,
         mixed = next((name for name, state in pattern.items() if state != "seen"), None)
         if mixed is not None:
             raise Refusal(f"merge: site '{mixed}' is observed in one fit and missing in the other, "
-                          f"so their second moments cannot be added: fit all rows together")
+                          f"so the sums of squares of the two cannot be added: fit all rows "
+                          f"together")
         assert isinstance(a.summary, Moments) and isinstance(b.summary, Moments)
         return a._replace(summary=added(a.summary, b.summary), running=False), pattern
     sites, parts, known = structure.sites, (a.summary, b.summary), (a.known, b.known)

@@ -70,8 +70,9 @@ class SingleDevice(Place):
         with contextlib.ExitStack() as stack:
             learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
             if left is not None and not 0 < left.rows < held.size:
-                raise ModelError(f"{problem}: {apart} of {held.size} rows held out are {left.rows} "
-                                 f"rows: expected at least 1 row held out, and at least 1 to fit")
+                raise ModelError(f"{problem}: held_out={apart} of {held.size} rows holds out "
+                                 f"{left.rows} rows: expected at least 1 row to hold out, and at "
+                                 f"least 1 row to fit")
             held = held._replace(survey=held.survey._replace(chosen=learnt))
             feed, rows, known = streamed(held, plan, copies)
             stack.enter_context(feed)
@@ -112,8 +113,8 @@ class Devices(Place):
         held, plan = problem.data, problem.plan
         if plan.carried:
             raise Refusal(f"{problem} has a latent variable in each row, '{plan.carried[0]}', "
-                          f"which is sampled, and this is supported on one device only: omit "
-                          f"where=, or use integrate=\"all\"")
+                          f"whose values are sampled, which is supported on one device only: omit "
+                          f'where=, or use integrate="all"')
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():
                 yield sharded.gathered(held, plan, self.mesh, copies)

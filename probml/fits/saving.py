@@ -56,8 +56,8 @@ def by_new_names(meta: Json, arrays: Mapping[str, np.ndarray],
 
 LIBRARY_PREFIX = "probml.models."  # whose functions a file may name
 MAX_ERROR_NUMBERS = 2**20  # in the standard errors that a file stores: 8 MiB
-AFTER_INTERVENTION = ("save: this Fit is the result of do() and cannot be saved. Save the Fit "
-                      "before do(), and call do() again on the loaded one, which takes no time")
+AFTER_INTERVENTION = ("save: the Fit is a result of do() and cannot be saved. Save the Fit before "
+                      "do(), and call do() on the loaded Fit; do() fits nothing anew")
 
 
 def save(fit: Fitted, path: str | os.PathLike) -> None:
@@ -120,11 +120,12 @@ def errors_of(meta: Json, arrays: Mapping[str, np.ndarray],
     found = rekeyed(found, meta["former"])
     moves, count = found["moves"], len(found["curvature"])
     if len(found["identified"]) != count or any(len(own) != count for own in moves.values()):
-        raise ValueError("its standard errors have other directions than their curvature")
+        raise ValueError("its standard errors and their curvatures have different numbers of "
+                         "directions")
     for name in moves.keys() & point.keys():
         if moves[name].shape[1:] != np.shape(point[name]):
-            raise ValueError(f"the standard errors of '{name}' have the shape "
-                             f"{moves[name].shape[1:]}")
+            raise ValueError(f"its standard errors of '{name}' have the shape "
+                             f"{moves[name].shape[1:]}, expected {np.shape(point[name])}")
     posterior = found["posterior"]
     return StandardErrors.of(moves, found["curvature"], found["identified"].astype(bool),
                              found["why"], None if posterior is None else Finding.read(posterior))
@@ -140,8 +141,9 @@ def encoded(meta: Json) -> np.ndarray:
         odd = [x for x in labels if not isinstance(x, str | int | float | None)]
         if odd:
             raise ModelError(f"save: '{site}' has the label {odd[0]!r}, a {type(odd[0]).__name__}: "
-                             f"a file holds text, numbers and booleans. Give the categories such "
-                             f"names before the fit, as in column.astype(str)")
+                             f"expected labels that are text, numbers or booleans, which are all "
+                             f"that a file can contain. Convert the column before the fit, as in "
+                             f"column.astype(str)")
     return np.frombuffer(json.dumps(meta).encode(), np.uint8)
 
 
@@ -163,8 +165,8 @@ def _checked_path(path: object) -> Path:
     if not path.name or path.is_dir():
         raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
     if not path.parent.is_dir():
-        raise ModelError(f"save(path='{path}'): there is no folder '{path.parent}': create the "
-                         f"folder first, or give another path")
+        raise ModelError(f"save(path='{path}'): the folder '{path.parent}' does not exist: create "
+                         f"the folder first, or give another path")
     return path
 
 
@@ -208,8 +210,9 @@ def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) 
     kind = (meta.get("posterior") or meta.get("drawn")
             or ("Point" if meta.get("closed") is None else "Closed"))
     if kind not in KINDS:
-        raise ModelError(f"'{path}' holds a posterior of kind {kind!r}, expected one of "
-                         f"{sorted(KINDS)}: first import the package that defines this kind")
+        raise ModelError(f"'{path}' contains a posterior of kind {kind!r}, expected one of "
+                         f"{sorted(KINDS)}: first import the package that defines the kind "
+                         f"{kind!r}")
     try:
         return KINDS[kind].restored(meta, arrays, plan)
     except ModelError as error:

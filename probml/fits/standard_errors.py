@@ -171,8 +171,8 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
     """
     held = fitted.data
     if fitted.checksum not in (None, _checksum(held, fitted.weights)):
-        return StandardErrors.missing("the data array was changed in place after the fit: use "
-                                      "fit.summary(data)")
+        return StandardErrors.missing("the array of the data was changed in place after the fit: "
+                                      "call fit.summary(data) with the fitted data")
     with Progress("standard errors", None, False), jax.enable_x64(True):
         data = fitted.first.taken(held._replace(structure=trace(held.model, held.shapes)))
         plan = planned(data, fitted.first)
@@ -185,17 +185,19 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         kinked = next((name for name in (*plan.rowwise, *plan.pooled, *plan.free)
                        if sites[name].entry.kinked), None)
         if kinked is not None:
-            return StandardErrors.missing(f"the density of '{kinked}' ({sites[kinked].kind}) has a "
-                                          f"kink, and there no second derivative")
+            return StandardErrors.missing(f"the density of '{kinked}' ({sites[kinked].kind}) is "
+                                          f"not differentiable everywhere, and standard errors "
+                                          f"need second derivatives")
         size = sum(int(np.prod(sites[name].shape)) for name in plan.free)
         if size > MAX_HESSIAN_COORDINATES:
-            return StandardErrors.missing(f"{size:,} parameters are more than "
-                                          f"{MAX_HESSIAN_COORDINATES:,}, the limit for "
-                                          f"are taken")
+            return StandardErrors.missing(f"the model has {size:,} parameters, more than the limit "
+                                          f"of {MAX_HESSIAN_COORDINATES:,} for a matrix of second "
+                                          f"derivatives")
         work = 4 * size * data.table.rows * (data.numbers + 1)
         if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
-            return StandardErrors.missing(f"{4 * size:,} passes over all rows would take long: "
-                                          f"fit.summary(data) computes them")
+            return StandardErrors.missing(f"the standard errors need {4 * size:,} passes over all "
+                                          f"rows, which would take long: fit.summary(data) "
+                                          f"computes them")
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))
@@ -208,8 +210,9 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         reported = sum(spec.size for spec in jax.eval_shape(
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * reported > MAX_DERIVATIVES:
-            return StandardErrors.missing(f"{reported:,} computed numbers and {u.size:,} "
-                                          f"parameters are too many for the delta method")
+            return StandardErrors.missing(f"the delta method would need {reported:,} × {u.size:,} "
+                                          f"derivatives (of each number in the table by each "
+                                          f"parameter), more than the limit of {MAX_DERIVATIVES:,}")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, vectors,
@@ -279,7 +282,7 @@ def _find_directions(plan: Plan, optimum: Optimum, known: Known) -> _Directions 
     gain = 0.5 * float(np.sum(slopes**2 / curvature[identified]))
     if not gain <= MAX_REMAINING_GAIN:
         return f"the estimate is {np.sqrt(2 * gain):.2g} standard errors away from the maximum"
-    reasons = ("at the boundary of its support",) * bool(edge.any())
+    reasons = ("the estimate is at the boundary of its support",) * bool(edge.any())
     if flat_directions.size:
         first = flat_directions[0]
         direction = describe_direction(vectors[:, first], np.abs(np.diagonal(hessian)), owners)

@@ -200,8 +200,8 @@ def _describe_undetermined(matrix: np.ndarray, names: list[str], least: float) -
     share = np.abs(vectors[:, 0])
     named = [name for name, own in zip(names, share, strict=True)
              if own > MIN_NAMED_SHARE * share.max()]
-    return (f"determine {quoted(named)} only together (a column that is constant, or the sum of "
-            f"others?)")
+    return (f"determine {quoted(named)} only together (a possible cause is a column that is "
+            f"constant or the sum of other columns)")
 
 
 @functools.partial(jit, static_argnums=0)

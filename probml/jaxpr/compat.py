@@ -23,8 +23,9 @@ NAMES = frozenset({"backward", "blas", "collector", "effort", "emitters", "holdi
                    "lapack", "programs", "shortened", "tapes", "validation", "whole_loops"})
 OFF = set(os.environ.get(SWITCH, "").split(",")) - {""}
 if not OFF <= NAMES:
-    raise ValueError(f"{SWITCH} names {', '.join(sorted(OFF - NAMES))}, which are not among "
-                     f"{', '.join(sorted(NAMES))}")
+    raise ValueError(f"the environment variable {SWITCH}: expected names among "
+                     f"{', '.join(sorted(NAMES))}, separated by commas, got "
+                     f"{', '.join(sorted(OFF - NAMES))}")
 
 is_outside_of_traces: Callable[[], bool] = core.trace_state_clean
 trace_settings: Callable[[], tuple] = config.trace_context

@@ -313,7 +313,7 @@ def not_affine(structure: Structure, group: Group,
     for name in group.sites:
         site = structure.sites[name]
         if site.kind not in moved:
-            return (f"'{name}' is {site.kind}" if name in group.names
+            return (f"'{name}' is {site.kind} and not normal" if name in group.names
                     else f"'{name}', which depends on '{group.name}', is {site.kind}")
         for argument, uses in structure.row_uses(name).items():
             for latent, use in ((n, use) for n, use in uses.items() if n in group.names):
@@ -321,7 +321,8 @@ def not_affine(structure: Structure, group: Group,
                     return f"'{latent}' enters the {argument} of '{name}'"
                 if not (use.is_affine and is_location_affine(structure, group.names, name,
                                                              argument)):
-                    return f"'{latent}' enters the {argument} of '{name}' not affinely"
+                    return (f"'{latent}' enters the {argument} of '{name}' in a way that is not "
+                            f"affine")
     return None
 
 

@@ -126,10 +126,11 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
             continue  # theirs is no integral over cells
         why = kind.claims(structure, group)
         if why is None and (name := blocking or (bent if kind.pools else None)) is not None:
-            why = f"'{name}' ({structure.named[name].kind}) depends on it"
+            why = f"'{name}' ({structure.named[name].kind}) depends on '{of.name}'"
         if why is None:
             return group
-        reasons.append(f"not by {type(kind).__name__.lower()} integrals, since {why}")
+        reasons.append(f"an integral of the kind {type(kind).__name__} is not possible, because "
+                       f"{why}")
     if lenient:
         return replace(of, kind=Sampled("; ".join(reasons)))
     first = structure.sites[of.name]
@@ -137,11 +138,10 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
                  blocking or bent)
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
-        f"continuous and latent, and '{child}' depends on it. Such a variable is integrated out if "
-        f"it is normal and enters locations of normal sites affinely, if it is conjugate, or if "
-        f"its density and those of the sites that depend on it are smooth: here "
-        f"{'; '.join(reasons)}. Give '{first.name}' in the data, or write it "
-        f"{_written(first)}", ("NUTS",)
+        f"continuous and latent, and '{child}' depends on it. probml integrates such a variable "
+        f"out if the variable is normal and enters locations of normal sites affinely, if it is "
+        f"conjugate, or if all densities in which it occurs are smooth. Here {'; '.join(reasons)}. "
+        f"Give '{first.name}' in the data, or write '{first.name}' {_written(first)}", ("NUTS",)
     )
 
 

@@ -291,6 +291,6 @@ def why_not(structure: Structure, group: Group) -> str | None:
                                                   None)
                                            for name in names}))
     except Tangled as tangled:
-        return (f"each cell of {quoted(tangled.names, ' and ')} depends on several cells "
-                f"of the others")
+        return (f"each cell of {quoted(tangled.names, ' and ')} depends on several cells of the "
+                f"other sites")
     return None

@@ -110,15 +110,16 @@ class Laplace:
         for name in group.names:
             site = structure.sites[name]
             if not coordinates.known_beforehand(site):
-                return f"the support of '{name}' ({site.kind}) is unknown in advance"
+                return (f"the support of '{name}' ({site.kind}) depends on values that are not "
+                        f"known before the fit")
             if site.entry.kinked:
-                return f"the density of '{name}' ({site.kind}) has a kink"
+                return f"the density of '{name}' ({site.kind}) is not differentiable everywhere"
         timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
         if timed is not None:
             return f"'{timed}' is part of a chain"
         count = coordinates.size(structure, group)
-        return None if count <= MOST else (f"it has {count} latent variables in a row, more than "
-                                           f"{MOST}")
+        return None if count <= MOST else (f"each row has {count} latent variables, more than the "
+                                           f"limit of {MOST}")
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return self._log(structure, group, env, seen, None)

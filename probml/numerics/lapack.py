@@ -151,9 +151,9 @@ def entries() -> tuple[dict, dict]:
                                          inline=table[p].inline) for p in primitives}
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         warnings.warn(
-            f"probml does not know this JAX's table of lowerings ({error}): models with many large "
-            f"matrices may block on machines with few cores; install an older JAX than "
-            f"{jax.__version__}, or keep batches below {WORK:,} multiplications",
+            f"probml cannot split batches of LAPACK calls in JAX {jax.__version__} ({error}), so "
+            f"that models with many large matrices may hang on machines with few cores: install an "
+            f"older version of JAX",
             stacklevel=2,
         )
         return {}, {}

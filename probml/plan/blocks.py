@@ -203,18 +203,18 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         if found.form is None:
             return found
         if common is not None and common.form is not None and found[:2] != common[:2]:
-            return Uses(why=f"its uses need two different closed forms: {common.form.name} and "
-                            f"{found.form.name}")
+            return Uses(why=f"'{name}' is used in two ways that need different closed forms, "
+                            f"{common.form.name} and {found.form.name}")
         other = _other_support(sites[name].domain, found.form, found.steps)
         if other is not None:
-            return Uses(why=f"its support{other} differs from that of the {arguments[0]} of "
-                            f"'{user}'")
+            return Uses(why=f"the support of '{name}'{other} differs from that of the "
+                            f"{arguments[0]} of '{user}'")
         common = found._replace(copied=found.copied and (common is None or common.copied))
     if common is not None:
         return common
     role = sites[name].entry.prior  # the data do not depend on it: its posterior is its prior
     if role is None:
-        return Uses(why="the data do not depend on it")
+        return Uses(why=f"the data do not depend on '{name}'")
     return Uses(role.form, role.steps)
 
 
@@ -223,24 +223,27 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
     site = plan.structure.sites[user]
     use = site.uses[argument][name]
     if site.family is None:
-        return Uses(why=f"'{user}' ({site.kind}) has no sufficient statistics that are known here")
+        return Uses(why=f"'{user}' ({site.kind}) has no sufficient statistics that probml knows")
     if site.traits.minorant is not None and user not in plan.rowwise:
-        return Uses(why=f"'{user}' ({site.kind}) is a prior")
+        return Uses(why=f"'{user}' ({site.kind}), which depends on '{name}', is a prior and not "
+                    f"observed")
     if argument not in site.traits.canonical:
-        return Uses(why=f"the {argument} of '{user}' have no closed form")
+        return Uses(why=f"for the {argument} of '{user}' there is no closed form")
     form, steps = site.traits.canonical[argument]
     if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
-        return Uses(why=f"its last axes differ from those of the {argument} of '{user}'")
+        return Uses(why=f"the last axes of '{name}' differ from those of the {argument} of "
+                    f"'{user}'")
     if form.joint:
         if not use.is_affine:
-            return Uses(why=f"not affine in the {argument} of '{user}'")
+            return Uses(why=f"the {argument} of '{user}' is not an affine function of '{name}'")
         return Uses(form, (), use.level == Level.MOVED and site.traits.event == 0)
     if use.level != Level.MOVED:
-        return Uses(why=f"{use.level.name.lower()} in the {argument} of '{user}'")
+        return Uses(why=f"the {argument} of '{user}' depends on '{name}' in a form without a "
+                    f"closed-form update ({use.level.name.lower()})")
     normal = form.normalise((*use.coordinate, *steps))
     if normal is None:
-        return Uses(why=f"no closed form for the coordinate of '{name}' in the {argument} of "
-                        f"'{user}'")
+        return Uses(why=f"the {argument} of '{user}' is a function of '{name}' for which there is "
+                        f"no closed form")
     return Uses(form, normal, True)
 
 
@@ -326,10 +329,10 @@ def _coupled_groups(plan: Plan, joint: list[str]) -> list[tuple[str, ...]]:
 def _single_block(plan: Plan, name: str, uses: Uses, conjugate: bool) -> Block:
     """The block of a parameter that is updated by itself."""
     site, form = plan.structure.sites[name], uses.form
-    why = uses.why or ("" if conjugate else f"its prior {site.kind} is not conjugate")
+    why = uses.why or ("" if conjugate else f"the prior of '{name}', {site.kind}, is not conjugate")
     # the form without the prior is not to be had: other states are another prior
     if name in plan.mixed and not conjugate:
-        form, why = None, f"its prior {site.kind} depends on latent discrete sites"
+        form, why = None, f"the prior of '{name}', {site.kind}, depends on latent discrete sites"
     rowwise = _enters_rows(plan, (name,))
     if form is None:
         return Block((name,), None, (), 0, False, False, rowwise, why)
@@ -350,7 +353,8 @@ def _joint_blocks(plan: Plan, names: tuple[str, ...], uses: Uses, prior: bool) -
             if stacked else first.shape[-1] if event else 1)
     if size > DENSE:
         return [Block((name,), None, (), 0, False, False, rowwise,
-                      f"{size} coefficients are too many for one solve") for name in names]
+                      f"{size} coefficients are too many for one system of linear "
+                      f"equations") for name in names]
     uncoupled = (vectors(plan, names, users(plan))
                  if stacked and (rowwise and plan.variables or plan.latents) else ())
     return [Block(names, uses.form, (), event, stacked, True, rowwise, "", vectors=uncoupled)]

@@ -118,10 +118,10 @@ def _ordered(plan: Plan, request: Request) -> Plan:
     for clique, entries in ((each.clique, each.entries) for each in (row, above, step)):
         if entries * 8 > BUDGET:
             raise Refusal(
-                f"model '{plan.structure.model.name}': summing out needs a table over "
-                f"{quoted(clique)} with {entries:.3g} entries, "
-                f"{entries * 8:.3g} bytes, above the budget of {BUDGET:.3g}. Observe some of these "
-                f"sites, or remove an edge between them"
+                f"model '{plan.structure.model.name}': summing out the latent discrete sites needs "
+                f"a table over {quoted(clique)} with {entries:.3g} entries, {entries * 8:.3g} "
+                f"bytes, above the limit of {BUDGET:.3g} bytes. Give some of these sites in the "
+                f"data, or remove an edge between them"
             )
     wider = row if row.entries >= step.entries else step
     return dataclasses.replace(
@@ -207,12 +207,12 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                     raise Refusal(
                         f"model '{structure.model.name}': site '{chain}' (GaussianChain) is to be "
                         f"integrated out along time, but '{name}' depends on '{state}', whose "
-                        f"states are latent and change along time: a switching linear system, "
-                        f"which has no exact filter of fixed size. Give '{state}' in the data; let "
-                        f"it be one state per row, dist.Categorical in rows(), which is exact; "
-                        f"write '{chain}' as a MarkovChain over a grid of values; or sample it by "
-                        f"NUTS: a NumPyro function with obs= and a scan over time of its own, "
-                        f"without rows()")
+                        f"states are latent and change along time: a switching linear system, for "
+                        f"which no exact filter of fixed size exists. Give '{state}' in the data; "
+                        f"or make '{state}' one state per row, dist.Categorical in rows(), which "
+                        f"is exact; or write '{chain}' as a MarkovChain over a grid of values; or "
+                        f"sample '{chain}' by NUTS, in a NumPyro function with obs= and a scan "
+                        f"over time instead of rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
@@ -237,15 +237,15 @@ def _check_supports(plan: Plan) -> None:
             raise Refusal(
                 f"model '{plan.structure.model.name}': the support of parameter '{site.name}' "
                 f"({site.kind}) depends on '{state}', which is discrete and latent. Give '{state}' "
-                f"in the data, or give '{site.name}' a prior whose support is the same for all its "
-                f"states"
+                f"in the data, or give '{site.name}' a prior whose support is the same for all "
+                f"states of '{state}'"
             )
         if site.name in reached:
             raise Refusal(
                 f"model '{plan.structure.model.name}': the support of '{site.name}' ({site.kind}), "
-                f"which is in a scan, depends on its value in the step before. Give '{site.name}' "
-                f"a prior whose support is the same in all steps: sample the increment of a step, "
-                f"and add it to the carry of the scan"
+                f"which is in a scan, depends on the value of '{site.name}' in the step before. "
+                f"Give '{site.name}' a prior whose support is the same in all steps: sample the "
+                f"increment of each step, and add the increments within the scan"
             )
 
 
@@ -260,7 +260,7 @@ def _grouped(
     variables = {name: own for name, own in variables.items() if name not in given}
     below = {name: [n for n in structure.children[name] if n in (*latents, *losses)
                     or sites[n].time is not None] for name in cellwise}
-    joint = {name: f"'{names[0]}' depends on them" for name, names in below.items() if names}
+    joint = {name: f"'{names[0]}' depends on these cells" for name, names in below.items() if names}
     while True:
         cellwise = [name for name in cellwise if name not in joint]
         variables = variables | {name: summed_out(structure, sites[name], why)

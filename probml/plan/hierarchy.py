@@ -73,10 +73,11 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
         if found:
             words = sorted({argument for argument in found.values()
                             if not argument.startswith("argument")})
-            role = f"the {' and '.join(words)} of" if words else "more than the location of"
+            role = f"the {' and '.join(words)} of" if words else ("an argument other than the "
+                                                                  "location of")
             out.append(Tie(name, tuple(found),
                            f"the prior of '{name}' ({site.kind}) has the unknown "
-                           f"{quoted(found, ' and ')} as {role} it", "spread"))
+                           f"{quoted(found, ' and ')} as {role} that prior", "spread"))
     return tuple(out)
 
 
@@ -122,8 +123,8 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
         ):
             continue
         for name in proper:
-            why = (f"'{name}' has {index.length} levels, indexed by '{given}', with {each:.3g} "
-                   f"rows each")
+            why = (f"'{name}' has {index.length} levels, indexed by '{given}', with only "
+                   f"{each:.3g} rows for each level")
             out.append(Tie(name, shared, why, "incidental"))
     return tuple(out)
 

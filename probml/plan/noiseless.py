@@ -33,11 +33,13 @@ def refuse_noiseless(plan: Plan, engine: str) -> None:
                 if parameter in plan.free:
                     raise Refusal(
                         f"{engine} cannot learn '{parameter}' of model "
-                        f"'{plan.structure.model.name}': it enters element {number} of the "
-                        f"{argument} of '{name}', which has no noise: a path of '{name}' that is "
-                        f"possible at one value of '{parameter}' is impossible at any other, so EM "
-                        f"would not move. Elements without noise must be copies, such as lags: "
-                        f"transition [[a, b], [1, 0]]",
+                        f"'{plan.structure.model.name}': '{parameter}' enters element {number} of "
+                        f"the {argument} of '{name}', which has no noise: a path of '{name}' that "
+                        f"is possible at one value of '{parameter}' is impossible at any other "
+                        f"value, so '{parameter}' would not change from its start. Expected "
+                        f"elements without noise that are copies, such as lags, transition [[a, "
+                        f"b], [1, 0]]: add noise to element {number}, or give '{parameter}' in the "
+                        f"data",
                         ("MAP",))
 
 

@@ -44,7 +44,7 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
         raise Refusal(f"model '{plan.structure.model.name}' has too many crossed random effects "
                       f"for maximum likelihood ({sizes}): without the largest grouping, at most "
                       f"{REST:,} effects are supported, and a cross table with the largest "
-                      f"grouping of at most {CROSS:,} entries. Leave out a grouping, or sample the "
+                      f"grouping of at most {CROSS:,} entries. Omit a grouping, or sample the "
                       f"posterior",
                       ("NUTS",))
     return tuple(name for name in names if few or _shared(plan, tied[name]))
@@ -98,12 +98,12 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     if structure.model.whole:
         return "the model is one joint density without rows"
     if prior and site.kind not in integrals.PRIORS:
-        return f"its prior is {site.kind}"
+        return f"the prior of '{name}' is {site.kind}"
     if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):
-        return "its prior depends on a discrete site"
+        return f"the prior of '{name}' depends on a discrete site"
     below = structure.children[name]
     if not below:
-        return "no row depends on it"
+        return f"no row depends on '{name}'"
     return next(filter(None, (_why_not_child(plan, structure.sites[child], closed)
                               for child in below)), None)
 
@@ -113,15 +113,15 @@ def _why_not_child(plan: Plan, child: Site, closed: bool) -> str | None:
     does."""
     if not child.rows or (child.kind not in KINDS if closed
                           else child.factor or child.entry.kinked or child.chain):
-        return (f"'{child.name}' ({child.kind}), which depends on it, is not a "
-                f"{'normal' if closed else 'smooth'} site of rows")
+        return (f"'{child.name}' ({child.kind}), which depends on the effects, is not a "
+                f"{'normal' if closed else 'smooth'} site inside rows()")
     if (child.name not in (*plan.pooled, *plan.rowwise) or child.time is not None
         or child.name in plan.variables):
-        return f"'{child.name}', which depends on it, is latent or part of a chain"
+        return f"'{child.name}', which depends on the effects, is latent or part of a chain"
     above = next((p for p in child.parents if plan.structure.sites[p].rows
                   and plan.pattern.get(p) != "seen" or p in plan.variables), None)
-    return above and (f"'{child.name}', which depends on it, also depends on '{above}', which is "
-                      f"latent")
+    return above and (f"'{child.name}', which depends on the effects, also depends on '{above}', "
+                      f"which is latent")
 
 
 def _nonlinear_effects(plan: Plan, names: tuple[str, ...], site: str, closed: bool) -> set[str]:

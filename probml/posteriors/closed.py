@@ -287,8 +287,8 @@ class Closed(Conjugate, Posterior):
         count = len(jax.tree.leaves(template))
         missing = [i for i in range(count) if f"closed/{i}" not in arrays]
         if missing or meta["closed"] != count:
-            raise ModelError(f"its posterior has {meta['closed']} arrays, expected {count}, of "
-                             f"which {len(missing)} are missing")
+            raise ModelError(f"expected a posterior of {count} arrays, got {meta['closed']}, and "
+                             f"{len(missing)} arrays are missing in the file")
         leaves = [arrays[f"closed/{i}"] for i in range(count)]
         leaves = leaves if meta.get("double") else [jnp.asarray(leaf) for leaf in leaves]
         return unflattened(template, leaves, meta.get("former", {}))

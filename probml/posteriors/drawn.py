@@ -119,12 +119,13 @@ class Draws(_Draws, Posterior):
         wanted = {name: plan.structure.sites[name].shape for name in plan.free}
         if any(name not in found.values or found.values[name].shape[2:] != shape
                for name, shape in wanted.items()):
-            raise ModelError(f"its draws are {sorted(arrays)}, expected those of {sorted(wanted)}")
+            raise ModelError(f"expected draws of {sorted(wanted)}, got draws of {sorted(arrays)}")
         every = [*found.values.values(), *found.inside.values(), *found.stats.values(),
                  *[found.tables] * (found.tables is not None)]
         counts = {np.shape(value)[:2] for value in every}
         if len(counts) != 1 or 0 in (count := counts.pop()) or len(count) != 2:
-            raise ModelError("its sites have different numbers of draws")
+            raise ModelError("expected the same number of draws of all sites, got different "
+                             "numbers")
         return found
 
 
@@ -152,12 +153,13 @@ class Normal(_Normal, Posterior):
         known = Known(placed_all(part(arrays, "given/")), {}, {})
         arrays = part(arrays, "drawn/")
         if arrays.keys() != set(cls._fields):
-            raise ModelError(f"its normal has {sorted(arrays)}, expected {sorted(cls._fields)}")
+            raise ModelError(f"expected the arrays {sorted(cls._fields)} of a normal distribution, "
+                             f"got {sorted(arrays)}")
         shape = np.shape(arrays["loc"])
         if len(shape) != 1 or np.shape(arrays["scale"]) != shape or (
                 np.ndim(arrays["factor"]) != 2 or len(arrays["factor"]) != shape[0]):
-            raise ModelError(f"its normal has the shapes "
-                             f"{[np.shape(arrays[name]) for name in cls._fields]}")
+            raise ModelError(f"the arrays of a normal distribution do not fit together, with the "
+                             f"shapes {[np.shape(arrays[name]) for name in cls._fields]}")
         found = cls(**arrays)
         return found if not meta.get("former") else found._sorted(plan, known, meta["former"])
 

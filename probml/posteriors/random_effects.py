@@ -138,14 +138,15 @@ class Effects(_Effects, Posterior):
                                             if meta.get("nodes") else None)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
-            raise ModelError(f"its effects are {list(names)}, in {len(arrays)} arrays; expected "
-                             f"some of {list(plan.free)}, in {count}")
+            raise ModelError(f"expected {count} arrays of group effects among {list(plan.free)}, "
+                             f"got {len(arrays)} arrays of {list(names)}")
         found = cls(names, *unflattened(blank[1:], [arrays[str(i)] for i in range(count)],
                                         meta.get("former", {})))
         wrong = next((name for name, value in {**found.point, **found.moments.mean}.items()
                       if np.shape(value) != sites[name].shape), None)
         if wrong is not None:
-            raise ModelError(f"'{wrong}' has another shape than {sites[wrong].shape}")
+            raise ModelError(f"expected group effects '{wrong}' of shape {sites[wrong].shape}, got "
+                             f"another shape")
         return found
 
 

@@ -274,8 +274,9 @@ def answer(
     network = data.structure.network
     beside = [v for group in plan.latents if plan.timed(group) for v in plan.reach(group)]
     if view != queries.ALL and beside:
-        raise Refusal(f"given='{view}' of model '{fit.model.name}': its latent states along time "
-                      f"depend on '{beside[0]}', which is latent and has one value per row: give "
+        raise Refusal(f"given='{view}' of model '{fit.model.name}': expected latent states along "
+                      f"time that depend on no other latent variable, got a dependence on "
+                      f"'{beside[0]}', which is latent and has one value per row: give "
                       f"'{beside[0]}' in the data, or use given='all'")
     # query every site of a network, so that one program serves them all
     every = [("probability", name) for name in plan.targets if name in network] if ask else []
@@ -312,8 +313,9 @@ def warn(fit: Fitted, log: np.ndarray) -> None:
         shown = ", ".join(map(str, rows[:8])) + ", …" * (len(rows) > 8)
         warnings.warn(
             f"model '{fit.model.name}': {len(rows)} of {len(log)} rows are impossible under the "
-            f"fitted model (log_prob −∞), so their probabilities are 0 and their states are set to "
-            f"the first: rows {shown}",
+            f"fitted model (log_prob −∞), so the probabilities of these rows are 0 and their "
+            f"predicted states are set to the first state: rows {shown}. Check the data, or the "
+            f"parts of the model that give a probability of 0",
             RuntimeWarning,
             stacklevel=5,
         )

@@ -85,33 +85,33 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     groups = [names for names in together(structure.indexed)
               if any((_new(held, structure.indexed[name]) >= 0).any() for name in names)]
     for index in (structure.indexed[name] for names in groups for name in names):
-        what = f"a new group of '{index.name}', which is an index of {index.description}"
+        what = f"a new group of '{index.name}' (the index of {index.description})"
         if index.table:
-            raise Refusal(f"{what}, has no value in an array that is a setting of the model and is "
-                          f"indexed by '{index.name}', too. Pass these values in the data instead, "
-                          f"as an input with one value per row")
+            raise Refusal(f"{what} has no value in an array that is a setting of the model and is "
+                          f"also indexed by '{index.name}'. Pass the values of that array in the "
+                          f"data instead, as an input with one value per row")
         if (index.rigid or index.low is None or index.high is None or index.cells
             and index.input in structure.timed):
             raise Refusal(
-                f"{what}, cannot be predicted: for that, model '{structure.model.name}' must use "
-                f"the effects one group at a time, as in effect[{index.name}]. It also uses all of "
-                f"them at once, such as in a sum, or computes with the index otherwise than by "
-                f"adding a constant"
+                f"{what} cannot be predicted: expected a model that uses the effects one group at "
+                f"a time, as in effect[{index.name}], but model '{structure.model.name}' also uses "
+                f"the effects of all groups at once, such as in a sum, or does more with the index "
+                f"than add a constant"
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
-            raise Refusal(f"{what}: '{fixed}' is discrete or given as data, so a value for the new "
-                          f"group cannot be drawn from its prior")
+            raise Refusal(f"{what} cannot be predicted: '{fixed}' is discrete or given as data, so "
+                          f"its value for the new group cannot be drawn from its prior")
     if structure.penalties:
-        raise Refusal(f"the data have a new group, whose effect would be drawn from its prior. "
-                      f"That prior cannot be sampled here, because the numpyro.factor "
-                      f"'{structure.penalties[0]}' of the model modifies it. Give only groups that "
-                      f"were in the fitted data, or write the factor as a distribution")
+        raise Refusal(f"the data have a new group, whose effect would be drawn from its prior, but "
+                      f"a numpyro.factor of the model, '{structure.penalties[0]}', modifies the "
+                      f"prior, so that it cannot be sampled. Give only groups that were in the "
+                      f"fitted data, or write the factor as a distribution")
     for names in groups:
         if not have_same_coding(structure.indexed[name] for name in names):
             raise Refusal(f"the inputs {', '.join(names)} index the same parameters in different "
-                          f"ways, so it is unknown where the effect of a new group belongs. Give "
-                          f"only groups that were in the fitted data")
+                          f"ways, so that the position of a new group among the effects is "
+                          f"ambiguous. Give only groups that were in the fitted data")
     return groups
 
 
@@ -151,8 +151,8 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                     members[number] = next(spare, None)
                 if members[number] is None:
                     raise Refusal(
-                        f"row {row} has more different groups of {index.description} than there "
-                        f"are groups in the fit: fit data with more groups")
+                        f"row {row} of the data has more different groups of {index.description} "
+                        f"than the fitted data had: fit data with more groups")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
             taken = frozenset(axis.scale * int(present(c)) + axis.offset
@@ -194,8 +194,8 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
         for name in names:
             if not np.isfinite(np.asarray(means[name])).all():
                 kind = sites[name].kind
-                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, and a point estimate "
-                              f"uses that mean as the effect of a new group", ("NUTS",))
+                raise Refusal(f"the prior of '{name}' ({kind}) has no mean, and with a point "
+                              f"estimate the prior mean is the effect of a new group", ("NUTS",))
         at: Any = fit
         return replace(at, point={
             **fit.point, **{name: np.asarray(means[name]) for name in names}
@@ -249,8 +249,8 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
         site = structure.sites[name]
         absent = next((parent for parent in structure.programs[name][1] if parent not in env), None)
         if absent is not None:
-            raise Refusal(f"the prior of '{name}' depends on '{absent}', so its value for a new "
-                          f"group cannot be drawn")
+            raise Refusal(f"the prior of '{name}' depends on '{absent}', whose value is not known, "
+                          f"so the effect of a new group cannot be drawn")
         batch = structure.distribution(name, env).batch_shape
         for argument, value in structure.arguments(name, env).items():
             value = np.asarray(value)
@@ -264,6 +264,6 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
                 ):
                     raise Refusal(
                         f"the prior of '{name}' differs between groups along axis {axis}, so the "
-                        f"prior of a new group is unknown: pass the values on which it depends as "
-                        f"an input of the model, with one value per row"
+                        f"prior of a new group is not determined: pass the values on which the "
+                        f"prior depends as an input of the model, with one value per row"
                     )

@@ -61,9 +61,10 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
     if count * held.table.rows * cells > MOST:
         warnings.warn(
-            f"draws({count}): {quoted(names)} of {held.table.rows} rows are left "
-            f"out, {count * held.table.rows * cells:.2g} numbers; ask for fewer draws, or use "
-            f"simulate(given=data) for one draw per row", RuntimeWarning, stacklevel=4)
+            f"draws({count}): {quoted(names)} of {held.table.rows} rows are left out of the draws, "
+            f"because they would be {count * held.table.rows * cells:.2g} numbers, more than the "
+            f"limit of {MOST:.2g}: ask for fewer draws, or use simulate(given=data) for one draw "
+            f"per row", RuntimeWarning, stacklevel=4)
         return {}
     discrete = {name: np.asarray(value)[0] for name, value in draws.items()
                 if fit.structure.sites[name].discrete}

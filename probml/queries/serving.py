@@ -37,11 +37,13 @@ class Compiled:
     def __init__(self, fit: Fitted, held: dataset.Data, ask: str, site: str | None, plug_in: bool):
         finite = site is not None and fit._site(site).finite is not None
         if ask == "predict_proba" and not finite:
-            raise ModelError(f"compiled('predict_proba'): '{site}' has no finite list of states: "
-                             f"use 'predict'")
+            raise ModelError(f"compiled('predict_proba'): expected a site with a finite number of "
+                             f"states, and '{site}' has infinitely many values: use compiled(..., "
+                             f"'predict')")
         if held.steps is not None or fit.model.whole:
-            raise Refusal(f"compiled: a row of model '{fit.model.name}' is a sequence, or all of "
-                          f"the data: use filter() for one step at a time")
+            raise Refusal(f"compiled: expected a model whose rows are single observations; a row "
+                          f"of model '{fit.model.name}' is a sequence, or the model has no rows(): "
+                          f"for one step of a sequence at a time use filter()")
         wanted = () if site is None else (("probability" if finite else "mean", site),)
         found = asking.prepare(fit, held, [name for _, name in wanted], plug_in, least=1)
         self._ask, self._labels = ask, None if site is None else fit.names.get(site)
@@ -79,10 +81,11 @@ class Filter:
     def __init__(self, fit: Fitted, held: dataset.Data):
         chains = held.structure.markov
         if len(chains) != 1 or len(held.structure.chains) > 1:
-            raise Refusal(f"filter: expected one MarkovChain, model '{fit.model.name}' has the "
-                          f"chains {list(held.structure.chains)}")
+            raise Refusal(f"filter: expected a model with one MarkovChain and no other chain; "
+                          f"model '{fit.model.name}' has the chains {list(held.structure.chains)}")
         if held.pattern.get(chains[0]) == "seen":
-            raise ModelError(f"filter: '{chains[0]}' is observed, so nothing is left to infer")
+            raise ModelError(f"filter: expected a latent chain, but the states of '{chains[0]}' "
+                             f"are observed in the example")
         count = present(held.structure.sites[chains[0]].finite)
         self.labels = fit.names.get(chains[0], tuple(range(count)))
         held = _in_part(held)
@@ -99,7 +102,8 @@ class Filter:
         rest = [name for name in (*plan.order, *plan.globals) if name != chain]
         if rest or plan.latents:
             raise Refusal(f"filter: '{(rest or list(plan.hidden))[0]}' is latent in addition to "
-                          f"the chain '{chain}' and has one value for several steps")
+                          f"the chain '{chain}' and has one value for several steps, which "
+                          f"filter() does not support: use predict_proba(data, given='filtered')")
 
     def _tables(self, stacked: Chunk) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log p(initial state), (k,), log p(next state | state), (k, k), and the emission log
@@ -109,7 +113,8 @@ class Filter:
         (moves,) = parts.moves
         if moves.scope or moves.transition.shape[0] > 1:
             raise Refusal(f"filter: the transitions of '{moves.name}' differ between rows or "
-                          f"steps: use predict_proba(data, given='filtered')")
+                          f"steps, expected the same in all: use predict_proba(data, "
+                          f"given='filtered')")
         inner = sequences.within(plan, parts.steps) if parts.steps else None
         states = plan.variables[moves.name].states
         log = (jnp.zeros(states) if inner is None else
@@ -139,8 +144,8 @@ class Filter:
         joint = self.predicted * np.exp(log - top) if np.isfinite(top) else np.zeros(len(log))
         total = joint.sum()
         if not total > 0:
-            raise DataError(f"filter: step {self.steps}, {dict(seen)}, is impossible given the "
-                            f"steps before it: restart() begins a new sequence")
+            raise DataError(f"filter: step {self.steps}, {dict(seen)}, has probability 0 given the "
+                            f"steps before it: call restart() to begin a new sequence")
         self.probabilities = joint / total
         self.log_prob += float(np.log(total) + top)
         self.steps += 1
@@ -183,11 +188,13 @@ class _Form:
     def __init__(self, fit: Fitted, held: dataset.Data, question: Question):
         rows, plan = question.rows, question.plan
         if held.table.rows != 1:
-            raise DataError(f"expected an example of one row, got {held.table.rows} rows")
+            raise DataError(f"expected an example with one row, got {held.table.rows} rows")
         if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
                 rows.stacked, _steps(rows.stacked))):
-            raise Refusal(f"model '{fit.model.name}': the example has a partially observed vector, "
-                          f"for which no program can be compiled: use the Fit itself")
+            raise Refusal(f"model '{fit.model.name}': expected an example whose vectors are "
+                          f"observed completely or missing completely, got a partially observed "
+                          f"vector, which compiled queries do not support: call predict, "
+                          f"predict_proba or log_prob of the Fit")
         self.stacked = jax.tree.map(np.array, rows.stacked)
         self.model, self.fit, self.plan = fit.model.name, fit, plan
         self.centre = {name: np.asarray(value, float) for name, value in
@@ -220,13 +227,13 @@ class _Form:
                 the program needs.
         """
         if not isinstance(row, Mapping):
-            raise DataError(f"model '{self.model}': expected a row as name → value, with "
-                            f"{list(self.writers)}, got {row!r:.60}")
+            raise DataError(f"model '{self.model}': expected a row as a mapping name → value, with "
+                            f"the names {list(self.writers)}, got {row!r:.60}")
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
             name in self.plan.structure.sites and _is_unobserved(value))), None)
         if unknown is not None:
-            raise DataError(f"model '{self.model}': '{unknown}' was not in the example, which had "
-                            f"{list(self.writers)}")
+            raise DataError(f"model '{self.model}': the row has '{unknown}', expected only the "
+                            f"names of the example, {list(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, (inner, write) in self.writers.items():
             write(_steps(out) if inner else out, row.get(name))
@@ -236,12 +243,12 @@ class _Form:
         site, labels = self.plan.structure.sites[name], self.fit.names.get(name)
         if labels is not None:
             if value not in labels:
-                raise DataError(f"'{name}' must be a known category, one of {list(labels)}, got "
-                                f"{value!r}")
+                raise DataError(f"'{name}': expected a category of the fit, one of {list(labels)}, "
+                                f"got {value!r}")
             return labels.index(value)
         code = float(_numbers(name, value)) - site.low
         if code != int(code) or not 0 <= code < (site.states or np.inf):
-            raise DataError(f"'{name}' must be an integer code of its states, got {value!r}")
+            raise DataError(f"'{name}': expected the integer code of a state, got {value!r}")
         return int(code)
 
     def _write_code(self, name: str, key: int, place: int, at: Chunk, value: ArrayLike) -> None:
@@ -256,10 +263,11 @@ class _Form:
         numbers = _cells(name, "cells", value, target)
         seen = ~np.isnan(numbers)
         if not partly and not seen.all():
-            raise DataError(f"'{name}' is missing here but was observed completely in the "
-                            f"example: give an example in which it is missing")
+            raise DataError(f"'{name}' is missing in this row but was observed in the example: to "
+                            f"answer rows with missing cells of '{name}', give an example in which "
+                            f"'{name}' is missing")
         if np.isinf(numbers).any():
-            raise DataError(f"'{name}' must be finite, got {value!r}")
+            raise DataError(f"'{name}': expected finite numbers, got {value!r}")
         if name in self.centre:
             numbers = numbers - self.centre[name].reshape(target.shape)
         at.values[name][0, 0] = np.where(seen, numbers, 0)
@@ -268,7 +276,8 @@ class _Form:
 
     def _write_likelihood(self, name: str, at: Chunk, value: ArrayLike) -> None:
         if value is None:
-            raise DataError(f"'{name}' is missing: the example had label probabilities for it")
+            raise DataError(f"'{name}' is missing in this row: expected label probabilities of "
+                            f"'{name}', as in the example")
         target = at.likelihood[name]
         target[0, 0] = _cells(name, "label probabilities", value, target[0, 0])
 
@@ -285,20 +294,21 @@ class _Form:
     def _write_input(self, name: str, codes: Mapping[Hashable, int] | None, at: Chunk,
                      value: ArrayLike) -> None:
         if value is None:
-            raise DataError(f"the input '{name}' is missing")
+            raise DataError(f"the input '{name}' is missing in this row: expected a value for "
+                            f"every input")
         if codes is not None and _to_scalar(value) not in codes:
-            raise DataError(f"'{name}' must be one of {list(codes)}, got {value!r}")
+            raise DataError(f"the input '{name}': expected one of {list(codes)}, got {value!r}")
         target = at.inputs[name][0, 0]
         numbers = _numbers(name, value if codes is None else codes[_to_scalar(value)])
         if numbers.size != np.size(target) or not np.isfinite(numbers).all():
-            raise DataError(f"the input '{name}' must be {np.size(target)} finite numbers, got "
+            raise DataError(f"the input '{name}': expected {np.size(target)} finite numbers, got "
                             f"{value!r}")
         index = self.plan.structure.indexed.get(name)
         if index is not None and codes is None and (
                 index.low is not None and (numbers < index.low).any()
                 or index.high is not None and (numbers > index.high).any()):
-            raise DataError(f"'{name}' must lie in {index.low} … {index.high}, got "
-                            f"{numbers.tolist()}")
+            raise DataError(f"the input '{name}', an index: expected integers from {index.low} to "
+                            f"{index.high}, got {numbers.tolist()}")
         at.inputs[name][0, 0] = numbers.reshape(np.shape(target))
 
 
@@ -306,7 +316,7 @@ def _cells(name: str, what: str, value: ArrayLike, target: np.ndarray) -> np.nda
     """The value as floats, reshaped to the cells of `target`."""
     numbers = _numbers(name, value)
     if numbers.size != np.size(target):
-        raise DataError(f"'{name}' has {np.size(target)} {what} in a row, got {numbers.size}")
+        raise DataError(f"'{name}': expected {np.size(target)} {what} in a row, got {numbers.size}")
     return numbers.reshape(np.shape(target))
 
 
@@ -315,7 +325,7 @@ def _numbers(name: str, value: object) -> np.ndarray:
     try:
         return np.asarray(value, float)
     except (TypeError, ValueError):
-        raise DataError(f"'{name}' must be a number, or an array of them, got {value!r:.60}"
+        raise DataError(f"'{name}': expected a number or an array of numbers, got {value!r:.60}"
                         ) from None
 
 

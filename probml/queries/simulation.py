@@ -60,8 +60,9 @@ class _Fill(Messenger):
                     jax.random.fold_in(self.key, len(self.values))) - self.sites[name].low
             except NotImplementedError as error:
                 raise Refusal(
-                    f"site '{name}' ({self.sites[name].kind}) cannot be simulated: NumPyro cannot "
-                    f"sample it. Give it in the data, or use a distribution that can be sampled"
+                    f"site '{name}' ({self.sites[name].kind}) cannot be simulated, because NumPyro "
+                    f"has no sampler for its distribution. Give '{name}' in the data, or use "
+                    f"another distribution"
                 ) from error
             if name in self.seen:
                 data, mask = self.seen[name]
@@ -125,8 +126,8 @@ def _array(name: str, value: object) -> np.ndarray:
     except ValueError:
         array = np.zeros(())
     if not array.ndim or not len(array):
-        raise ModelError(f"simulate({name}=...): an input has one value per row, in an array (n, "
-                         f"...) whose rows have the same length, got {value!r:.60}")
+        raise ModelError(f"simulate({name}=...): expected an input with one value per row, an "
+                         f"array (n, ...) whose rows have the same length, got {value!r:.60}")
     return array
 
 
@@ -141,7 +142,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
                              f"rows: give the same number, or omit rows=")
         if raw.values.dtype.kind == "f":
             deny(~np.isfinite(raw.values), f"the input '{name}'", raw.values, "finite",
-                 hint="Missing values of inputs are not inferred: fill the cell.")
+                 hint="Missing values of inputs cannot be inferred: fill the cell.")
     structure = kinds.structure_for_inputs(model, raws, {},
                                            {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                                               for name, raw in raws.items()})
@@ -150,15 +151,15 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     if structure.penalties:
         raise Refusal(
             f"simulate: the factor '{structure.penalties[0]}' modifies the prior of model "
-            f"'{model.name}', so it cannot be sampled; simulate from a Fit, whose parameters are "
-            f"known"
+            f"'{model.name}', so the prior cannot be sampled: simulate from a Fit, "
+            f"fit.simulate(...), whose parameters are known"
         )
     if structure.chains:
         steps = check_steps(steps, "simulate")
         steps = ragged.along_time(structure, arrays, steps)[1]
     elif steps is not None:
-        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain, so steps= "
-                         f"has no meaning")
+        raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain, and steps= "
+                         f"is the length of chains: omit steps=")
     values = _simulate_whole(structure, arrays, random_key(seed), rows, steps, parameters)
     return {name: to_labels(np.asarray(values[name]), structure.labels.get(name))
             for name in structure.named if name in values}

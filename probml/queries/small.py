@@ -82,10 +82,10 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
             return None
         if cost > MOST:
             raise Refusal(
-                f"model '{plan.structure.model.name}': this question sums tables of {cost:.3g} "
+                f"model '{plan.structure.model.name}': this query sums over tables of {cost:.3g} "
                 f"entries ({8 * cost:.3g} bytes) for {count} row{'s' * (count != 1)}; the limit is "
-                f"{MOST:.3g}. Ask for fewer sites or fewer rows at once, or give evidence on more "
-                f"sites; simulate() answers by Monte Carlo")
+                f"{MOST:.3g} entries. Query fewer sites or fewer rows at once, give values of more "
+                f"sites, or use simulate(), which answers by Monte Carlo")
     return _answers(plan, groups, dict(zip(ask, scopes, strict=True)), count)
 
 

@@ -201,19 +201,19 @@ def test_ranks_of_exchangeable_states_do_not_depend_on_their_numbers():
 def test_what_cannot_be_certified_is_refused_by_name(x):
     for attempt, words in (
         (lambda: improper().check(20), "prior of 'mean' is improper"),
-        (lambda: wild().check(5), r"'scale' \(LogNormal\) are infinite.*its prior"),
+        (lambda: wild().check(5), r"'scale' \(LogNormal\) are infinite.*the prior of 'scale'"),
         (lambda: regression().check({"x": x}, probml.EM()), "EM gives a point"),
         (lambda: regression().check({"x": x}, probml.Exact), "expected an engine, such as"),
         (lambda: regression().check({"x": x}, simulations=3), "simulations=3"),
-        (lambda: improper().check(), "check needs rows"),
+        (lambda: improper().check(), "expected the number of rows to simulate"),
         (lambda: improper().check(20, rows=30), "given twice"),
         (lambda: improper().check(rows=0), "rows=0"),
         (lambda: labelled(k=2).check({"z": np.full((5, 2), 0.5), "x": np.zeros(5)}),
-         "give site 'z' as probabilities"),
+         "one state of site 'z' in each row, got label probabilities"),
         (lambda: mixture(k=2).check(20, probml.Exact()), "site 'z'"),
         (lambda: regression().check({"x": x}, simulator=labelled(k=2)), "site 'y'"),
         (lambda: labelled(k=2).check({"x": np.zeros(5)}, probml.NUTS(), simulator=wild()),
-         "none of its parameters"),
+         "at least one parameter of the same name and shape"),
         (lambda: regression().check({"x": x}, simulator=3), "expected another Model"),
     ):
         with pytest.raises(probml.ModelError, match=words):

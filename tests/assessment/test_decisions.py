@@ -120,7 +120,7 @@ def test_each_step_of_a_chain_is_decided():
         (P, {"loss": [["a", "b"], ["c", "d"]]}, "loss.*numbers"),
         (P, {"loss": {"ill": {"a": 0}, "sick": {"a": 1}}, "labels": ["well", "ill"]},
          r"2 states \['well', 'ill'\].*\['ill', 'sick'\]"),
-        (P, {"loss": {0: {"a": 0, "b": 1}, 1: {"a": 1}}}, "truth 1 has no loss for the action 'b'"),
+        (P, {"loss": {0: {"a": 0, "b": 1}, 1: {"a": 1}}}, "true state 1 has no loss for the action 'b'"),
         (P, {"loss": {0: 1, 1: 2}}, r"expected {truth: {action: loss}}"),
         (P, {"reject": -1}, "reject=-1"),
         (P, {"reject": nan}, "reject=nan"),
@@ -135,8 +135,8 @@ def test_what_cannot_be_decided_is_refused_by_name(p, more, words):
 @pytest.mark.parametrize(
     ("loss", "reject", "words"),
     [
-        (np.zeros((2, 3)), None, r"2 actions, got a loss of shape \(2, 3\)"),
-        ([[1, 0], [1, 0]], None, "the wrong action costs more"),
+        (np.zeros((2, 3)), None, r"2 actions, shape \(2, 2\), got shape \(2, 3\)"),
+        ([[1, 0], [1, 0]], None, "wrong action costs more than the right action"),
         (None, -1, "reject=-1"),
     ],
 )
@@ -221,13 +221,13 @@ def test_a_report_that_cannot_be_made_is_refused_by_name(honest):
     y, p = honest
     for call, words in (
         (lambda: probml.calibration(y[:5], p), r"\(3000,\), got shape \(5,\)"),
-        (lambda: probml.calibration(y + 1, p), "3 is not a label"),
+        (lambda: probml.calibration(y + 1, p), "expected true labels among .*, got 3"),
         (lambda: probml.calibration(np.full(3000, nan), p), "every label is missing"),
         (lambda: probml.calibration(y, p, bins=0), "bins=0"),
         (lambda: probml.calibration(y, p, strategy="round"), "strategy='round'.*uniform"),
         (lambda: probml.calibration(y, p, labels=["a"]), "expected 3 labels"),
-        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "the data have no discrete site of model 'coin'"),
-        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "have no 'z'"),
+        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}), "observed values of a discrete site of model 'coin'"),
+        (lambda: coin().at({"rate": 0.3}).calibration({"x": [0.0]}, "z"), "true values of 'z'"),
     ):
         with pytest.raises(ValueError, match=words):
             call()

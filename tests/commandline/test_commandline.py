@@ -90,7 +90,7 @@ def test_score_of_a_classifier_asks_for_the_column_of_the_truth(place):
 def test_a_table_with_another_separator_says_so(place):
     (place / "semi.csv").write_text("size;kind\n1,5;small\n2,5;large\n")
     run = ask(place, "fit", "@semi.csv", "-m", "mixture", code=3)
-    assert "one column, 'size;kind': its separator is ';'" in run.stderr
+    assert "one column, 'size;kind': the separator is ';'" in run.stderr
     again = pd.read_csv(place / "semi.csv", sep=";", decimal=",")  # as it says
     assert again["size"].tolist() == [1.5, 2.5]
 
@@ -326,7 +326,7 @@ def test_models_of_classes_and_factors_and_generalized_ones(place):
     plain = GeneralizedLinearModel("poisson").fit(counts[["x"]], counts["y"]).predict(counts[["x"]])
     found = pd.read_csv(io.StringIO(ask(place, "predict", "@g.probml", "@counts.csv").stdout))
     np.testing.assert_allclose(found["prediction"], plain, rtol=1e-4)
-    assert "has no formula" in ask(place, "fit", "@counts.csv", "-m", "mixture", "--formula", "y ~ x",
+    assert "takes no formula" in ask(place, "fit", "@counts.csv", "-m", "mixture", "--formula", "y ~ x",
                                    code=4).stderr
     assert "give a formula" in ask(place, "fit", "@counts.csv", "-m", "mixed", code=4).stderr
 
@@ -371,7 +371,7 @@ def test_a_forecast_has_the_dates_that_follow(place):
     assert list(found) == ["month", "ahead", "sales", "sales lower", "sales upper"]
 
 
-@pytest.mark.filterwarnings("default:'y' of the formula:RuntimeWarning")
+@pytest.mark.filterwarnings("default:columns 'y' of the formula:RuntimeWarning")
 def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
     random = np.random.default_rng(3)
     table = pd.DataFrame({"x": random.normal(size=30), "other": np.nan})
@@ -380,7 +380,7 @@ def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
     table.to_csv(place / "torn_formula.csv", index=False)
     run = ask(place, "fit", "@torn_formula.csv", "-m", "glm", "--formula", "y ~ x", "-o",
               "@torn_formula.probml")
-    assert "missing cells in 2 of 30 rows, which are dropped" in run.stderr, run.stderr
+    assert "have missing cells in 2 of 30 rows, and these rows are dropped" in run.stderr, run.stderr
     assert "observations: 28" in run.stdout
 
 

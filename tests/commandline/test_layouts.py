@@ -76,9 +76,9 @@ def test_columns_make_an_array_and_come_back_as_columns(place):
     run = ask(folder, "score", "@centre.probml", "@steps.csv", *centre, "--as", "x=long,wide",
               code=3)
     assert "--as x=long,wide: the table has no column 'long'" in run.stderr
-    assert "--as z=…: model 'centre' has no site or input 'z'" in ask(
+    assert "--as z=…: expected a site or input of model 'centre'" in ask(
         folder, "fit", "@leaves.csv", *centre, "--as", "z=long", code=4).stderr
-    assert "expected NAME=COLUMN,COLUMN" in ask(folder, "fit", "@leaves.csv", *centre, "--as", "x",
+    assert "expected NAME=COLUMN or NAME=COLUMN,COLUMN" in ask(folder, "fit", "@leaves.csv", *centre, "--as", "x",
                                                 code=4).stderr
 
 
@@ -109,13 +109,13 @@ def test_rows_of_a_model_with_chains_are_steps(place):
 def test_what_has_no_steps_is_the_same_along_them(place):
     folder, centre, moods = place
     run = ask(folder, "score", "@moods.probml", "@steps.csv", *moods, code=3)
-    assert "column 'kind' must have one value for each sequence in this model, and has 2 values in the sequence" in run.stderr
+    assert "column 'kind': expected one value for each sequence, got 2 values in the sequence" in run.stderr
     assert "has no chain" in ask(folder, "score", "@centre.probml", "@leaves.csv", *centre, "--by",
                                  "id", code=4).stderr
     assert "has no chain along time" in ask(folder, "forecast", "@centre.probml", "@leaves.csv",
                                             *centre, code=4).stderr
     STEPS.assign(who=["b", None, "b", "b", "a", "b"]).to_csv(folder / "torn.csv", index=False)
-    assert "row 1 has no sequence" in ask(folder, "score", "@moods.probml", "@torn.csv", *moods, "--by",
+    assert "got an empty cell in row 1" in ask(folder, "score", "@moods.probml", "@torn.csv", *moods, "--by",
                                       "who", code=3).stderr
 
 

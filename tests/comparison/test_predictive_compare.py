@@ -202,11 +202,11 @@ def test_labels_tables_and_unlabelled_rows_are_taken():
 def test_a_contestant_that_cannot_take_the_rows_is_named_with_the_reason():
     x, y = spots(30)
     x[4, 1] = nan
-    with pytest.warns(UserWarning, match="'peer' is left out: LogisticRegression cannot take these "
-                      "rows: Input X contains NaN"):
+    with pytest.warns(UserWarning, match="'peer' is left out: LogisticRegression cannot be fitted to these "
+                      "rows, or cannot predict them: Input X contains NaN"):
         table = probml.compare({"peer": LogisticRegression(), "share": DummyClassifier()},
                                {"x": x, "y": y}, target="y", folds=3)
-    assert "LogisticRegression cannot take these rows: Input X contains NaN" in table.attrs[
+    assert "LogisticRegression cannot be fitted to these rows, or cannot predict them: Input X contains NaN" in table.attrs[
         "missing"
     ]["peer"]["accuracy"]
     assert (table.attrs["criterion"] == "log_score" and list(table.index) == ["share"]
@@ -229,27 +229,27 @@ def test_what_cannot_be_compared_is_refused_by_name():
     known = classes().at({"weights": np.ones(2) / 2, "mean": np.zeros((2, 2))})
     for fits, rows, more, words in (
         ({}, data, {}, "name → Fit or estimator"),
-        ({"a": 3}, data, {}, "'a' is a int"),
-        ({"a": GaussianNB}, data, {}, "'a' is a GaussianNB"),
+        ({"a": 3}, data, {}, "for 'a', got a int"),
+        ({"a": GaussianNB}, data, {}, "for 'a', got a GaussianNB"),
         ({"a": StandardScaler()}, data, {},
-         "'a' is a StandardScaler, expected a Fit, or a classifier"),
+         "expected a Fit, or a classifier .* for 'a', got a StandardScaler"),
         ({"a": GaussianNB()}, None, {}, "expected data"),
-        ({"a": GaussianNB()}, {"x": x}, {}, r"do not have it; they have \['x'\]"),
-        ({"a": GaussianNB()}, {"y": y}, {}, "no column other than 'y'"),
+        ({"a": GaussianNB()}, {"x": x}, {}, r"with the column 'y', got the columns \['x'\]"),
+        ({"a": GaussianNB()}, {"y": y}, {}, "got only 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
-         r"'x' has the shape \(5, 2\), expected 20 rows"),
-        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "only 0 rows have a value"),
+         r"expected 'x' with 20 rows.*, got shape \(5, 2\)"),
+        ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "expected at least 2 rows with a value of 'y', got 0"),
         ({"a": GaussianNB(), "b": LinearRegression()}, data, {},
-         "'a' predicts it as a class and 'b' as a number"),
+         "'a' predicts 'y' as a class and 'b' as a number"),
         ({"a": known, "b": GaussianNB()}, {"a": data, "b": {"x": x, "y": 1 - y}}, {},
-         "different values of 'y'"),
-        ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "'a' is not one of the fits"),
-        ({"a": GaussianNB()}, data, {"folds": 1}, "expected 2 … 20"),
+         "same values of 'y'"),
+        ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "expected names among the fits .*, got 'a'"),
+        ({"a": GaussianNB()}, data, {"folds": 1}, "expected an integer from 2 to 20"),
         ({"a": known.do({"y": 0})}, data, {}, r"after do\(\)"),
     ):
         with pytest.raises(ValueError, match=words):
             probml.compare(fits, rows, target="y", **more)
-    with pytest.raises(probml.ModelError, match="'a' is a GaussianNB, expected a Fit: .*target="):
+    with pytest.raises(probml.ModelError, match="expected a Fit for 'a', got a GaussianNB: .*target="):
         probml.compare({"a": GaussianNB()}, data)
     with pytest.raises(probml.ModelError, match="target='mean'.*lies outside rows"):
         probml.compare({"a": known}, {**data, "mean": np.zeros(20)}, target="mean")

@@ -473,13 +473,13 @@ def test_a_chain_of_1000_traces_in_seconds(way):
 @pytest.mark.parametrize(
     ("factors", "order", "message"),
     [
-        ([((1, 2), ("a",)), ((1, 3), ("a",))], ("a",), "gives 'a' 3 states"),
-        ([((2, 2), ("a",)), ((3, 2), ("a",))], ("a",), "3 rows"),
+        ([((1, 2), ("a",)), ((1, 3), ("a",))], ("a",), "2 states of 'a', as in another factor, got 3"),
+        ([((2, 2), ("a",)), ((3, 2), ("a",))], ("a",), "as in the other factors, got 3"),
         ([((1, 2, 2), ("a", "a"))], ("a",), "distinct"),
-        ([((2,), ("a",))], ("a",), "rows axis"),
+        ([((2,), ("a",))], ("a",), "axis of rows"),
         ([((1, 2), ("a",))], ("a", "b"), "b"),
         ([((1, 2), ("a",))], ("a", "a"), "once"),
-        ([((1, 2, 2), ("a", "b"))], ("a",), "missing from the order"),
+        ([((1, 2, 2), ("a", "b"))], ("a",), "and lacks"),
     ],
 )
 def test_what_does_not_fit_is_refused(factors, order, message):

@@ -181,7 +181,7 @@ def test_a_limit_of_seconds_bounds_the_whole_and_keeps_what_was_drawn():
     fit = line().fit(LINE, engine)
     took, (_, draws) = time.perf_counter() - began, fit.drawn.values["slope"].shape
     assert took < 8.0 and 1 <= draws < 1_000_000
-    assert f"stopped after seconds=2, with {draws} of 1000000 draws a chain" in fit.status
+    assert f"time limit seconds=2, with {draws} of 1000000 draws in each chain" in fit.status
 
 
 def few_rows(x, y=None):
@@ -196,9 +196,9 @@ def test_the_default_stops_sampling_at_a_limit_and_says_so():
     model, x = probml.model(few_rows)(), np.arange(4.0)
     data = {"x": x, "y": 1 + 2 * x + np.array([0.5, -0.3, 0.2, -0.6])}
     fit = model.fit(data, seconds=1e-3)
-    assert not fit.converged and "stopped after seconds=0.001" in fit.status
+    assert not fit.converged and "time limit seconds=0.001" in fit.status
     assert "seconds=0.001" in fit.engine
-    with pytest.raises(probml.ModelError, match=r"limit of its own, NUTS\(seconds=1\)"):
+    with pytest.raises(probml.ModelError, match=r"time limit to the engine, NUTS\(seconds=1\)"):
         model.fit(data, probml.MAP(), seconds=1)
     with pytest.raises(probml.ModelError, match="seconds"):
         model.fit(data, seconds=-1)

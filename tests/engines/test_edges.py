@@ -43,7 +43,7 @@ def test_a_correlation_of_minus_one_is_a_singular_fit_and_one_maximum():
     fit = lines().fit({"group": GROUP, "t": T, "y": Y}, ENGINE)
     assert fit.converged and fit.params["turn"][1, 0] < -0.999
     assert codes(fit) == {"singular-correlation"} and about(fit, "singular-correlation") == ["turn"]
-    assert "the correlation of effects 0 and 1 from -1" in fit.status
+    assert "effects 0 and 1 (counted from 0) have the correlation -1" in fit.status
     found = [np.asarray(fit.params[name]) for name in ("level", "spread", "noise")]
     assert fit.history[-1] == pytest.approx(singular(*found), abs=1e-4)
     for i in range(2):

@@ -82,8 +82,8 @@ def test_the_posterior_is_exacts_at_what_was_chosen(tossed):
 
 def test_the_status_says_what_was_chosen_and_from_what(tossed):
     first = binomial_evidence(1.0, 1.0)
-    assert tossed.converged and tossed.status.startswith("Exact posterior (EmpiricalBayes); chosen by evidence: a = ")
-    assert f"{first:.6g} at a = 1, b = 1 as bound" in tossed.status
+    assert tossed.converged and tossed.status.startswith("Exact posterior (EmpiricalBayes); settings chosen by the evidence: a = ")
+    assert f"{first:.6g} at the given a = 1, b = 1" in tossed.status
     assert tossed.history[0] <= tossed.history[-1] == pytest.approx(tossed.log_evidence, abs=1e-9)
 
 
@@ -106,7 +106,7 @@ def test_one_setting_is_chosen_at_the_others_as_bound_within_its_bounds():
     np.testing.assert_allclose(fit.model.bound["a"], np.exp(best.x[0]), rtol=1e-4)
     held = coins(a=2.2, b=3.0).fit({"y": COUNTS}, EmpiricalBayes(choose={"a": (2.1, 2.5)}))
     assert best.x[0] < np.log(2.1) and held.model.bound["a"] == pytest.approx(2.1)
-    assert "'a' is at the end of its range, 2.1" in held.status
+    assert "'a' is at the end of the range that was searched, 2.1" in held.status
 
 
 def test_every_entry_of_a_dirichlet_concentration_is_chosen():
@@ -156,7 +156,7 @@ def test_a_setting_of_any_sign_is_found_and_a_flat_one_is_named():
     np.testing.assert_allclose(fit.model.bound["loc"], -3.0, rtol=1e-4)
     alone = norm.logpdf(y, -3.0, 1.0).sum()
     np.testing.assert_allclose(fit.log_evidence, alone, atol=2e-3)
-    assert "'scale' is bounded from above only: its log evidence is equally high at 1e-09" in fit.status
+    assert "'scale' is bounded only from above by the data: the log evidence is equally high at 1e-09" in fit.status
 
 
 @pytest.mark.slow
@@ -236,11 +236,11 @@ Y = {"y": np.array([0.3, 1.2, -0.4])}
         (branching(), Y, ("scale",), probml.Refusal, "needs setting 'scale' as a Python number"),
         (idle(), Y, ("other",), probml.Refusal, "no density depends on setting 'other'"),
         (tied(), {**Y, "z": np.array([0, 1, 1])}, ("weights",), probml.Refusal,
-         "'weights': its entries constrain one another"),
+         "'weights': the entries of this setting cannot be chosen one by one"),
         (rates(), {"y": np.array([1, 2])}, ("scale",), probml.Refusal,
          "exact log evidence, which cannot be computed.*'rate'"),
-        (level(), {**Y, "mean": 0.5}, ("noise",), probml.Refusal, "every parameter is given"),
-        (level(), Y, {"scale": (2.0, 3.0)}, probml.ModelError, "the value to which the setting is bound, 1"),
+        (level(), {**Y, "mean": 0.5}, ("noise",), probml.Refusal, "the values of all parameters are given"),
+        (level(), Y, {"scale": (2.0, 3.0)}, probml.ModelError, "the value of the setting in the model, 1"),
         (level(), Y, {"scale": (-1.0, 3.0)}, probml.ModelError, "above 0"),
     ],
     ids=["unknown", "input", "word", "none", "size", "branch", "idle", "tied", "inexact", "given",

@@ -61,8 +61,8 @@ def test_data_that_no_parameter_can_make_are_named():
             y = sample("y", dist.Normal(a, 1.0))
             factor("never", jnp.where(y < 2, -jnp.inf, 0.0))
 
-    with pytest.raises(probml.ModelError, match="MAP cannot start on model 'below': the log "
-                       "density is -inf at the first point"):
+    with pytest.raises(probml.ModelError, match="MAP cannot fit model 'below': the log "
+                       "density is -inf at the start"):
         below().fit({"y": np.array([0.2, 0.7])}, probml.MAP())
 
 

@@ -384,5 +384,5 @@ def test_what_cannot_be_passed_in_parts_is_refused_in_words(tmp_path):
     with pytest.raises(DataError, match="part 'part0.npz': weights='w': the data have no such "
                                         "column; the columns are 'x', 'y'"):
         logistic().fit(source, weights="w")
-    with pytest.raises(Refusal, match="its rows are read in partitions"):
+    with pytest.raises(Refusal, match="the rows are read in partitions"):
         logistic().fit(source, probml.NUTS())

@@ -137,9 +137,9 @@ def test_a_checkpoint_of_another_fit_is_refused_by_what_differs(tmp_path):
               "engine": (model, table, probml.EM(max_iterations=9), 0), "seed": (model, table, engine, 1)}
     for kind, (other, rows, by, seed) in others.items():
         with pytest.raises(DataError if kind == "data" else ModelError,
-                           match=f"the checkpoint .* belongs to another {kind}: it was"):
+                           match=f"the checkpoint .* belongs to a fit with another {kind}: expected"):
             other.fit(rows, by, seed=seed, checkpoint=path)
-    with pytest.raises(DataError, match="80 × 1 numbers .* this fit has 80 × 1 numbers"):
+    with pytest.raises(DataError, match="expected 80 × 1 numbers .*, got 80 × 1 numbers"):
         model.fit(rows_of(seed=1), engine, checkpoint=path)
     (tmp_path / "text").write_text("not a checkpoint")
     with pytest.raises(ModelError, match="is not a checkpoint of probml"):
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_another_fit_is_refused_by_what_differs(tmp_path):
 
 
 def test_settings_of_a_checkpoint_are_checked(tmp_path):
-    with pytest.raises(ModelError, match="there is no folder"):
+    with pytest.raises(ModelError, match="does not exist"):
         probml.Checkpoint(tmp_path / "none" / "state")
     with pytest.raises(ModelError, match=r"Checkpoint\(seconds=-1\)"):
         probml.Checkpoint(tmp_path / "state", seconds=-1)

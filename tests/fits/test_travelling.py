@@ -122,7 +122,7 @@ def test_the_mode_of_a_file_is_the_umasks(tmp_path):
 def test_what_a_file_cannot_hold_is_refused_by_name():
     with pytest.raises(probml.ModelError, match="'engine' is a builtins.function"):
         packed(lambda: 0, {}, "'engine'")
-    with pytest.raises(probml.ModelError, match="not a name in probml"):
+    with pytest.raises(probml.ModelError, match="not a name of probml"):
         unpacked({"kind": "record", "module": "os", "name": "system", "value": {}}, {})
 
 
@@ -131,12 +131,12 @@ def test_a_record_that_is_of_elsewhere_is_not_made():
     said = {"kind": "record", "module": "probml.fits.encoding",
             "name": "dataclasses.inspect.FrameInfo",
             "value": dict.fromkeys(inspect.FrameInfo._fields)}
-    with pytest.raises(probml.ModelError, match="is not a record"):
+    with pytest.raises(probml.ModelError, match="is not a class of values"):
         unpacked(said, {})
 
 
 def test_a_range_has_no_more_values_than_its_file():
-    with pytest.raises(probml.ModelError, match="an invalid range"):
+    with pytest.raises(probml.ModelError, match="numbers of a range at equal steps"):
         unpacked({"kind": "range", "value": [0, 1, 2**40]}, {})
 
 

@@ -95,7 +95,7 @@ def test_a_guide_that_does_not_fit_the_function_is_refused_by_name():
     model = probml.model(two_levels)()
     with pytest.raises(ModelError, match="no site 'z'"):
         model.fit({"y": Y}, probml.SVI(guide=without_z))
-    with pytest.raises(ModelError, match="takes 'k'"):
+    with pytest.raises(ModelError, match="has the argument 'k'"):
         model.fit({"y": Y}, probml.SVI(guide=of_others))
 
     def rows_of_its_own():

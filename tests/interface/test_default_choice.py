@@ -79,7 +79,7 @@ def test_a_point_of_codes_and_weights_without_a_prior_says_why_it_is_one():
     """Along weights that the rows do not tell, flat as they are, sampling has no posterior."""
     case = CASES["autoencoder"]
     fit = probml.model(case.function)(**case.settings).fit(case.data)
-    assert "a point estimate without a posterior, because it has parameters of numpyro.param" in fit.status
+    assert "a point estimate without a posterior, because the model has numpyro.param parameters" in fit.status
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def sized(one, groups: int):
 def test_products_of_effects_fail_the_test_of_the_default_and_are_sampled():
     told = multiplied(groups=5).explain(meetings(multiplied))
     engines = {row["engine"]: row[""] for row in told.engines}
-    assert engines["Laplace"].startswith("chosen") and "NUTS follows" in engines["Laplace"]
+    assert engines["Laplace"].startswith("chosen") and "NUTS is used instead" in engines["Laplace"]
     found = multiplied(groups=5).fit(meetings(multiplied))
     assert found.engine.startswith("NUTS") and "previous-engine" in codes(found)
 

@@ -71,7 +71,7 @@ def test_data_given_as_if_to_an_estimator_are_told_how_to_be_given():
     with pytest.raises(probml.ModelError, match="give all observations as one mapping") as error:
         level().fit(x, x)
     assert "\n" not in str(error.value)
-    with pytest.raises(probml.ModelError, match=r"call it, NUTS\(\)"):
+    with pytest.raises(probml.ModelError, match=r"call the class, NUTS\(\)"):
         level().fit({"y": x}, probml.NUTS)
     with pytest.raises(probml.DataError, match="pass {'y': ...}"):
         level().fit(x.to_numpy())

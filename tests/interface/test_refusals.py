@@ -64,7 +64,7 @@ DATA = {
     "a table for a vector": (lambda: MIXTURE.fit(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})), "'a'",
                              "mapping"),
     "more components than distinct rows": (lambda: MIXTURE.fit({"x": np.repeat(X[:2], 30, 0)}),
-                                           "'z'", "2 distinct rows", "3"),
+                                           "'z'", "at most 2, the number of distinct rows", "3"),
     "more components than rows": (lambda: MIXTURE.fit({"x": X[:1]}), "'z'", "distinct rows"),
     "a negative count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, -3]}), "'x'", "-3",
                          ">= 0"),

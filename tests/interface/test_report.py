@@ -103,7 +103,7 @@ def test_a_report_of_draws_shows_them_and_doubts_them(tmp_path):
     fit = line().fit(DATA, probml.NUTS(draws=10, warmup=10, chains=1, progress=False))
     page = checked(fit.report(tmp_path / "report.html"))
     text = " ".join(page.text)
-    assert "Draws of slope" in text and "R-hat is missing" in text
+    assert "Draws of slope" in text and "R-hat is not available" in text
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert html.count('role="tab"') == html.count('role="tabpanel"') == 2  # objective, slope
     assert "Hoffman & Gelman (2014)" in text and "90% intervals" in text

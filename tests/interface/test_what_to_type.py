@@ -72,7 +72,7 @@ def test_what_is_no_table_is_told_by_the_models_own_names(data, says):
 
 
 def test_numbers_have_no_calibration_of_states(fit):
-    with pytest.raises(probml.ModelError, match="no discrete site of model 'weight'"):
+    with pytest.raises(probml.ModelError, match="observed values of a discrete site of model 'weight'"):
         fit.calibration(PETS)
 
 

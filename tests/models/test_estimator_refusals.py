@@ -64,8 +64,8 @@ def test_an_estimator_says_each_parameter_once_with_its_rule(estimator):
         (GaussianMixture(200), "n_components=200.*distinct rows.*components"),
         (LatentClass(200), "n_components=200.*distinct rows.*components"),
         (MixedMixture(kinds="gamma"), "kinds.*'gamma'.*'poisson'"),
-        (MixedMixture(kinds={7: "poisson"}), "kinds names 7.*0 … 3"),
-        (MixedMixture(categorical=["height"]), "categorical names 'height'"),
+        (MixedMixture(kinds={7: "poisson"}), "kinds has 7.*0 … 3"),
+        (MixedMixture(categorical=["height"]), "categorical has 'height'"),
         (PoissonMixture(), r"column 0.*'poisson'.*count.*5.1 in row 0"),
     ],
 )

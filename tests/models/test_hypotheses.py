@@ -78,7 +78,7 @@ def test_rows_without_a_count_are_left_out_of_the_tests():
     ([[1, 2]], "at least 2 rows and 2 columns, got the shape"),
     ([[1, -2], [3, 4]], "row 0, column 1 of the table is -2"),
     ([[1, 2.5], [3, 4]], "row 0, column 1 of the table is 2.5"),
-    ([[0, 0], [0, 0]], "every count of the table is 0"),
+    ([[0, 0], [0, 0]], "at least one count above 0"),
     ([["a", "b"], ["c", "d"]], "expected a table of counts"),
 ])
 def test_what_is_no_table_of_counts_is_refused_by_its_cell(table, words):
@@ -138,13 +138,13 @@ def test_far_groups_have_a_finite_factor():
 
 
 def test_groups_that_cannot_be_compared_are_refused():
-    with pytest.raises(DataError, match="paired samples need the same"):
+    with pytest.raises(DataError, match="samples of the same"):
         two_samples([1.0, 2.0], [1.0, 2.0, 3.0], paired=True)
-    with pytest.raises(DataError, match="y has 1 observed numbers"):
+    with pytest.raises(DataError, match="at least 2 observed numbers in y, got 1"):
         two_samples([1.0, 2.0], [1.0, np.nan])
-    with pytest.raises(DataError, match="do not vary"):
+    with pytest.raises(DataError, match="numbers that vary"):
         two_samples([1.0, 1.0], [2.0, 2.0])
-    with pytest.raises(DataError, match="do not vary"):
+    with pytest.raises(DataError, match="numbers that vary"):
         two_samples([0.1] * 3, [0.2] * 3)  # whose means are rounded
     with pytest.raises(ModelError, match="width=0"):
         two_samples([1.0, 2.0], [2.0, 1.0], width=0)
@@ -279,5 +279,5 @@ def test_sets_of_mlxtend_are_taken_and_strangers_refused():
     assert len(association_rules(table, sets)) == 2
     with pytest.raises(DataError, match="has 'tea', which is not a column"):
         association_rules(table, [("bread", "tea")])
-    with pytest.raises(DataError, match="row 2 of column 'milk' is 7"):
+    with pytest.raises(DataError, match="row 2 of column 'milk' has the value 7"):
         association_rules(table.astype(int).assign(milk=[0, 1, 7, *[0] * 297]), [("bread", "milk")])

@@ -521,9 +521,9 @@ def test_data_that_cannot_be_scored_is_refused_by_column_and_row():
     refused(["'x'", "missing in every row", "Drop"], {"x": [np.nan, np.nan]}, "bic")
     refused(["'x'", "continuous", "'bic'"], mixed(), "bdeu")
     refused(["'x'", "k2"], mixed(), "k2")
-    refused(["'b'", "row 0", "known", "states"], {"a": ["u"], "b": ["x"]}, states={"b": ["y"]})
+    refused(["'b'", "row 0", "expected one of", "states"], {"a": ["u"], "b": ["x"]}, states={"b": ["y"]})
     refused(["'e'", "no", "'a'"], data, states={"e": 2})
-    refused(["distinct"], data, states={"a": [0, 1, 1]})
+    refused(["different labels"], data, states={"a": [0, 1, 1]})
 
 
 def test_settings_that_cannot_be_met_are_refused_with_what_is_known():

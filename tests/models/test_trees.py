@@ -138,7 +138,7 @@ def test_without_pseudo_counts_it_is_scikit_learns():
     peer = KNeighborsClassifier(7).fit(X, Y)
     new = X + 0.013
     np.testing.assert_allclose(ours.predict_proba(new), peer.predict_proba(new), atol=1e-12)
-    with pytest.raises(DataError, match="at most 2 neighbours each"):
+    with pytest.raises(DataError, match="at most 2, the number of neighbours"):
         NearestNeighbours(5).fit(X[[0, 50, 100]], Y[[0, 50, 100]])
     with pytest.raises(DataError, match="missing in row 1"):
         NearestNeighbours(1).fit([[0.0], [np.nan], [1.0]], [0, 1, 1])

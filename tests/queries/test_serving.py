@@ -32,9 +32,9 @@ def test_rows_of_a_network_show_whatever_they_like():
         one = ask({name: values[i] for name, values in rows.items()})
         np.testing.assert_allclose(one, whole[i], atol=1e-12)
     assert ASIA.compiled("predict", {"smoke": ["no"]}, "lung")({"smoke": "yes"}) == "no"
-    with pytest.raises(probml.DataError, match="'smoke' must be a known category.*'maybe'"):
+    with pytest.raises(probml.DataError, match="'smoke': expected a category.*'maybe'"):
         ask({"smoke": "maybe"})
-    with pytest.raises(probml.DataError, match="'fever' was not in the example"):
+    with pytest.raises(probml.DataError, match="the row has 'fever'"):
         ask({"fever": 1})
 
 
@@ -68,7 +68,7 @@ def test_inputs_and_their_labels_are_taken():
     expected = fit.predict({"x": [0.5, 0.0], "ward": ["B", "A"]}, "y")
     np.testing.assert_allclose([ask({"x": 0.5, "ward": "B"}), ask({"x": 0.0, "ward": "A"})],
                                expected, rtol=1e-12)
-    with pytest.raises(probml.DataError, match="'ward' must be one of"):
+    with pytest.raises(probml.DataError, match="the input 'ward': expected one of"):
         ask({"x": 0.0, "ward": "C"})
     with pytest.raises(probml.DataError, match="the input 'x' is missing"):
         ask({"ward": "A"})
@@ -133,5 +133,5 @@ def test_a_row_is_answered_in_the_precision_of_the_fit_whatever_the_callers_is()
     with jax.enable_x64(False):
         assert ask({"x": MEANS[0]}) == wanted
     for row in (None, "", [1.0], {"x": "text"}, {"x": {"y": 1}}):
-        with pytest.raises(probml.DataError, match="expected a row as name|must be a number"):
+        with pytest.raises(probml.DataError, match="expected a row as a mapping|expected a number or an array"):
             ask(row)

@@ -36,7 +36,7 @@ TRUE = ("Exact", "NUTS")  # but for the noise of their draws
 LEAST = 20  # seconds of processor that one has, however few are left for all
 PASSED, REFUSED, NEAR, DEFECT, LATE = "passed", "refused", "near", "DEFECT", "late"
 SILENT = "SILENT"  # near, and nobody says so
-DOUBTS = ("not to be relied on", "guide-not-converged")
+DOUBTS = ("result is unreliable", "guide-not-converged")
 TOLD = 0.1  # of the fits
 
 

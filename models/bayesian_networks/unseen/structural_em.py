@@ -61,8 +61,8 @@ def refuse_unseen(variables: Variables) -> None:
     or a column of nothing else."""
     for name, hidden in zip(variables.names, variables.unseen, strict=True):
         if hidden.all():
-            raise DataError(f"column {name!r} is missing in every row: its parents cannot be "
-                            f"learnt; drop it")
+            raise DataError(f"column {name!r} is missing in every row, so its parents cannot be "
+                            f"learnt: drop the column")
     if not variables.continuous:
         return
     name, hidden = next((name, hidden) for name, hidden in
@@ -71,8 +71,9 @@ def refuse_unseen(variables: Variables) -> None:
         f"column {name!r} has a missing cell in row {int(np.argmax(hidden))} ({int(hidden.sum())} "
         f"in all), and {named(variables.names[j] for j in variables.continuous)} of the columns "
         f"are continuous: rows with missing cells are supported only if all columns are discrete. "
-        f"Cut numbers into classes (pandas.cut), drop the rows: data.dropna(), or fit a graph to "
-        f"the incomplete data by EM and fill the cells from it"
+        f"Cut numbers into classes (pandas.cut), drop the rows with missing cells, data.dropna(), "
+        f"or fit a bayesian_network of a known graph to the incomplete data by EM and fill the "
+        f"cells by fit.impute(data)"
     )
 
 

@@ -89,8 +89,8 @@ class DensityCheck:
             ("summed out:", self.summed), ("integrated out:", self.integrated),
             ("sampled with the parameters:", self.sampled)) if names]
         lines = [f"log density of model '{self.model}' in {self.engine}: "
-                 f"{'equal to NumPyro' if self.ok else 'NOT equal to NumPyro'} (largest difference "
-                 f"{self.difference:.2g}, tolerance {self.tolerance:.2g})",
+                 f"{'equal to that of NumPyro' if self.ok else 'NOT equal to that of NumPyro'} "
+                 f"(largest difference {self.difference:.2g}, tolerance {self.tolerance:.2g})",
                  "; ".join([f"{self.rows} rows{steps}", *how]),
                  f"{'point':>5} {'engine':>16} {'NumPyro':>16} {'difference':>11}"]
         lines += [f"{i:>5} {one:>16.6f} {other:>16.6f} {one - other:>11.2g}"
@@ -220,7 +220,7 @@ def _numpyro_log_density(held: Data, plan: Plan) -> Callable[[Mapping, Mapping],
     sites, n = structure.sites, held.table.rows
     totals = [site.name for site in sites.values() if site.traits.ancillary is not None]
     if totals and model.generative.found:
-        raise Unknown(f"the function reads the total of '{totals[0]}' from its data")
+        raise Unknown(f"the model function reads the total count of '{totals[0]}' from the data")
     given = {name: jnp.asarray(sites[name].valued(np.asarray(value)))
              for name, value in held.table.values.items()}
     data, soft = _observed(held)
@@ -247,7 +247,8 @@ def _numpyro_log_density(held: Data, plan: Plan) -> Callable[[Mapping, Mapping],
         numbers = sum(map(math.prod, effects.values())) + joint.n * joint.a * joint.size
         if joint.a > 1 and joint.size:
             if effects:
-                raise Unknown("rows have latent variables in addition to random effects")
+                raise Unknown("rows have latent variables in addition to random effects, and the "
+                              "integral over both is not known")
             logs = [_row_by_row(joint_at(point, inside), point) for point in points]
         else:
             logs = [integral.log(np.zeros(numbers), point) if numbers

@@ -28,8 +28,8 @@ def integrate_rows(log_density: Callable[[jax.Array], jax.Array], rows: int, siz
     """
     log, nodes, weights = _integral(log_density, rows, size, bent)
     if np.isposinf(log).any():
-        raise Unknown("NumPyro's density is infinite, for example of a normal truncated far from "
-                      "its mean")
+        raise Unknown("the density by NumPyro is infinite, for example that of a normal "
+                      "distribution truncated far from its mean")
     return log, nodes, weights
 
 
@@ -59,7 +59,7 @@ def _integral(log_density: Callable, rows: int, size: int,
             log = found + 0.5 * size * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(curved)[1]
             return np.asarray(log), at[None], np.ones((1, rows))
     if size > 1:
-        raise Unknown("several latent continuous variables whose density is not normal")
+        raise Unknown("rows have several latent continuous variables whose density is not normal")
     t = np.linspace(-1.0, 1.0, NODES) * (MAX_BOUNDED_T if bent else MAX_T)
     nodes = np.sinh(t)
     logs = np.asarray(jax.jit(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u))))(nodes))

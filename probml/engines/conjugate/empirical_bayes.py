@@ -144,14 +144,14 @@ class Evidence:
               bounds: tuple[float, float] | None) -> Axis:
         begin, where = float(self.bound[name][place]), f"EmpiricalBayes: setting '{name}'"
         if not near:
-            raise Refusal(f"{where}: its entries constrain one another, such as probabilities that "
-                          f"sum to 1 or the entries of a covariance matrix, and cannot be chosen "
-                          f"one by one. Make unconstrained numbers the setting, such as the logits "
-                          f"of the probabilities")
+            raise Refusal(f"{where}: the entries of this setting cannot be chosen one by one, "
+                          f"because they constrain one another, such as probabilities that sum to "
+                          f"1 or the entries of a covariance matrix. Make unconstrained numbers "
+                          f"the setting, such as the logits of the probabilities")
         kind = "line" if negative else "log" if large or not 0 < begin < 1 else "logit"
         if kind == "log" and not begin > 0:
-            raise Refusal(f"{where} is {begin:g}, and must be above 0: bind it to a number above "
-                          f"0, at which the search begins")
+            raise Refusal(f"{where} is {begin:g}, expected a number above 0, at which the search "
+                          f"begins: give another value when you build the model")
         if bounds is None:
             return Axis(name, place, kind, begin, *((-SURE, SURE) if kind == "logit"
                                                     else (-FAR, FAR)))
@@ -161,8 +161,8 @@ class Evidence:
         ):
             inside = {"log": " above 0", "logit": " between 0 and 1", "line": ""}[kind]
             raise ModelError(f"EmpiricalBayes(choose={{'{name}': {bounds}}}): expected a range "
-                             f"(lowest, highest){inside} that contains the value to which the "
-                             f"setting is bound, {begin:g}")
+                             f"(lowest, highest){inside} that contains the value of the setting in "
+                             f"the model, {begin:g}")
         axis = Axis(name, place, kind, begin, 0.0, 0.0)
         return axis._replace(low=axis.coordinate(low), high=axis.coordinate(high))
 
@@ -299,9 +299,10 @@ class EmpiricalBayes(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
         if not problem.plan.free:
-            raise Refusal(f"EmpiricalBayes of {problem}: every parameter is given, so that there "
-                          f"is nothing to integrate out. Leave one out of the data; or make the "
-                          f"setting a site, and fit it by MAP(prior=False)")
+            raise Refusal(f"EmpiricalBayes cannot fit {problem}: the values of all parameters are "
+                          f"given, so that there is nothing to integrate out. Leave a parameter "
+                          f"out of the data; or make the setting a site, and fit it by "
+                          f"MAP(prior=False)")
         _refuse_inexact(problem)
         _lifted(problem.plan, self.names)
 
@@ -319,9 +320,10 @@ class EmpiricalBayes(Engine):
             found = search(functools.partial(evidence.at, axes), low, high, self.restarts,
                            self.looks, self.max_iterations, np.random.default_rng(seed))
         if found is None:
-            raise Refusal(f"EmpiricalBayes: the log evidence cannot be computed accurately "
-                          f"anywhere in the range of {quoted(self.names)}: narrow the range, "
-                          f"choose={{name: (lowest, highest)}}")
+            raise Refusal(f"EmpiricalBayes: the log evidence cannot be computed accurately at any "
+                          f"value of {quoted(self.names)} that was tried. Build the model with "
+                          f"plausible values of these settings, and give ranges about these "
+                          f"values, choose={{name: (lowest, highest)}}")
         chosen = evidence.values(axes, found.point)
         # scalars stay numbers: a model is known by the kinds of its settings
         settings = {name: float(value) if value.ndim == 0 else value
@@ -389,8 +391,10 @@ def _edges(axes: list[Axis], top: Top) -> list[Finding]:
         name = f"'{axis.setting}'" + (str(list(axis.place)) if axis.place else "")
         for end, edge, word in ((ends[0], axis.low, "above"), (ends[1], axis.high, "below")):
             if end >= top.value - FLAT:
-                problem = (f"is at the end of its range, {axis.value(edge):.3g}" if u == edge else
-                           f"is bounded from {word} only: its log evidence is equally high at "
-                           f"{axis.value(edge):.3g}, the end of its range")
+                problem = (f"is at the end of the range that was searched, "
+                           f"{axis.value(edge):.3g}" if u == edge else
+                           f"is bounded only from {word} by the data: the log evidence is equally "
+                           f"high at {axis.value(edge):.3g}, the end of the range that was "
+                           f"searched")
                 out.append(Finding.of(Code.RANGE_END, setting=name, problem=problem))
     return out

@@ -155,11 +155,11 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
         *(Proposal("a draw from the prior", until_converged(point), lbfgs) for point in others)])
     if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
-            f"MAP of {problem} could not increase the log density, {outcome.history[-1]:.6g} at "
-            f"its start, from there or from draws from the prior, although the gradient is not "
-            f"zero. Give it another start, fit(..., start=...), an optimiser, "
-            f"MAP(optimizer=optax.adam(1e-2)), or check whether the model's density has a kink or "
-            f"a jump"
+            f"MAP cannot fit {problem}: no step increases the log density, "
+            f"{outcome.history[-1]:.6g}, from the start or from draws from the prior, although the "
+            f"gradient is not zero. Give another start, fit(..., start=...), or an optimiser, "
+            f"MAP(optimizer=optax.adam(1e-2)), or check whether the density of the model is "
+            f"continuous and differentiable"
         )
     return outcome
 
@@ -320,7 +320,7 @@ def _several_optima(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
     values = [np.asarray(one.params[name]) for one in (best, rest)]
     entry = int(np.argmax(np.abs(values[0] - values[1])))
     index = tuple(int(i) for i in np.unravel_index(entry, values[0].shape))
-    by = f"at a value lower by {lower:.2g}" if lower > EQUAL else "at the same value"
+    by = f"that is lower by {lower:.2g}" if lower > EQUAL else "of the same height"
     return Finding.of(Code.SEVERAL_OPTIMA, name, index, height=by, here=values[0][index],
                       there=values[1][index])
 

@@ -68,12 +68,12 @@ def _split_rows(engine: Training, problem: Problem,
     rows, held, count = divided(problem.rows, engine.held_out, key, n)
     if not 0 < count < n:
         raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count} rows: "
-                         f"expected at least 1 row held out, and at least 1 to fit")
+                         f"expected at least 1 row to hold out, and at least 1 row to fit")
     n -= count
     if (engine.batch_rows or 0) > n:
-        raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): only "
-                         f"{n} rows remain for fitting, and a batch must not be larger. Give a "
-                         f"smaller batch_rows, or omit it")
+        raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): "
+                         f"expected batches of at most {n} rows, those that remain for fitting. "
+                         f"Give a smaller batch_rows, or omit it")
     return rows, held, n
 
 

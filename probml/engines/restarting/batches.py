@@ -78,8 +78,8 @@ def refuse(engine: Engine, problem: Problem, instead: str) -> None:
     check_batch(engine, problem)
     if names := sites_without_statistics(problem.plan):
         raise Refusal(f"{type(engine).__name__}(batch_rows={engine.capabilities.batch}) cannot fit "
-                      f"{problem}: there are no sufficient statistics of '{names[0]}' that add up "
-                      f"over batches. Leave batch_rows out, or take {instead}")
+                      f"{problem}: site '{names[0]}' has no sufficient statistics that can be "
+                      f"added over batches. Omit batch_rows, or use {instead}")
 
 
 def sites_without_statistics(plan: Plan) -> tuple[str, ...]:

@@ -56,12 +56,12 @@ def taken(data: Data, integrate: str) -> Data:
     names = [name for group in plan.latents if is_sampled(group) for name in group.names]
     timed = next((name for name in names if data.structure.sites[name].time is not None), None)
     if timed is not None:
-        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, and such states "
-                      f"cannot be sampled. Give '{timed}' in the data")
+        raise Refusal(f"site '{timed}' is a continuous latent state of a chain, which cannot be "
+                      f"sampled. Give '{timed}' in the data")
     if names and data.survey is not None:
-        raise Refusal(f"site '{names[0]}' is continuous and latent, and has no exact integral, so "
-                      f"its values are sampled, which needs all rows in memory. Use "
-                      f"integrate=\"all\", or give the rows in memory", ("EM",))
+        raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated out "
+                      f"exactly, so its values are sampled, for which all rows must be in memory. "
+                      f'Use integrate="all", or give the rows in memory', ("EM",))
     return data.carrying(names) if names else data
 
 
@@ -81,10 +81,10 @@ def check(problem: Problem, engine: str, draws: int) -> None:
     if not plan.carried:
         return
     if weights is not None and not np.isin(weights, (0, 1)).all():
-        raise Refusal(f"{engine} cannot fit {problem} with weights: latent values of "
-                      f"'{plan.carried[0]}' are sampled, one for each row, so a row of weight 2 "
-                      f"would need two of them. Repeat each row as often as it counts, or use "
-                      f"integrate=\"all\"")
+        raise Refusal(f"{engine} cannot fit {problem} with weights: one latent value of "
+                      f"'{plan.carried[0]}' is sampled for each row, but a row of weight 2 would "
+                      f"need two values. Repeat each row as often as its weight says, or use "
+                      f'integrate="all"')
     count = (problem.size or 0) * draws * sum(
         int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
     if count > MAX_VALUES:

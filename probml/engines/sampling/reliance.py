@@ -52,7 +52,7 @@ def doubts(problem: Problem, normal: Normal, most: float = MAX_DRAWS) -> tuple[F
         return ()
     densities = densities_of(problem.plan, problem.known, problem.rows)
     points, logs = _draws_and_logs(normal, count, problem.seed)
-    found = _far(densities(points), logs, points, "this normal distribution")
+    found = _far(densities(points), logs, points, "the normal distribution that approximates it")
     worst, power = heavy_tail(densities, normal, problem.seed)
     if worst >= 0 and (power or found is None):
         owners = density.owners(problem.plan)
@@ -75,7 +75,7 @@ def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MAX_DRAWS) 
         return None
     found, logs, points = (np.asarray(part) for part in _densities_of_blocks(
         plan, closed, problem.known, problem.rows, Noise.of(shapes, count, problem.seed, STREAM)))
-    return _far(found, logs, points, "these independent blocks")
+    return _far(found, logs, points, "the independent blocks of parameters that approximate it")
 
 
 def _draws_worth(problem: Problem, d: int, most: float) -> int:
@@ -102,7 +102,8 @@ def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> 
     if error <= MAX_ERROR or k <= BAD and not _moves_moments(ratios, points):
         return None
     return Finding.of(Code.GUIDE_FAR, what=what, k=k, worth=(
-        f"; reweighted, its draws are worth {1 / (1 + error**2):.0%} of their number"))
+        f"; the effective sample size of reweighted draws is {1 / (1 + error**2):.0%} of their "
+        f"number"))
 
 
 def _moves_moments(ratios: np.ndarray, points: np.ndarray) -> bool:
@@ -147,8 +148,7 @@ def rising(history: np.ndarray) -> tuple[Finding, ...]:
     if gain <= max(MAX_RISE, MAX_STANDARD_ERRORS * np.sqrt((last.var() + before.var()) / fifth)):
         return ()
     return (Finding.of(Code.GUIDE_NOT_CONVERGED, problem=(
-        f"its bound (ELBO) still rose by {gain:.2g} from the fourth fifth of the steps to the last "
-        f"fifth")),)
+        f"the bound (ELBO) rose by {gain:.2g} from the fourth to the last fifth of the steps")),)
 
 
 def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:

@@ -359,7 +359,8 @@ def several_modes_finding(plan: Plan, begun: Mode, known: Known) -> tuple[Findin
     away = np.linalg.norm(frame.inverse(optima.u[best]))
     moved = np.abs(optima.u[best] - frame.centre)
     most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan)
-    where = (f"'{names[most]}' is {optima.u[best][most]:.3g} there, {frame.centre[most]:.3g} here"
+    where = (f"'{names[most]}' is {optima.u[best][most]:.3g} at that mode, "
+             f"{frame.centre[most]:.3g} at the approximated one"
              if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
              else f"'{names[most]}' differs most")
     return (Finding.of(Code.SEVERAL_MODES, names[most], lower=max(lower, 0.0), away=away,
@@ -420,8 +421,8 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
                           density.owners(plan))
         raise Refusal(
             f"{engine} cannot fit model '{name}': its posterior is improper: the prior of "
-            f"'{flat[0]}' is flat (ImproperUniform) and the "
-            f"data do not identify the direction {named} (a column that is constant, or the "
-            f"sum of others?). Give it a proper prior, "
-            f'such as sample("{flat[0]}", dist.Normal(0, 10)), or drop a column'
+            f"'{flat[0]}' is flat (ImproperUniform) and the data do not identify the direction "
+            f"{named} (a possible cause is a column that is constant or the sum of other columns). "
+            f"Give '{flat[0]}' a proper prior, such as sample(\"{flat[0]}\", dist.Normal(0, 10)), "
+            f"or drop a column"
         )

@@ -50,17 +50,17 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
     sites, out = plan.structure.sites, {}
     for name, value in start.items():
         if name not in plan.free:
-            raise ModelError(f"start names '{name}', which is not a parameter; the parameters are "
-                             f"{list(plan.free)}")
+            raise ModelError(f"start has '{name}', which is not a parameter that is estimated: "
+                             f"expected names among {list(plan.free)}")
         value = as_numbers(value, f"start of '{name}'")
         if value.shape != sites[name].shape:
             raise ModelError(f"start of '{name}' has shape {value.shape}, expected "
                              f"{sites[name].shape}")
         if not np.isfinite(value).all():
-            raise ModelError(f"start of '{name}' has a value that is not finite")
+            raise ModelError(f"start of '{name}': expected finite numbers, got NaN or infinity")
         if not sites[name].domain.holds(value):
-            raise ModelError(f"start of '{name}' lies outside its support "
-                             f"({sites[name].domain.name}): got {value.tolist()}")
+            raise ModelError(f"start of '{name}': expected values in its support "
+                             f"({sites[name].domain.name}), got {value.tolist()}")
         out[name] = value.astype(jnp.result_type(float))
     return out
 
@@ -73,7 +73,7 @@ def refuse_missing_prior(plan: Plan, engine: str, prior: bool) -> None:
         raise Refusal(
             f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of "
             f"'{name}' depends on the latent discrete site '{plan.scope(name)[0]}', and without "
-            f"that prior nothing informs '{plan.scope(name)[0]}'. Omit prior=False"
+            f"the priors '{plan.scope(name)[0]}' would not be identified. Omit prior=False"
         )
 
 
@@ -135,16 +135,15 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
     where = (
-        f"the prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()} (a "
-        f"distribution with scale 0 has no density: write its value into the model instead)"
+        f"the log prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()} (a "
+        f"distribution with scale 0 has no density: write a constant into the model instead)"
         if bad is not None
-        else f"the priors are finite, so the likelihood of "
-        f"{quoted(plan.observed)} is not"
+        else f"the log priors are finite, the log-likelihood of {quoted(plan.observed)} is not"
     )
     raise ModelError(
-        f"{engine} cannot start on model '{plan.structure.model.name}': the log density is {value} "
-        f"at the first point: {where}. Give a point of positive density, fit(..., start={{...}}), "
-        f"or check the data for values that are impossible under the model"
+        f"{engine} cannot fit model '{plan.structure.model.name}': the log density is {value} at "
+        f"the start: {where}. Give a start of positive density, fit(..., start={{...}}), or check "
+        f"the data for values that are impossible under the model"
     )
 
 

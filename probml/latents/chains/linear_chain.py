@@ -63,7 +63,7 @@ class LinearChain:
     def claims(self, structure: Structure, group: Group) -> str | None:
         sites = structure.sites
         if not any(sites[name].chain for name in group.names):
-            return "none of these sites is a chain"
+            return "none of the sites is a chain"
         timeless = next((name for name in group.sites
                          if name not in group.names and sites[name].time is None), None)
         why = not_affine(structure, group, MOVED)

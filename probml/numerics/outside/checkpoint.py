@@ -78,8 +78,9 @@ class Checkpoint:
         if not isinstance(self.path, str | os.PathLike):
             raise ModelError(f"Checkpoint(path={self.path!r}): expected the path of a file")
         if not Path(self.path).parent.is_dir():
-            raise ModelError(f"Checkpoint(path={str(self.path)!r}): there is no folder "
-                             f"'{Path(self.path).parent}'")
+            raise ModelError(f"Checkpoint(path={str(self.path)!r}): the folder "
+                             f"'{Path(self.path).parent}' does not exist: create the folder first, "
+                             f"or give another path")
 
 
 class LoopState(NamedTuple):
@@ -120,7 +121,8 @@ class GrowingList(NamedTuple):
             ValueError: entries of another form, in a damaged file.
         """
         if not isinstance(entries, list) or (done > 0 and not entries):
-            raise ValueError(f"{where} is {entries!r:.60} after {done} iterations")
+            raise ValueError(f"expected a list of the values of {done} iterations in {where}, got "
+                             f"{entries!r:.60}")
         long = sum(self._length(entry, where) for entry in entries)
         if self.more is not None and long != done + self.more:
             raise ValueError(f"{where} has length {long} after {done} iterations, expected "
@@ -256,29 +258,31 @@ class Journal:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
                 long = sum(member.file_size for member in packed.infolist())
             if long > len(content):
-                raise ValueError(f"it has {len(content):,} bytes, which would unpack to {long:,}")
+                raise ValueError(f"expected an uncompressed file, got {len(content):,} bytes that "
+                                 f"unpack to {long:,} bytes")
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
             meta = json.loads(arrays[0].tobytes())
             form, of, loops = meta["probml checkpoint"], dict(meta["of"]), dict(meta["loops"])
             if meta.pop("sum") != _digest(meta, arrays[1:]):
-                raise ValueError("its content differs from what was written")
+                raise ValueError("the content differs from what was written, so the file is "
+                                 "damaged")
             arrays = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in arrays]
             pasts = {key: LoopState(_to_count(done), _to_count(status), float(value),
                                     _unpacked(held, arrays))
                      for key, (done, status, value, held) in loops.items()}
         except Exception as error:
             raise ModelError(f"'{self.path}' is not a checkpoint of probml: {error}. Give another "
-                             f"path, or delete it") from None
+                             f"path, or delete the file") from None
         if form != FORMAT:
-            raise ModelError(f"the checkpoint '{self.path}' has format {form}, expected {FORMAT}: "
-                             f"delete it")
+            raise ModelError(f"the checkpoint '{self.path}' has format {form}, expected format "
+                             f"{FORMAT} of this version of probml: delete the checkpoint")
         for kind, own in self.of.items():
             if of.get(kind) != own:
                 wrong = DataError if kind == "data" else ModelError
-                raise wrong(f"the checkpoint '{self.path}' belongs to another {kind}: it was "
-                            f"written with {of.get(kind)}, and this fit has {own}. Give another "
-                            f"path, or delete it")
+                raise wrong(f"the checkpoint '{self.path}' belongs to a fit with another {kind}: "
+                            f"expected {own}, got {of.get(kind)}. Give another path, or delete the "
+                            f"checkpoint")
         return pasts
 
 
@@ -293,7 +297,7 @@ def _digest(meta: Json, arrays: Sequence[np.ndarray]) -> str:
 
 def _to_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise ValueError(f"it has {value!r:.60} instead of a count")
+        raise ValueError(f"expected a count, got {value!r:.60}")
     return value
 
 

@@ -78,10 +78,10 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
             f"'{site.name}' ({site.kind}) and not on its value, and raises the density of every "
-            f"row, like the normalisation of a truncated distribution. The observable values "
-            f"cannot be derived from it: write them in the factor, as a condition on the value of "
-            f"the site, such as "
-            f"factor(\"{constant[0]}\", jnp.where({site.name} > 0, value, -jnp.inf))")
+            f"row, like the normalisation of a truncated distribution. Which values of "
+            f"'{site.name}' can be observed cannot be derived from such a factor: write the "
+            f'condition on the value into the factor, such as factor("{constant[0]}", '
+            f"jnp.where({site.name} > 0, value, -jnp.inf))")
     return tuple(np.array(found, float).T)  # type: ignore[return-value]
 
 
@@ -291,11 +291,12 @@ def check_likelihood(fit: Fitted, held: Data) -> None:
         total = np.exp(evaluate(fit, few, site, True).logs).sum(1)
         if not np.allclose(total, 1.0, atol=1e-3):
             raise Refusal(
-                f"log_prob needs a likelihood, and the factor '{loss}' of model "
-                f"'{fit.model.name}' is a loss: over the {site.finite} values of "
-                f"'{site.name}' the densities of row {int(np.argmax(abs(total - 1)))} add up to "
-                f"{total[np.argmax(abs(total - 1))]:.3g}, not to 1. log_joint has loss and penalty "
-                f"as they are written; predict, predict_proba and simulate are normalised")
+                f"log_prob needs a likelihood, and the factor '{loss}' of model '{fit.model.name}' "
+                f"is a loss: over the {site.finite} values of '{site.name}' the densities of row "
+                f"{int(np.argmax(abs(total - 1)))} add up to "
+                f"{total[np.argmax(abs(total - 1))]:.3g}, not to 1. Use log_joint, which has the "
+                f"loss and the penalty as the model writes them, or predict, predict_proba and "
+                f"simulate, which normalise the densities")
 
 
 def looking(held: Data, asked: str | None = None) -> bool:
@@ -349,8 +350,8 @@ def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
     if not np.isfinite(top).all():
         row = int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
         raise Refusal(f"model '{fit.model.name}': the factors of row {row} are −∞ at every value "
-                      f"of '{site.name}' that was tried: the row is impossible under the fitted "
-                      f"model")
+                      f"of '{site.name}' that was tried, so that row {row} has probability 0 under "
+                      f"the fitted model: check the data of row {row} and the factors")
     share = np.exp(logs - top)
     return Table(values, share / share.sum(1, keepdims=True), not site.discrete)
 
@@ -387,10 +388,10 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
         if count >= MOST:
             row = int(np.argmin(own))
             raise Refusal(
-                f"model '{fit.model.name}': the factor weights of row {row} are so uneven that "
-                f"{count} draws have an effective sample size of {own[row]:.0f}: rows cannot be "
-                f"simulated. Write the site and the factor '{held.structure.losses[0]}' as one "
-                f"distribution")
+                f"model '{fit.model.name}': the factor weights of row {row} are so unequal that "
+                f"{count} draws have an effective sample size of only {own[row]:.0f}, so rows "
+                f"cannot be simulated. Write the site and the factor '{held.structure.losses[0]}' "
+                f"as one distribution")
         count *= 4
 
 

@@ -100,8 +100,8 @@ def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
         if (logs[:, -1] < logs.max(1) - NEGLIGIBLE).all():
             return Evaluated(values, logs)
         most *= 2
-    raise Refusal(f"a count with factors has more than {COUNTS} values with non-negligible "
-                  f"probability: use simulate()")
+    raise Refusal(f"the predictive distribution of a count with factors has more than {COUNTS} "
+                  f"values with non-negligible probability: use simulate()")
 
 
 def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evaluated:
