@@ -45,12 +45,12 @@ from probml.engines.restarting.restarts import (
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.prior import compiled_prior_point, refuse_missing_prior
 from probml.engines.start.race import (
-    ALIKE,
-    EFFORT,
-    FINAL,
-    LEAST,
-    SETTLE,
-    SHORT,
+    FIRST_STAGE_AFTER_PILOTS,
+    FOLLOWED_STARTS,
+    MAX_ENTRIES,
+    MAX_PILOT_EVALUATIONS,
+    MIN_STARTS,
+    SAME_OPTIMUM,
     Effort,
     Race,
     plan_effort,
@@ -232,7 +232,7 @@ class EM(Engine):
     def _run_batches(self, problem: Problem) -> Outcome:
         """Passes over the rows in batches, starting from EM on a sample; `history` is the objective
         of all rows after each pass."""
-        brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
+        brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
         point = batches.first_point(problem, brief, int(self.batch_rows or 0))
         found, history, status, statistics = batches.run_passes(
             "EM", self.capabilities.way, problem, point, present(self.batch_rows),
@@ -293,9 +293,9 @@ class EM(Engine):
             states = sum(plan.variables[name].states for name in hidden_variables(plan))
             rows, entries = _steps(data), max(plan.work, plan.width)
             effort = plan_effort(rows, entries, states, programs, sampling=not plan.globals)
-            # fewer starts than LEAST are already as many as the effort allows
-            affordable = int(EFFORT / (rows * self._work(plan)))
-            least = FINAL if climbed_on_rows(plan, self.prior) else LEAST
+            # fewer starts than MIN_STARTS are already as many as the effort allows
+            affordable = int(MAX_ENTRIES / (rows * self._work(plan)))
+            least = FOLLOWED_STARTS if climbed_on_rows(plan, self.prior) else MIN_STARTS
             effort = effort._replace(starts=min(effort.starts, max(affordable, least)))
         several = (plan.globals or plan.cellwise) and plan.free
         return effort._replace(starts=max(effort.starts,
@@ -311,7 +311,7 @@ class EM(Engine):
         """How close to their limit parameters have to be, see rest.converge_parameters; infinite if
         further evaluations would take too long."""
         data, plan = problem.data, problem.plan
-        if data is None or self.hard or _steps(data) * self._work(plan) > EFFORT:
+        if data is None or self.hard or _steps(data) * self._work(plan) > MAX_ENTRIES:
             return np.inf
         return relative_tolerance(self.tolerance / max(data.steps or 1, 1))
 
@@ -324,21 +324,21 @@ class EM(Engine):
             states: variable → (groups, states) bool, those that each group uses; by default there
                 is one group.
         """
-        if not effort.scouts:
+        if not effort.pilots:
             return []
         data, plan, seed, start = problem.data, problem.plan, problem.seed, problem.start
         rows, known = problem.rows, problem.known
         part, weight = sample_rows(data, problem.weights, effort.size, seed)
         states = states or {}
         count = max(map(len, states.values()), default=1)
-        groups = np.repeat(np.arange(count), effort.scouts)
+        groups = np.repeat(np.arange(count), effort.pilots)
         allowed = {name: table[groups] for name, table in states.items()}
         copies = slices.runs_per_program(plan, _steps(part), len(groups))
         some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
                             params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
-        short = replace(self, max_iterations=min(self.max_iterations, SHORT))
+        short = replace(self, max_iterations=min(self.max_iterations, MAX_PILOT_EVALUATIONS))
         state, _ = run_restarts(short._settings, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
                                 some.weight)
@@ -354,11 +354,11 @@ class EM(Engine):
                     f"on all rows")
             findings.append(restarts_finding(
                 value[members], alive & (status[members] != Status.LEFT), alive, best[0],
-                ALIKE * total, where, then))
+                SAME_OPTIMUM * total, where, then))
             chosen.append(members[best])
             lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
-        # 1 or FINAL starts for each group, so that there are two programs at most
-        each = FINAL if max(map(len, chosen)) > 1 else 1
+        # 1 or FOLLOWED_STARTS starts for each group, so that there are two programs at most
+        each = FOLLOWED_STARTS if max(map(len, chosen)) > 1 else 1
         found = [best_params(plan, state, i) for best in chosen for i in np.resize(best, each)]
         middle = jax.device_get(compiled_prior_point(plan, known))
         point = {name: np.stack([squarem.away_from_zero(plan, name, p[name], middle[name])
@@ -366,7 +366,8 @@ class EM(Engine):
         groups = np.repeat(np.arange(count), each)
         first = Start(point, None, {}, {name: table[groups] for name, table in states.items()})
         outcomes = self._maximize_groups(plan, first, rows, known, closed=True,
-                                         race=Race(groups, 1, SETTLE, effort.large))
+                                         race=Race(groups, 1, FIRST_STAGE_AFTER_PILOTS,
+                                                   effort.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
         return [outcome._replace(findings=(finding,)).with_state(collapsed_restarts=collapsed)

@@ -102,7 +102,7 @@ CODES = {
 }
 
 
-LATER: Any = None  # a field of a problem that is not there yet, or has been released
+NOT_LOADED: Any = None  # a field of a problem that is not there yet, or has been released
 MAX_DEFAULT_POSTERIOR = 512  # parameters; with more, a fit without an engine finds a point
 
 
@@ -206,8 +206,8 @@ class Problem:
 
     data: Data
     plan: Plan
-    rows: Rows = LATER
-    known: Known = LATER
+    rows: Rows = NOT_LOADED
+    known: Known = NOT_LOADED
     weights: np.ndarray | None = None
     seed: int = 0
     start: SiteValues = field(default_factory=dict)

@@ -141,8 +141,8 @@ def proposal(centre: np.ndarray, root: np.ndarray) -> Component:
                      max(DEGREES, len(centre) / 2))
 
 
-def weighted(densities: Densities, modes: Sequence[Component], count: int, seed: int = 0,
-             values: Values = np.asarray) -> Weighted:
+def sample_adaptively(densities: Densities, modes: Sequence[Component], count: int, seed: int = 0,
+                      values: Values = np.asarray) -> Weighted:
     """Weighted draws of a posterior; proposals are moved until the weights pass, and so do those of
     every parameter's variance.
 
@@ -182,17 +182,17 @@ def weighted(densities: Densities, modes: Sequence[Component], count: int, seed:
     return best
 
 
-def tested(densities: Densities, modes: Sequence[Component], count: int, seed: int,
-           values: Values) -> tuple[Weighted, int, bool, Component]:
+def sample_with_tail_check(densities: Densities, modes: Sequence[Component], count: int, seed: int,
+                           values: Values) -> tuple[Weighted, int, bool, Component]:
     """Weighted draws, the coordinate with a heavy tail and whether that goes on (`heavy_tail`), and
     the first proposal. If they do not pass, once more with proposals as wide as the density.
 
     Args:
-        modes, count, seed, values: of `weighted`.
+        modes, count, seed, values: of `sample_adaptively`.
     """
     def test(modes: Sequence[Component]) -> tuple[Weighted, int, bool, Component]:
         first = Normal(modes[0].centre, np.zeros(len(modes[0].centre)), modes[0].root)
-        return (weighted(densities, modes, count, seed, values),
+        return (sample_adaptively(densities, modes, count, seed, values),
                 *heavy_tail(densities, first, seed), modes[0])
 
     out = test(modes)

@@ -88,7 +88,7 @@ def able(names: Iterable[str], data: Data, tried: str = "", most: int | None = N
     return list(itertools.islice(good, most))
 
 
-def written(text: str) -> Engine:
+def parse_engine(text: str) -> Engine:
     """The engine with this repr, as in a file or `fit.engine`; nothing is executed.
 
     Raises:

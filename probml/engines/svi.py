@@ -24,7 +24,7 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.sampling import carrying, guided
-from probml.engines.sampling.reliance import doubts, improper, rising
+from probml.engines.sampling.reliance import check_normal_approximation, improper, rising
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import use_representative_rows
@@ -187,7 +187,8 @@ class SVI(Engine):
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise Refusal(f"SVI cannot fit {problem}: {why}")
-                findings += doubts(problem, normal, self._affordable_evidences(total))
+                findings += check_normal_approximation(problem, normal,
+                                                       self._affordable_evidences(total))
             found = (_drawn(problem, normal) if plan.carried
                      else complete_normal(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]

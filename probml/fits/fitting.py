@@ -19,7 +19,7 @@ from probml.device.load import load
 from probml.device.rows import Known, Resident, Rows, Summary
 from probml.engines import EM, VB, Exact
 from probml.engines.engine import (
-    LATER,
+    NOT_LOADED,
     Engine,
     Outcome,
     Problem,
@@ -225,7 +225,7 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
     first, takes = ladder[0], ladder[0].capabilities
     data = first.taken(held)
     plan = planned(data, first)
-    problem = Problem(data, plan, LATER, LATER, weight, seed, start, asked=asked,
+    problem = Problem(data, plan, NOT_LOADED, NOT_LOADED, weight, seed, start, asked=asked,
                       astray=astray, seen=seen)
     with place.shipped(problem, first.copies(problem), _is_reducible(first, plan),
                        takes.batch, takes.uses_all_rows, takes.held_out_fraction,
@@ -418,7 +418,7 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
-        problem = Problem(at, plan, LATER, LATER, weight, seed)
+        problem = Problem(at, plan, NOT_LOADED, NOT_LOADED, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
         with place.shipped(problem, engine.together(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,

@@ -30,7 +30,7 @@ from probml.dataset.sources import parts
 from probml.device.few import Moments, counted, rows_with_moments
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import LATER, Outcome, Problem, Status, short_name
+from probml.engines.engine import NOT_LOADED, Outcome, Problem, Status, short_name
 from probml.engines.progress import Progress
 from probml.engines.restarting.batches import (
     FORGETTING,
@@ -128,14 +128,14 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
                                                                        "further rows")
             raise Refusal(f"update of model '{fit.model.name}': {why}; fit all rows at once")
         second_moments = counted([held.table.columns[name].values for name in names], weight)
-        return RetainedStatistics.of(LATER, second_moments, fit.kept.known,
+        return RetainedStatistics.of(NOT_LOADED, second_moments, fit.kept.known,
                                      measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
                             *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially "
                       f"observed or has no sufficient statistics; fit all rows at once")
-    return RetainedStatistics.of(LATER, *condensed(held, plan, weight),
+    return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 
 
@@ -155,7 +155,7 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern) -> Inferenc
         plan = decide.make(fit.structure, pattern, tuple(fit.given))
         rows, known, start = _rows_from_statistics(plan, fit, kept)
         statistics: PyTree = rows
-        outcome = kept.engine.run(Problem(LATER, plan, statistics, known, start=start))
+        outcome = kept.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
         return (boundary.with_boundary_findings(plan, outcome, known, rows) if plan.latents
                 else outcome)

@@ -232,7 +232,8 @@ def _check_posterior(plan: Plan, known: Known, rows: Rows, optimum: Optimum,
             or POSTERIOR_DRAWS * work > importance.MAX_WORK):
         return None
     mode = importance.proposal(optimum.point, directions.vectors / np.sqrt(directions.curvature))
-    found = importance.weighted(importance.densities_of(plan, known, rows), [mode], POSTERIOR_DRAWS)
+    found = importance.sample_adaptively(importance.densities_of(plan, known, rows), [mode],
+                                         POSTERIOR_DRAWS)
     if found.k > k_limit(len(found.weights)):
         return Finding.of(Code.K_HAT, k=found.k, limit=k_limit(len(found.weights)))
     deviation = np.sqrt(found.weights @ (found.points - found.mean) ** 2)

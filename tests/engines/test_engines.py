@@ -25,14 +25,14 @@ def test_an_engine_is_a_frozen_value_that_is_known_by_its_settings(engine):
 
 @pytest.mark.parametrize("engine", VALUES, ids=repr)
 def test_an_engine_is_read_again_from_what_a_file_says_of_it(engine):
-    assert ladder.written(repr(engine)) == engine
+    assert ladder.parse_engine(repr(engine)) == engine
 
 
 @pytest.mark.parametrize("text", ["known", "Mine(steps=3)", "EM(restarts=print())", "MAP(", "EM",
                                   "MAP(optimizer=GradientTransformation())", "os.system('ls')"])
 def test_what_is_no_engine_of_ours_is_not_read_from_a_file(text):
     with pytest.raises(probml.ModelError, match="give their engines, engines="):
-        ladder.written(text)
+        ladder.parse_engine(text)
 
 
 def test_the_ladder_is_climbed_from_exact_to_samples():

@@ -16,7 +16,7 @@ from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.restarting import slices
-from probml.engines.restarting.squarem import BLOCK, Settings, State, advance, initial_state
+from probml.engines.restarting.squarem import BLOCK, Settings, State, initial_state, run_em_block
 from probml.engines.restarting.vectors import unpack
 from probml.engines.start.race import Race, restarts_finding
 from probml.engines.start.start import Start
@@ -62,7 +62,7 @@ def converge_parameters(settings: Settings, plan: Plan, state: State, history: n
                          stalled=np.zeros_like(np.asarray(state.stalled)))
     for _ in range(MAX_CALLS):
         limit = min(int(now.count[best]) + BLOCK, ceiling)
-        now, more, _ = advance(plan, static, now, start, known, rows, limit, gain)
+        now, more, _ = run_em_block(plan, static, now, start, known, rows, limit, gain)
         parts.append(more)
         if int(now.status[best]) != Status.RUNNING or limit == ceiling or not is_moving(now):
             break
@@ -90,7 +90,7 @@ def run_restarts(settings: Settings, plan: Plan, first: Start, rows: Rows, known
     gain = settings.tolerance * rows.weight
 
     def steps(state: State, own: Start, limit: int) -> tuple[State, np.ndarray, bool]:
-        return advance(plan, static, state, own, known, rows, limit, gain)
+        return run_em_block(plan, static, state, own, known, rows, limit, gain)
 
     start = initial_state(plan, first.params, first.expected is not None, first.drawn)
     return run_to_convergence("EM", plan, rows, start, first._replace(drawn=None), steps, BLOCK,

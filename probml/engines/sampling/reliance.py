@@ -38,7 +38,8 @@ STREAM = 12  # of random numbers, different from those of starts
 MAX_ROUNDING = 0.1  # of log densities, beyond which ratios are meaningless
 
 
-def doubts(problem: Problem, normal: Normal, most: float = MAX_DRAWS) -> tuple[Finding, ...]:
+def check_normal_approximation(problem: Problem, normal: Normal,
+                               most: float = MAX_DRAWS) -> tuple[Finding, ...]:
     """Findings on a normal distribution that is far from the posterior, by the ratios of their
     densities at its draws, and by the density in the tails, which no draw reaches.
 
@@ -62,7 +63,8 @@ def doubts(problem: Problem, normal: Normal, most: float = MAX_DRAWS) -> tuple[F
     return () if found is None else (found,)
 
 
-def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MAX_DRAWS) -> Finding | None:
+def check_block_approximation(problem: Problem, closed: Closed,
+                              most: float = MAX_DRAWS) -> Finding | None:
     """The same for independent blocks q(θ), in the parameters' own coordinates. Usually they are
     too narrow, as for correlated parameters.
 
