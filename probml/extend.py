@@ -39,7 +39,7 @@ from probml.errors import Refusal as Refusal
 from probml.evidence.density import flat as to_unbounded
 from probml.evidence.density import posterior as log_posterior
 from probml.evidence.density import unflat as from_unbounded
-from probml.evidence.passes import expect as expect
+from probml.evidence.e_step import expect as expect
 from probml.factors.naturals import naturals as naturals
 from probml.factors.prior import log_prior as log_prior
 from probml.families import Entry as Entry

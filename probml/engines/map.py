@@ -204,9 +204,9 @@ class MAP(Engine):
 
     def _maximize_and_diagnose(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self.maximize_posterior(problem)
-        paths = hierarchy.paths(plan)
+        paths = hierarchy.integrates_loops(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
-                 **problem.start} if paths or hierarchy.ties(plan) else {}
+                 **problem.start} if paths or hierarchy.degenerate_modes(plan) else {}
         collapsed = hierarchy.find_collapsed_scales(plan, begun, outcome.params)
         if paths and not collapsed:
             outcome = outcome.noting(*(

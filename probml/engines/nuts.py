@@ -296,7 +296,8 @@ class NUTS(Engine):
         params, spread = begin.find_rough_mode(problem), self._spread(problem,
                                                                       density.size(plan))
         incidental = problem.astray or any(tie.kind == "incidental"
-                                           for tie in hierarchy.ties(plan, problem.size))
+                                           for tie in hierarchy.degenerate_modes(plan,
+                                                                                 problem.size))
         steps = 0 if incidental else begin.MAX_STEPS  # an optimisation would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))
         others = None if incidental else begin.other_starts(plan, coordinates, problem.seed,

@@ -26,7 +26,7 @@ from probml.typing import PyTree
                    data_fields=["params", "natural", "known", "share", "settings"],
                    meta_fields=["hard"])
 @dataclass(frozen=True)
-class Anchor:
+class EStepPoint:
     """Where an E-step was made, and the posterior there of the states that rows touch: all that its
     responsibilities can be made of again."""
 
@@ -53,7 +53,7 @@ class Expected(NamedTuple):
     middle: dict[str, PyTree]
     pooled: dict[str, PyTree]
     # in the place of taps, where rows have no room for them: a pass makes them again
-    anchor: Anchor | None = None
+    anchor: EStepPoint | None = None
     effects: Moments | None = None  # of groups, given all rows
     squares: dict[str, PyTree] = {}  # of row-wise sites of which no rows are left
 

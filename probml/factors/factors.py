@@ -2,7 +2,7 @@
 
 `naturals` runs the traced arguments of the pooled sites over the states of their discrete parents,
 without rows. `row_factors` meets them with a chunk of rows. Passes over all rows stand in
-passes.py.
+e_step.py.
 """
 
 import functools

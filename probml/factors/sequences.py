@@ -78,7 +78,8 @@ def within(plan: Plan, factors: Sequence[Factor], hard: bool = False) -> Factor:
     )
 
 
-def spread(array: jax.Array, names: Sequence[Hashable], target: Sequence[Hashable]) -> jax.Array:
+def expand_axes(array: jax.Array, names: Sequence[Hashable],
+                target: Sequence[Hashable]) -> jax.Array:
     """A table over names with the axes of `target` after its leading one; missing axes have size
     1."""
     array = jnp.transpose(array, (0, *(1 + names.index(n) for n in target if n in names)))
@@ -102,7 +103,7 @@ def emissions(plan: Plan, factors: Sequence[Factor], length: int, lanes: int,
     M), the variables inside a step eliminated."""
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names, left = plan.along, plan.chains, within(plan, factors, hard)
-    log = _flat(spread(left.log, left.names, (*scope, *names)), [sizes[n] for n in scope],
+    log = _flat(expand_axes(left.log, left.names, (*scope, *names)), [sizes[n] for n in scope],
                 len(scope), [[sizes[n] for n in names]])
     log = jnp.broadcast_to(log, (length * lanes, *log.shape[1:]))
     return jnp.moveaxis(log.reshape(length, lanes, *log.shape[1:]), 1, -1)
@@ -114,7 +115,7 @@ def _leaving(plan: Plan, moves: Sequence[Moves], steps: Steps) -> jax.Array | No
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names, total = plan.along, plan.chains, None
     for move in (move for move in moves if move.leaving is not None):
-        less = _flat(spread(move.leaving, (*move.scope, move.name), (*scope, *names)),
+        less = _flat(expand_axes(move.leaving, (*move.scope, move.name), (*scope, *names)),
                      [sizes[n] for n in scope], len(scope), [[sizes[n] for n in names]])
         less = jnp.moveaxis(jnp.repeat(less, steps.blocks, 0) if len(less) > 1 else less, 0, -1)
         total = less if total is None else total + less
@@ -143,13 +144,13 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
         first = move.initial
         if len(first) == length * lanes and len(first) != rows:
             first = first.reshape(length, rows, steps.blocks, *first.shape[1:])[0, :, 0]
-        initial = initial + spread(first, (*move.scope, move.name), (*scope, *names))
+        initial = initial + expand_axes(first, (*move.scope, move.name), (*scope, *names))
     for move in moves:
         target = (*scope, *((n, "before") for n in names), *names)
         table = placed(move.transition, len(move.transition) == rows and rows != length * lanes)
         lead = table.shape[:2]
-        table = spread(table.reshape(-1, *table.shape[2:]),
-                       (*move.scope, (move.name, "before"), move.name), target)
+        table = expand_axes(table.reshape(-1, *table.shape[2:]),
+                            (*move.scope, (move.name, "before"), move.name), target)
         table = table.reshape(*lead, *table.shape[1:])
         transition = table if transition is None else transition + table
     initial = _flat(initial, outer, len(scope), [k])
@@ -206,7 +207,7 @@ def factor(
             return of_rows(plan, paths.best(chain, steps.blocks))
         return of_rows(plan, chain_sums.evidence(chain, way_of(steps)))
     left = within(plan, factors, hard)
-    log = spread(left.log, left.names, plan.along)
+    log = expand_axes(left.log, left.names, plan.along)
     log = jnp.broadcast_to(log, (steps.length * rows * steps.blocks, *log.shape[1:]))
     if steps.rows.weights is not None:
         log = jnp.where(steps.rows.weights.reshape(-1, *(1,) * (log.ndim - 1)), log, 0.0)

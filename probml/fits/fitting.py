@@ -34,7 +34,7 @@ from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import DataError, Refusal, present
-from probml.evidence.passes import global_posterior
+from probml.evidence.e_step import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits import boundary, standard_errors
 from probml.fits.cluster import Cluster, is_client, is_frame
@@ -61,7 +61,7 @@ from probml.plan.random_effects import sparsely_crossed
 from probml.plan.second_moments import by_members, by_moments, cells, numbers
 from probml.plan.squares import is_affine_in_rows, squared
 from probml.posteriors.posterior import Point, Posterior
-from probml.posteriors.random_effects import found
+from probml.posteriors.random_effects import effects_posterior
 from probml.structure.trace import trace
 from probml.typing import SiteValues
 
@@ -289,7 +289,8 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     which include them, unchanged."""
     if set(plan.effects) <= set(outcome.params):
         return outcome
-    belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
+    belief = effects_posterior(plan, {name: outcome.params[name] for name in plan.free}, known,
+                               rows)
     lost = next((name for name, mean in belief.moments.mean.items()
                  if not np.isfinite(mean).all()), None)
     if lost is not None:

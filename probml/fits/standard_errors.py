@@ -56,7 +56,7 @@ from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, random_effects
 from probml.plan.plan import Plan
-from probml.plan.spreads import spreads
+from probml.plan.spreads import scale_parameters
 from probml.posteriors.pareto import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
@@ -315,7 +315,7 @@ def _errors_from_derivatives(found: Mapping[str, np.ndarray],
 def _coefficients(plan: Plan) -> set[str]:
     """The parameters of a mixed model that locate rows and effects: neither variance components
     nor scales. Of other models none."""
-    sites, wide = plan.structure.sites, {width.name for width in spreads(plan)}
+    sites, wide = plan.structure.sites, {width.name for width in scale_parameters(plan)}
     for name in (name for name in plan.grouped if sites[name].family is not None):
         wide |= {p for argument in sites[name].traits.scatter
                  for p in sites[name].uses.get(argument, ())}

@@ -213,9 +213,9 @@ TIES = {"spread": "its scale is estimated", "product": "its scale is a factor",
 
 def _describe_hierarchy(held: dataset.Data, plan: Plan | None, name: str) -> str:
     """Why a parameter is one of a hierarchy, whose joint mode is a poor estimate."""
-    found = () if plan is None else hierarchy.ties(plan, held.table.rows)
+    found = () if plan is None else hierarchy.degenerate_modes(plan, held.table.rows)
     effects = () if plan is None or not plan.groupings else plan.effects
-    for tie in hierarchy.ties(held.plan()) if effects else ():
+    for tie in hierarchy.degenerate_modes(held.plan()) if effects else ():
         if tie.name in effects and name in tie.others:
             return f", the scale of {tie.name}"
     for tie in found:

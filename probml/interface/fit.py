@@ -20,7 +20,7 @@ from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
 from probml.errors import ModelError, Refusal
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import further, saving, standard_errors

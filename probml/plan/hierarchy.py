@@ -1,7 +1,7 @@
 """Hierarchies: parameters whose joint mode with others is no estimate, found in the structure
 before anything is compiled.
 
-Three kinds of tie make the joint mode of all parameters meaningless:
+Three kinds of tie between parameters make the joint mode of all of them degenerate:
 
   - a spread: the prior of `alpha` takes a free parameter as its scale, covariance, concentration
     or rate, and that parameter enters the likelihood through `alpha` alone. The joint density has
@@ -39,8 +39,9 @@ LEAST = 10
 FALLEN = 7.0
 
 
-class Tie(NamedTuple):
-    """A parameter whose joint mode with `others` is no answer, and the reason in words."""
+class DegenerateMode(NamedTuple):
+    """A tie between parameters: the joint mode of one with `others` is no estimate, and why, in
+    words."""
 
     name: str
     others: tuple[str, ...]
@@ -48,9 +49,9 @@ class Tie(NamedTuple):
     kind: str  # "spread", "product" or "incidental"
 
 
-def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
-    """The ties of a plan's free parameters; incidental ones only where the number of rows is given
-    (one row stands for none)."""
+def degenerate_modes(plan: Plan, rows: int | None = None) -> tuple[DegenerateMode, ...]:
+    """The ties between a plan's free parameters; incidental ones only where the number of rows is
+    given (one row stands for none)."""
     found = _spreads(plan) + _products(plan)
     if rows is None or rows <= 1:
         return found
@@ -59,7 +60,7 @@ def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
 
 
 @memo(512)
-def _spreads(plan: Plan) -> tuple[Tie, ...]:
+def _spreads(plan: Plan) -> tuple[DegenerateMode, ...]:
     sites, out = plan.structure.sites, []
     direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals)
               if _depends_on_data(plan, name) for uses in sites[name].uses.values() for p in uses}
@@ -74,9 +75,9 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
             words = sorted({argument for argument in found.values()
                             if not argument.startswith("argument")})
             role = f"the {' and '.join(words)} of" if words else "more than the location of"
-            out.append(Tie(name, tuple(found),
-                           f"the prior of '{name}' ({site.kind}) has the unknown "
-                           f"{quoted(found, ' and ')} as {role} it", "spread"))
+            out.append(DegenerateMode(name, tuple(found),
+                                      f"the prior of '{name}' ({site.kind}) has the unknown "
+                                      f"{quoted(found, ' and ')} as {role} it", "spread"))
     return tuple(out)
 
 
@@ -87,7 +88,7 @@ def _depends_on_data(plan: Plan, name: str) -> bool:
     return site.kind != "factor" or bool(site.inputs) or any(np.ndim(c) for c in program.consts)
 
 
-def _products(plan: Plan) -> tuple[Tie, ...]:
+def _products(plan: Plan) -> tuple[DegenerateMode, ...]:
     sites, exponents = plan.structure.sites, powers(plan)
     found: dict[str, list[str]] = {}
     for name, other in exponents:
@@ -98,14 +99,14 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
             return f"the exponential of '{other}'"
         return f"'{other}'" if exponents[name, other] == 1 else f"a power of '{other}'"
 
-    return tuple(Tie(n, tuple(o), f"only the product of '{n}' and "
-                                  f"{' or '.join(describe_factor(n, other) for other in o)} enters "
-                                  f"the likelihood", "product")
-                 for n, o in found.items())
+    return tuple(DegenerateMode(
+        n, tuple(o), f"only the product of '{n}' and "
+                     f"{' or '.join(describe_factor(n, other) for other in o)} enters "
+                     f"the likelihood", "product") for n, o in found.items())
 
 
 @memo(512)
-def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
+def _incidental(plan: Plan, rows: int) -> tuple[DegenerateMode, ...]:
     sites, out = plan.structure.sites, []
     normal = [set(block.names) for block in all_blocks(plan, True)
               if block.form and block.form.joint and block.conjugate]
@@ -124,7 +125,7 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
         for name in proper:
             why = (f"'{name}' has {index.length} levels, indexed by '{given}', with {each:.3g} "
                    f"rows each")
-            out.append(Tie(name, shared, why, "incidental"))
+            out.append(DegenerateMode(name, shared, why, "incidental"))
     return tuple(out)
 
 
@@ -142,7 +143,7 @@ def find_collapsed_scales(plan: Plan, begun: SiteValues,
             np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
 
 
-def paths(plan: Plan) -> bool:
+def integrates_loops(plan: Plan) -> bool:
     """Whether steps of loops are integrated out of one joint density: the plan has no scales of
     theirs."""
     model = plan.structure.model

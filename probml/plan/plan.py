@@ -274,7 +274,7 @@ class Plan:
     @functools.cached_property
     def ordered(self) -> tuple[str, ...]:
         """The row-wise sites whose log density summed over rows is two running sums, looked up at
-        every state (passes.together)."""
+        every state (e_step.add_ordered_sites)."""
         plain = self.complete and not (self.chains or self.steps or self.carried)
         return tuple(name for name, found in self.switches.items() if plain
                      and found.order is not None)

@@ -14,7 +14,7 @@ from probml.elimination import elimination
 from probml.elimination.chains import paths as chain_best
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
-from probml.evidence import passes
+from probml.evidence import e_step
 from probml.factors import integrated, sequences
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
@@ -161,4 +161,4 @@ def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarr
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _outside(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return passes.global_posterior(plan, params, known, rows)
+    return e_step.global_posterior(plan, params, known, rows)

@@ -154,7 +154,7 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
     apart = [n for n in plan.order if n not in plan.along]
     left = elimination.sum_out(parts.rows, apart)
     names = (*plan.along, *plan.chains)
-    log = sequences.spread(left.log, left.names, plan.along)
+    log = sequences.expand_axes(left.log, left.names, plan.along)
     outer = [plan.variables[n].states for n in plan.along]
     log = jnp.broadcast_to(log, (size, *outer)).reshape(size, -1)
     if plan.chains:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Rows, Summary
-from probml.evidence.passes import over_responsible
+from probml.evidence.e_step import over_responsible
 from probml.evidence.surrogates import Expected, Settings, row_surrogate, surrogate
 from probml.factors.affine_predictors import weighed_hessian
 from probml.factors.prior import log_prior, outside

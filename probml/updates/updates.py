@@ -67,7 +67,8 @@ def maximise(
         elif stage[0].form:
             params.update(_ascend_form(objective, stage[0], steps))
         elif not only_forms:
-            params.update((_ascend_curved if stage[0].newton else _ascend)(objective, stage, steps))
+            params.update((_take_newton_steps if stage[0].newton else _ascend)(objective, stage,
+                                                                               steps))
     return params
 
 
@@ -205,17 +206,17 @@ def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
 def modes(params: Mapping, stage: Sequence[Block],
           natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
     """The parameters at the modes of the closed forms."""
-    return _led(params, stage, natural, lambda form, *found: form.mode(*found))
+    return _map_blocks(params, stage, natural, lambda form, *found: form.mode(*found))
 
 
 def ahead(params: Mapping, stage: Sequence[Block],
           natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
     """The parameters at which forms that were read at `params` are read next."""
-    return _led(params, stage, natural, lambda form, *found: form.onward(*found))
+    return _map_blocks(params, stage, natural, lambda form, *found: form.onward(*found))
 
 
-def _led(params: Mapping, stage: Sequence[Block], natural: Sequence[Mapping[str, jax.Array]],
-         where: Callable) -> dict[str, jax.Array]:
+def _map_blocks(params: Mapping, stage: Sequence[Block], natural: Sequence[Mapping[str, jax.Array]],
+                where: Callable) -> dict[str, jax.Array]:
     """where(form, natural, c, event) of each block as parameters; blocks of one form together."""
     out, of = {}, {block.names: found for block, found in zip(stage, natural, strict=True)}
     for alike in _bundled_blocks(params, stage):
@@ -276,8 +277,8 @@ def _ascend(objective: Objective, stage: Sequence[Block], steps: int) -> dict[st
     return {name: maps[name](best[name]) for name in names}
 
 
-def _ascend_curved(objective: Objective, stage: Sequence[Block],
-                   steps: int) -> dict[str, jax.Array]:
+def _take_newton_steps(objective: Objective, stage: Sequence[Block],
+                       steps: int) -> dict[str, jax.Array]:
     """Damped Newton steps, by the Hessian of the present point, on blocks that are affine in the
     rows' arguments, all together; never lowers the objective.
 

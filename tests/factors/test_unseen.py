@@ -17,7 +17,7 @@ import probml
 from probml.dataset import read
 from probml.device import layout, load
 from probml.device.rows import Chunk, picked
-from probml.evidence import passes
+from probml.evidence import e_step
 from probml.families import marginal_normal
 from probml.families.likelihoods.multivariate_normal import MultivariateNormal
 from probml.models import gaussian_mixture
@@ -393,7 +393,7 @@ def test_expected_statistics_of_rows_in_tiles_are_those_of_rows_as_they_come(mon
     monkeypatch.setattr(layout, "FEW", 100)
     for keep in (layout.choose_layout(held, plan), layout.choose_layout(held, plan, whole=False)):
         rows, known = load.load(held, plan, weights, keep)
-        found.append(jax.jit(functools.partial(passes.expect, plan))(params, known, rows))
+        found.append(jax.jit(functools.partial(e_step.expect, plan))(params, known, rows))
     assert rows.first.unseen["x"].tiles is None
     tiled, plain = ((e.statistics, e.log_evidence) for e in found)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-8), tiled, plain)

@@ -12,7 +12,7 @@ import probml
 from probml.dataset.read import read
 from probml.device.load import load
 from probml.engines.engine import planned
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.models import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.plan.strands import columns
 from probml.updates import objective as objectives

@@ -16,7 +16,7 @@ from cases import fitted
 from probml.dataset import read
 from probml.device import load
 from probml.engines.engine import Outcome, Status
-from probml.evidence.passes import expect, log_evidence
+from probml.evidence.e_step import expect, log_evidence
 from probml.evidence.surrogates import row_surrogate, surrogate
 from probml.fits import boundary
 

@@ -13,7 +13,7 @@ from numpyro import sample
 import probml
 from probml.dataset.read import read
 from probml.device.load import load
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.models import factor_analysis, mixture_of_experts, mixture_of_factor_analysers
 from probml.plan.blocks import blocks, unpack
 from probml.updates import updates

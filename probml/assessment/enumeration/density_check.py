@@ -22,7 +22,7 @@ from probml.engines.engine import Engine, Problem, planned
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.prior import log_prior
 from probml.fits.fitting import reduce_rows
 from probml.language.language import chain_length_scope

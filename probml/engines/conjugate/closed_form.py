@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
 from probml.engines.start.prior import prior_point
-from probml.evidence.passes import expect, log_evidence
+from probml.evidence.e_step import expect, log_evidence
 from probml.factors.prior import log_prior
 from probml.families.form import Natural
 from probml.families.links import backward, forward

@@ -38,7 +38,7 @@ from probml.engines.restarting.restarts import run_to_convergence
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.errors import present
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected, Settings
 from probml.factors.prior import log_prior
 from probml.families.links import backward

@@ -31,7 +31,13 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.plan.spreads import UNKNOWN, Width, correlations, noises, spreads
+from probml.plan.spreads import (
+    UNKNOWN,
+    ScaleParameter,
+    correlations,
+    noise_scales,
+    scale_parameters,
+)
 
 Params = Mapping[str, np.ndarray]
 
@@ -50,7 +56,7 @@ class NarrowScale(NamedTuple):
         residual: it is the scale of observed columns, not of latent variables or effects.
     """
 
-    width: Width
+    width: ScaleParameter
     index: tuple[int, ...]  # type: ignore[assignment] # not the tuple's method
     usual: float
     residual: bool
@@ -68,7 +74,7 @@ class NarrowScale(NamedTuple):
 def narrow_scales(plan: Plan, known: Known, params: Params) -> list[NarrowScale]:
     """The elements of scale parameters that are far smaller than usual."""
     middle, found = jax.device_get(compiled_prior_point(plan, known)), []
-    for residual, widths in ((False, spreads(plan)), (True, noises(plan))):
+    for residual, widths in ((False, scale_parameters(plan)), (True, noise_scales(plan))):
         for width in widths:
             own = width.logarithm(np.asarray(params[width.name], float))
             usual = np.broadcast_to(width.logarithm(np.asarray(middle[width.name], float)),
@@ -232,7 +238,7 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool
     if outcome.status is not Status.CONVERGED or plan.carried:
         return outcome
     params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
-    skipped = {*(width.name for width in (*spreads(plan), *noises(plan))),
+    skipped = {*(width.name for width in (*scale_parameters(plan), *noise_scales(plan))),
                *(finding.parameter for finding in outcome.findings)}
     near = {name: found for name in plan.free if name not in skipped
             and (found := _near_bound(problem, name, params)) is not None}

@@ -26,7 +26,7 @@ from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
-from probml.plan.spreads import noises, spreads
+from probml.plan.spreads import noise_scales, scale_parameters
 
 # Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit; a
 # direction with less curvature than this may be flat.
@@ -248,7 +248,7 @@ def _scale_powers(plan: Plan) -> dict[str, float]:
     """Scale parameter → the power of it to which the standard deviation is proportional: 1, of a
     precision −1/2. A standard deviation that goes to 0 is a boundary, reported by boundary.py and
     fits/boundary.py."""
-    return {width.name: width.power for width in (*spreads(plan), *noises(plan))}
+    return {width.name: width.power for width in (*scale_parameters(plan), *noise_scales(plan))}
 
 
 class Rise(enum.Enum):

@@ -15,7 +15,7 @@ from probml.engines.optimization.objective import from_coordinates, objective, t
 from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.errors import ModelError
 from probml.evidence.density import from_free, log_posterior_and_gradient
-from probml.evidence.passes import row_totals, total_evidence
+from probml.evidence.e_step import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import is_flat

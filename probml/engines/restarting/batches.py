@@ -31,7 +31,7 @@ from probml.engines.engine import Engine, Problem, Status, check_batch
 from probml.engines.progress import Loop, Progress, Turn, iterate
 from probml.engines.start.race import sample_rows
 from probml.errors import Refusal
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior

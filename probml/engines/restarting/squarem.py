@@ -20,7 +20,7 @@ from probml.engines.engine import Status
 from probml.engines.restarting import slices, vectors
 from probml.engines.restarting.vectors import pack, unpack
 from probml.engines.start.start import Start
-from probml.evidence.passes import expect, gathered, swept
+from probml.evidence.e_step import expect, gathered, swept
 from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals

@@ -14,7 +14,7 @@ from probml.engines.findings import Code, Finding
 from probml.engines.importance import densities_of, heavy_tail
 from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.prior import log_prior
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit

@@ -107,7 +107,7 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     with a closed form replaced by their maximum."""
     data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
     weights, seed, start = problem.weights, problem.seed, problem.start
-    tied = hierarchy.ties(plan, problem.size)
+    tied = hierarchy.degenerate_modes(plan, problem.size)
     if problem.astray:
         return {**compiled_prior_point(plan, known), **given_start(plan, start)}
     if tied:  # no closed form and no EM: they end where effects have a standard deviation of 0

@@ -15,7 +15,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.start.draws import Noise, Source, draw
 from probml.errors import ModelError, Refusal, quoted
 from probml.evidence.density import to_free
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.factors.prior import log_prior
 from probml.families import domains
 from probml.jaxpr.levels import Level

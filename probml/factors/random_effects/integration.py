@@ -61,8 +61,8 @@ def joint_gradient(prior: Prior, info: Information, noise: EffectVector,
     Args:
         info: of the rows about the effects at `noise`. mask: see `prior_mask`.
     """
-    turned = jnp.swapaxes(prior.first, -1, -2)
-    return EffectVector(batched_product(turned, info.slope.first) - mask.first * noise.first,
+    root_t = jnp.swapaxes(prior.first, -1, -2)
+    return EffectVector(batched_product(root_t, info.slope.first) - mask.first * noise.first,
                times_root(prior, info.slope.rest) - mask.rest * noise.rest)
 
 
@@ -79,9 +79,9 @@ def integrate_out(prior: Prior, info: Information, noise: EffectVector, mask: Ef
         info, mask: as of `joint_gradient`. damping: share of itself by which the diagonal of K is
             raised in a step towards the mode.
     """
-    turned = jnp.swapaxes(prior.first, -1, -2)
+    root_t = jnp.swapaxes(prior.first, -1, -2)
     slope = joint_gradient(prior, info, noise, mask)
-    lower = lapack.cholesky(_damped_precision(turned @ info.block @ prior.first, mask.first,
+    lower = lapack.cholesky(_damped_precision(root_t @ info.block @ prior.first, mask.first,
                                               damping))
     half = lapack.solve(lower, slope.first[..., None])
     log = joint_log_density(info, noise, mask) + 0.5 * jnp.sum(half**2)
@@ -94,7 +94,7 @@ def integrate_out(prior: Prior, info: Information, noise: EffectVector, mask: Ef
     if isinstance(info.cross, Paired):
         cross, square, pulled = _products_by_pairs(prior, info.cross, lower, half[..., 0])
     else:
-        cross = lapack.solve(lower, turned @ times_root(prior, info.cross))
+        cross = lapack.solve(lower, root_t @ times_root(prior, info.cross))
         flat = cross.reshape(-1, len(info.rest))
         square, pulled = flat.T @ flat, half.reshape(-1) @ flat
     own = _damped_precision(between_roots(prior, info.rest), mask.rest, damping)
