@@ -8,7 +8,7 @@ import numpy as np
 from probml import Fit
 from probml.estimators.estimator import Estimator
 from probml.estimators.validation import RegressorMixin, check_is_fitted
-from probml.models.frames.complete import Complete, Numbered, Unsure
+from probml.models.frames.complete import Complete, NoProbabilities, Numbered
 from probml.posteriors.units import Unit, of_rows, plane
 
 TOLD = 2**14  # rows that tell the centre and the unit of a column
@@ -92,7 +92,7 @@ class Standardized(Complete):
         return (np.asarray(y, float) - self._level) / self._spread if moved else np.asarray(y)
 
 
-class Numeric(Standardized, Numbered, Unsure, RegressorMixin, Estimator):
+class Numeric(Standardized, Numbered, NoProbabilities, RegressorMixin, Estimator):
     """An estimator of y, a number."""
 
     _why = "it predicts a number"

@@ -16,7 +16,7 @@ from probml.device.rows import Steps
 from probml.elimination import elimination
 from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chain_sums
-from probml.elimination.chains.arithmetic import Chain, Way, followed
+from probml.elimination.chains.arithmetic import Chain, ScanLayout, followed
 from probml.elimination.chains.walk import Pieces, Tables, count_of
 from probml.elimination.factor import Factor
 from probml.errors import present
@@ -44,9 +44,9 @@ LARGE = 2**18  # numbers from which the emissions of all steps are not stored at
 IN_CACHE = 2**17  # numbers of a piece of the emissions, where they are more
 
 
-def way_of(steps: Steps) -> Way:
+def layout_of(steps: Steps) -> ScanLayout:
     """The layout of a pass along the steps."""
-    return Way(steps.blocks, steps.parallel, steps.wide)
+    return ScanLayout(steps.blocks, steps.parallel, steps.wide)
 
 
 def width_of(plan: Plan) -> int:
@@ -205,7 +205,7 @@ def factor(
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
             return of_rows(plan, paths.best(chain, steps.blocks))
-        return of_rows(plan, chain_sums.evidence(chain, way_of(steps)))
+        return of_rows(plan, chain_sums.evidence(chain, layout_of(steps)))
     left = within(plan, factors, hard)
     log = expand_axes(left.log, left.names, plan.along)
     log = jnp.broadcast_to(log, (steps.length * rows * steps.blocks, *log.shape[1:]))
@@ -235,7 +235,7 @@ class Cut(NamedTuple):
     """The arguments of chains/sums.in_pieces."""
 
     emit: Callable
-    way: Way
+    layout: ScanLayout
     tables: Tables
     pieces: Pieces
 
@@ -263,7 +263,7 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(-1, lanes)
     own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
-    return Cut(emit, way_of(steps), Tables(initial, transition, alive),
+    return Cut(emit, layout_of(steps), Tables(initial, transition, alive),
                Pieces((pieces.shared, less), pieces.constants, own, fixed, pieces.blank))
 
 

@@ -185,7 +185,7 @@ class IncrementalState(NamedTuple):
     """The state of a fit between steps: its point, its running statistics, and the pattern of
     observed cells of all parts."""
 
-    point: PyTree  # as the engine has it, a Way's
+    point: PyTree  # as the engine has it, see IncrementalUpdate
     kept: RetainedStatistics
     pattern: Mapping[str, str]
 

@@ -57,7 +57,7 @@ def mode(height: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Arra
     return jax.lax.stop_gradient(maximize(at, start, Newton(STEPS, least)).point)
 
 
-def moving(height: Callable[[jax.Array], jax.Array], top: jax.Array) -> jax.Array:
+def implicit_mode(height: Callable[[jax.Array], jax.Array], top: jax.Array) -> jax.Array:
     """The mode as a function of what `height` closes over: the same value, and its derivative."""
     lower = jax.lax.stop_gradient(jnp.linalg.cholesky(-jax.hessian(height)(top)))
     return top + cho_solve((lower, True), jax.grad(height)(top))
@@ -129,7 +129,7 @@ class Laplace:
         if self.points:
             logs = _weighed(height, top, normal_points(self.points, len(top)))[1]
             return jax.nn.logsumexp(logs) - jnp.log(float(self.points))
-        top = moving(height, top)
+        top = implicit_mode(height, top)
         value, lower = height(top), jnp.linalg.cholesky(-jax.hessian(height)(top))
         log = value + 0.5 * len(top) * LOG_TWO_PI - jnp.log(jnp.diagonal(lower)).sum()
         return jnp.where(jnp.isfinite(value), log, -jnp.inf)

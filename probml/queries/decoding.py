@@ -119,7 +119,7 @@ def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: PyTree,
         return *found, []
     inside = elimination.remainder(parts.steps, [v for v in plan.step_order if v not in sites])
     chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
-    return *chain_best.maximise(chain, sequences.way_of(steps)), inside
+    return *chain_best.maximise(chain, sequences.layout_of(steps)), inside
 
 
 def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: jax.Array, inside: list[Factor],

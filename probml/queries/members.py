@@ -90,7 +90,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             raise Refusal(f"{what}, has no value in an array that is a setting of the model and is "
                           f"indexed by '{index.name}', too. Pass these values in the data instead, "
                           f"as an input with one value per row")
-        if (index.rigid or index.low is None or index.high is None or index.cells
+        if (index.no_new_groups or index.low is None or index.high is None or index.cells
             and index.input in structure.timed):
             raise Refusal(
                 f"{what}, cannot be predicted: for that, model '{structure.model.name}' must use "

@@ -366,8 +366,8 @@ class Structure:
         return self._indices.formulas
 
     @functools.cached_property
-    def _indices(self) -> indices.Facts:
-        return indices.facts(self.programs, self.sites, self.specs)
+    def _indices(self) -> indices.IndexUsage:
+        return indices.index_usage(self.programs, self.sites, self.specs)
 
     def unfolded(self, steps: int | None) -> dict[str, Site]:
         """Returns sites and deterministics with chains of so many steps, for running the user's

@@ -29,7 +29,7 @@ class Chain(NamedTuple):
     alive: jax.Array | None
 
 
-class Way(NamedTuple):
+class ScanLayout(NamedTuple):
     """The layout of a pass along chains.
 
     Attributes:
@@ -43,7 +43,7 @@ class Way(NamedTuple):
     wide: bool = False
 
 
-UNCUT = Way()
+UNCUT = ScanLayout()
 
 
 class Arithmetic(NamedTuple):
@@ -51,7 +51,7 @@ class Arithmetic(NamedTuple):
 
     Attributes:
         weights: log weights → weights in the space of the pass.
-        seen: (predicted weights of a step, its log emissions, axis of states) → its filtered
+        condition: (predicted weights of a step, its log emissions, axis of states) → its filtered
             weights, and the log of their scale.
         move: (moves, filtered weights of a step, whether the next counts) → the predicted weights
             of the next, and what a pass keeps of the step: its weights, or the best state before
@@ -61,7 +61,7 @@ class Arithmetic(NamedTuple):
     """
 
     weights: Callable
-    seen: Callable
+    condition: Callable
     move: Callable
     slack: Callable
     pointers: bool = False
@@ -126,7 +126,8 @@ def normalised(u: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     return u * jnp.expand_dims(divide(1, scale), axis), scale
 
 
-def seen_at(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array, jax.Array]:
+def condition_on_emission(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array,
+                                                                                         jax.Array]:
     """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the
     log of their scale.
 
@@ -150,7 +151,7 @@ def _in_logs(reduce: Callable, move: Callable, pointers: bool) -> Arithmetic:
 
 
 SUMS = Arithmetic(
-    jnp.exp, seen_at, lambda moves, new, alive: (one_step(moves, new), new),
+    jnp.exp, condition_on_emission, lambda moves, new, alive: (one_step(moves, new), new),
     lambda high: ALIKE * jnp.finfo(high.dtype).eps * high + jnp.finfo(high.dtype).tiny * 2**20)
 WIDE = _in_logs(log_sum, lambda moves, new, alive: (log_sum(new[:, :, None] + moves, 1), new),
                 False)
