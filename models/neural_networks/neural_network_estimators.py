@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
 ROUGH = 3.0  # that of training by an optimiser, which is stopped early instead
-FOLDS, MANY = 3, 1000  # a third of the rows is held out, each once where they are few
+# a third of the rows is held out, each once where they are few
+FOLDS, MIN_ROWS_FOR_ONE_FOLD = 3, 1000
 
 
 def _layers(value) -> bool:
@@ -118,7 +119,7 @@ class _Network(Standardized, Estimator):
         scores = np.zeros(len(SCALES))
         for i, self.weight_scale_ in enumerate(SCALES):
             start = self._draw(data["x"].shape[1], width)
-            for held in range(FOLDS if n < MANY else 1):
+            for held in range(FOLDS if n < MIN_ROWS_FOR_ONE_FOLD else 1):
                 with warnings.catch_warnings():
                     # a climb that has not ended is judged as the others
                     warnings.simplefilter("ignore")

@@ -26,7 +26,7 @@ from probml.models.frames.complete import Complete, NoProbabilities
 from probml.models.regression.results import RegressionResults
 
 # prior standard deviation of what is flat where scales are chosen, in units of the noise
-WIDE = 1e8
+FLAT_PRIOR_SD = 1e8
 
 
 def is_scale(value) -> bool:

@@ -47,7 +47,8 @@ COMPARED = 32  # draws of the normal distribution at the mode, at which the dens
 MAX_DIFFERENCE, SMALL_DIFFERENCE = 10.0, 1.0
 CAREFUL_TARGETS = (0.95, 0.99)  # acceptance probabilities of repeated runs
 HIGH_R_HAT = 1.1  # beyond which chains outside the posterior mass are looked for
-FAR = 4.0  # standard deviations of all draws, beyond which the mean of a chain is elsewhere
+# standard deviations of all draws, beyond which the mean of a chain is elsewhere
+MAX_CHAIN_MEAN_SDS = 4.0
 MAX_GRADIENTS = 6  # of all runs together, relative to the first
 BRIEF = 300  # iterations of warm-up, and draws, for each of many data sets, at most
 METHODS = (None, "parallel", "vectorized", "sequential")
@@ -324,7 +325,7 @@ def has_left_mode(before: np.ndarray, after: np.ndarray) -> bool:
     one of two modes during warm-up."""
     every = after.reshape(-1, after.shape[-1])
     away = np.abs(before.mean(1) - every.mean(0)) / np.maximum(every.std(0), 1e-30)
-    return bool((away > FAR).any())
+    return bool((away > MAX_CHAIN_MEAN_SDS).any())
 
 
 class Read(NamedTuple):

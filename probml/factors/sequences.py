@@ -40,7 +40,7 @@ class Moves(NamedTuple):
 
 HELD = 2**25  # numbers up to which the factors of all steps are made at once
 PIECE = 2**20  # numbers of a piece of the steps, where they are more
-LARGE = 2**18  # numbers from which the emissions of all steps are not stored at once
+MAX_STORED_EMISSIONS = 2**18  # numbers from which the emissions of all steps are not stored at once
 IN_CACHE = 2**17  # numbers of a piece of the emissions, where they are more
 
 
@@ -226,7 +226,7 @@ def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """
     lanes = rows * steps.blocks
     states = math.prod(plan.variables[n].states for n in (*plan.along, *plan.chains))
-    if steps.parallel or plan.carried or steps.length * lanes * states < LARGE:
+    if steps.parallel or plan.carried or steps.length * lanes * states < MAX_STORED_EMISSIONS:
         return 1
     return count_of(steps.length, IN_CACHE // (lanes * (width + 2 * states)))
 

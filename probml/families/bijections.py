@@ -21,7 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import transforms
 
-FEW = 64  # numbers whose running sums are one product
+MAX_MATRIX_SUMS = 64  # numbers whose running sums are one product
 
 
 def _stick_breaking(xp: ModuleType, u: ArrayLike) -> ArrayLike:
@@ -127,7 +127,7 @@ def _balance(size: int, dtype: np.dtype) -> np.ndarray:
 def _running(xp: ModuleType, values: ArrayLike) -> ArrayLike:
     """Running sums; in a program those of few numbers are one product."""
     size = values.shape[-1]
-    if xp is np or size > FEW:
+    if xp is np or size > MAX_MATRIX_SUMS:
         return xp.cumsum(values, -1)
     return jnp.matmul(values, _later(size, values.dtype), precision="highest")
 

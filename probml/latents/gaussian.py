@@ -40,7 +40,7 @@ from jax.scipy.linalg import solve_triangular
 from probml.jaxpr.memo import memo
 from probml.latents.latent import SETTINGS, Group, Moments, Seen, is_row_free, placed, places
 from probml.latents.pooled_normal import Second, columns, locations, scatter, seconds
-from probml.latents.residuals import CLOSE, layout, root_of, standardised, still_of
+from probml.latents.residuals import MAX_ROUNDING, layout, root_of, standardised, still_of
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
 from probml.numerics.logs import LOG_TWO_PI
@@ -342,4 +342,4 @@ def is_location_affine(structure: Structure, names: tuple[str, ...], name: str,
     with evaluated():
         low, middle, high = np.asarray(locations(env, jnp.asarray([-3.1, -0.7, 1.7])))
     size = np.maximum(np.abs(low), np.abs(high)).max(initial=1e-30)
-    return bool(np.nanmax(np.abs(low + high - 2 * middle), initial=0.0) <= CLOSE * size)
+    return bool(np.nanmax(np.abs(low + high - 2 * middle), initial=0.0) <= MAX_ROUNDING * size)

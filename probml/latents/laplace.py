@@ -42,19 +42,19 @@ from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.optimum import Newton, maximize
 from probml.structure.structure import Structure
 
-STEPS = 60  # at the most
+MAX_STEPS = 60  # at the most
 
 
 def mode(height: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
     """Where `height` (p,) → () has its maximum near `start`; no derivative goes through it.
 
-    Cost: at most STEPS values, gradients and Hessians.
+    Cost: at most MAX_STEPS values, gradients and Hessians.
     """
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         return height(u), jax.grad(height)(u), jax.hessian(height)(u)
 
     least = 4 * jnp.finfo(start.dtype).eps
-    return jax.lax.stop_gradient(maximize(at, start, Newton(STEPS, least)).point)
+    return jax.lax.stop_gradient(maximize(at, start, Newton(MAX_STEPS, least)).point)
 
 
 def implicit_mode(height: Callable[[jax.Array], jax.Array], top: jax.Array) -> jax.Array:
@@ -63,11 +63,11 @@ def implicit_mode(height: Callable[[jax.Array], jax.Array], top: jax.Array) -> j
     return top + cho_solve((lower, True), jax.grad(height)(top))
 
 
-MOST = 64  # latent numbers of a row
+MAX_LATENTS = 64  # latent numbers of a row
 POINTS = 128  # of importance sampling
 # over √p: by how much the proposal is wider than the mode's normal, in standard deviations
 WIDER = 0.3
-ROUGH = 0.01  # nats a row by which importance sampling may change an evidence without a warning
+TOLERANCE = 0.01  # nats a row by which importance sampling may change an evidence without a warning
 
 
 class Modes(NamedTuple):
@@ -100,7 +100,7 @@ class Laplace:
 
     @property
     def tolerance(self) -> float:
-        return ROUGH
+        return TOLERANCE
 
     @property
     def finer(self) -> "Laplace | None":
@@ -117,8 +117,8 @@ class Laplace:
         if timed is not None:
             return f"'{timed}' is part of a chain"
         count = coordinates.size(structure, group)
-        return None if count <= MOST else (f"it has {count} latent variables in a row, more than "
-                                           f"{MOST}")
+        return None if count <= MAX_LATENTS else (
+            f"it has {count} latent variables in a row, more than {MAX_LATENTS}")
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return self._log(structure, group, env, seen, None)

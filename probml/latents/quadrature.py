@@ -42,7 +42,7 @@ from probml.structure.structure import Structure
 
 NODES, REACH = 61, 6.0
 STEPS = 30  # of Newton's method, at the most
-NEAR = 1e-3  # widths of a peak: a Newton step shorter than this ends the search
+MIN_STEP = 1e-3  # widths of a peak: a Newton step shorter than this ends the search
 FARTHEST = 3.0  # standard deviations of a Newton step, at the most
 LOOKED = 5.0  # peaks are searched between ± sinh of it
 NEGLIGIBLE = 40.0  # nats below the highest peak from which another is ignored
@@ -51,7 +51,7 @@ BOTH = 5.0  # REACH about each of two peaks
 STEEP = 2.0  # nats by which a density may fall within the width of a peak
 ROUGH = 1e-4  # nats a row by which twice the nodes may change an evidence without a warning
 NODES_NAME = "nodes of a quadrature"
-FAR = 8.5  # standard deviations of a normal prior beyond which its mass is 2e-17
+MAX_PRIOR_SDS = 8.5  # standard deviations of a normal prior beyond which its mass is 2e-17
 DENSER = 4  # times the nodes of an integral: the sd of draws is off by less than 0.1 %
 CELLS = 5  # observed cells of a row up to which shared nodes are as many as a row's own
 
@@ -112,7 +112,7 @@ class Quadrature:
             return None
         # the width of a row's likelihood is about one over the root of its cells
         count = 3 * math.ceil(self.nodes * max(1.0, math.sqrt(cells / CELLS)) / 3)
-        u = jnp.asarray(np.linspace(-FAR, FAR, count))
+        u = jnp.asarray(np.linspace(-MAX_PRIOR_SDS, MAX_PRIOR_SDS, count))
         joint, _ = joint_density(structure, group, env, {})
         values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(u)
         return values, jax.vmap(joint)(values, volumes) + jnp.log(u[1] - u[0])
@@ -227,7 +227,7 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
         move = jnp.clip(slope / bend, -far, far)
         return move, 0.5 * slope * move
 
-    method = Newton(STEPS, 1e-16, gain_tolerance=0.5 * NEAR**2, step=step,
+    method = Newton(STEPS, 1e-16, gain_tolerance=0.5 * MIN_STEP**2, step=step,
                     skip_last_evaluation=False)
 
     def peak(start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -30,7 +30,7 @@ from probml.structure.densities import example
 from probml.structure.structure import Structure
 
 KINDS = ("Categorical", "Multinomial")  # seen below, by their `probs`
-CLOSE = 1e-5  # relative difference that is rounding, in float32
+MAX_ROUNDING = 1e-5  # relative difference that is rounding, in float32
 
 
 class Logs(NamedTuple):
@@ -137,4 +137,4 @@ def _is_identity_map(structure: Structure, latent: str, name: str) -> bool:
 
     with evaluated():
         found = np.asarray(probabilities(env, jnp.asarray(p)))
-    return found.shape[-1] == len(p) and bool(np.all(np.abs(found - p) <= CLOSE))
+    return found.shape[-1] == len(p) and bool(np.all(np.abs(found - p) <= MAX_ROUNDING))

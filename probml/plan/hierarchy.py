@@ -32,11 +32,12 @@ from probml.plan.products import powers
 from probml.typing import SiteValues
 
 # Members of a plate read by an index are incidental below so many rows a member on average: below
-# FEW where there are MANY members, below LEAST however few.
-FEW, MANY = 30, 10
-LEAST = 10
+# MIN_ROWS_PER_MEMBER where there are MIN_MANY_MEMBERS members, below MIN_ROWS_OF_FEW_MEMBERS
+# however few.
+MIN_ROWS_PER_MEMBER, MIN_MANY_MEMBERS = 30, 10
+MIN_ROWS_OF_FEW_MEMBERS = 10
 # by how much the logarithm of a scale may fall in an optimisation: beyond, it is on its way to 0
-FALLEN = 7.0
+MAX_LOG_SCALE_FALL = 7.0
 
 
 class DegenerateMode(NamedTuple):
@@ -119,7 +120,7 @@ def _incidental(plan: Plan, rows: int) -> tuple[DegenerateMode, ...]:
         shared = tuple(name for name in plan.free if name not in members | beside)
         each = rows / max(index.length, 1)
         if not proper or not shared or index.length < 2 or each >= (
-            FEW if index.length >= MANY else LEAST
+            MIN_ROWS_PER_MEMBER if index.length >= MIN_MANY_MEMBERS else MIN_ROWS_OF_FEW_MEMBERS
         ):
             continue
         for name in proper:
@@ -140,7 +141,8 @@ def find_collapsed_scales(plan: Plan, begun: SiteValues,
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
     return [name for name in spreads if plan.structure.sites[name].domain.log_scale and
-            np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+            np.any(np.asarray(ended[name]) < math.exp(-MAX_LOG_SCALE_FALL)
+                   * np.asarray(begun[name]))]
 
 
 def integrates_loops(plan: Plan) -> bool:
@@ -157,4 +159,5 @@ def next_to_zero(plan: Plan, begun: SiteValues,
     return [name for name in plan.free if name in begun
             and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
             and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
-            and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+            and np.any(np.asarray(ended[name]) < math.exp(-MAX_LOG_SCALE_FALL)
+                       * np.asarray(begun[name]))]

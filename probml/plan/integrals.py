@@ -20,8 +20,9 @@ import numpy as np
 
 from probml.jaxpr.levels import classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import CLOSE, KINDS, is_location_affine
+from probml.latents.gaussian import KINDS, is_location_affine
 from probml.latents.laplace import WIDER, normal_points
+from probml.latents.residuals import MAX_ROUNDING
 from probml.numerics.compiling import jit
 from probml.numerics.process.inline_calls import evaluated
 from probml.plan.groupings import Grouping
@@ -91,7 +92,7 @@ def _on_a_line(value: np.ndarray) -> bool:
         links += [np.log(value) - np.log1p(-value), ndtri(value), np.log(-np.log1p(-value)),
                   np.log(-np.log(value))]
     return any(np.nanmax(np.abs(low + high - 2 * middle), initial=0.0)
-               <= CLOSE * np.abs(link).max(initial=1e-30)
+               <= MAX_ROUNDING * np.abs(link).max(initial=1e-30)
                for link in links for low, middle, high in [link])
 
 

@@ -25,7 +25,7 @@ from probml.plan.products import powers
 from probml.structure.densities import example
 
 UNKNOWN = (NotImplementedError, AttributeError, ModelError)  # of distributions without a variance
-LEAST = 0.25  # power below which a parameter is no scale
+MIN_SCALE_POWER = 0.25  # power below which a parameter is no scale
 
 
 class ScaleParameter(NamedTuple):
@@ -104,7 +104,7 @@ def _scale_parameters(plan: Plan, found: dict[str, str],
     for p in free:
         power, plain = float(products[p] if p in products else told[found[p], p]), bool(
             sites[p].domain.from_zero)
-        if np.isfinite(power) and abs(power) >= LEAST:
+        if np.isfinite(power) and abs(power) >= MIN_SCALE_POWER:
             out.append(ScaleParameter(p, power, plain))
         elif plain:
             out.append(ScaleParameter(p, 1.0, plain))

@@ -131,7 +131,7 @@ def test_steps_in_pieces_have_the_statistics_slopes_marginals_and_path_of_all_at
 
     count, whole = found()
     assert count == 1
-    monkeypatch.setattr(sequences, "LARGE", 0)
+    monkeypatch.setattr(sequences, "MAX_STORED_EMISSIONS", 0)
     monkeypatch.setattr(sequences, "IN_CACHE", 1 if case != "long" else 2**12)
     count, cut = found()
     assert count > 1

@@ -55,7 +55,7 @@ def test_the_kernel_is_the_density_of_the_sub_vector_and_its_gradient(d, switch,
     if d == 5:
         monkeypatch.setattr(marginal_normal, "HELD", 2**9)  # a few rows at a time
     loc, covariance = random.normal(size=(3, 1, d)), covariances(random, 3, d)[:, None]
-    n = marginal_normal.MANY if d == 8 else 40  # so many are written out
+    n = marginal_normal.MIN_TILES if d == 8 else 40  # so many are written out
     x, seen, weight = (random.normal(size=(n, 1, d)), holes(random, n, d)[:, None],
                        random.random((n, 3)))
     found = marginal_normal.locate(seen, switch)
@@ -390,7 +390,7 @@ def test_expected_statistics_of_rows_in_tiles_are_those_of_rows_as_they_come(mon
     plan, found = held.plan(), []
     params = {"weights": np.array([0.3, 0.7]), "mean": 1e3 + random.normal(size=(2, 4)),
               "covariance": covariances(random, 2, 4)}
-    monkeypatch.setattr(layout, "FEW", 100)
+    monkeypatch.setattr(layout, "MIN_ROWS_FOR_TILES", 100)
     for keep in (layout.choose_layout(held, plan), layout.choose_layout(held, plan, whole=False)):
         rows, known = load.load(held, plan, weights, keep)
         found.append(jax.jit(functools.partial(e_step.expect, plan))(params, known, rows))

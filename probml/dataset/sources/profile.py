@@ -17,7 +17,8 @@ from probml.dataset.sources.sequences import along_steps, lengthened
 from probml.errors import DataError
 
 SAMPLE_ROWS = 2**16  # at most; engines find a start on the sample
-SAMPLE_NUMBERS, FEWEST = 2**23, 2**10  # numbers in the sample at most, but as many rows at least
+# numbers in the sample at most, but as many rows at least
+SAMPLE_NUMBERS, MIN_SAMPLE_ROWS = 2**23, 2**10
 WEAKER = ("seen", "part", "torn")  # patterns: that of all rows is the last of those of the parts
 
 
@@ -131,7 +132,7 @@ def representative_sample(data: Data, weights: np.ndarray | None) -> tuple[Data,
 
 def _sample_size(data: Data) -> int:
     """The number of rows in a sample."""
-    return int(np.clip(SAMPLE_NUMBERS // max(data.numbers, 1), FEWEST, SAMPLE_ROWS))
+    return int(np.clip(SAMPLE_NUMBERS // max(data.numbers, 1), MIN_SAMPLE_ROWS, SAMPLE_ROWS))
 
 
 def _smallest(ranks: np.ndarray, k: int) -> np.ndarray:

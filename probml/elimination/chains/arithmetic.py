@@ -12,7 +12,8 @@ from jax.typing import DTypeLike
 from probml.numerics.logs import divide, finite, log_of, log_sum
 
 ALIKE = 512  # units of rounding by which equal rows may differ
-SMALL = 1024  # multiplications of a step below which they are not done as a matrix product
+# multiplications of a step below which they are not done as a matrix product
+MIN_MATRIX_PRODUCT = 1024
 # states up to which comparisons are unrolled: a gather of bytes, or an argmax, is a scalar loop
 UNROLLED = 32
 PRECISE = lax.Precision.HIGHEST
@@ -83,7 +84,7 @@ def one_step_back(transition: jax.Array, ratio: jax.Array) -> jax.Array:
 
 def is_small(weights: jax.Array) -> bool:
     """Whether a step is so little work that its cost is the number of its operations."""
-    return weights.size * weights.shape[1] <= SMALL
+    return weights.size * weights.shape[1] <= MIN_MATRIX_PRODUCT
 
 
 def best_moves(moves: jax.Array, log: jax.Array,

@@ -175,7 +175,7 @@ def _prior_point(problem: Problem) -> Mapping:
 
 # Distance from a bound, relative to the width of the support or to the prior point's distance,
 # below which an entry may be at it; and below which it is at it, however many rows there are.
-NEAR, AT_BOUND = 1e-3, 1e-9
+MAX_RELATIVE_DISTANCE, AT_BOUND_DISTANCE = 1e-3, 1e-9
 MIN_COUNT = 1e-6  # expected observations; a probability of fewer is at its bound
 MAX_IDLE_GAIN = 0.01  # of log density, that does not distinguish an entry from the bound
 
@@ -198,7 +198,7 @@ class NearBound(NamedTuple):
     def nearer(self, sums_to_one: bool) -> np.ndarray:
         """The parameter with the entries near the bound moved nearer; probabilities are normalised.
         """
-        moved = np.where(self.distance < NEAR, self.bound + np.exp(SHRINK_LOG)
+        moved = np.where(self.distance < MAX_RELATIVE_DISTANCE, self.bound + np.exp(SHRINK_LOG)
                          * (self.value - self.bound), self.value)
         return moved / moved.sum(-1, keepdims=True) if sums_to_one else moved
 
@@ -207,7 +207,7 @@ class NearBound(NamedTuple):
         bound."""
         steps = 1 if problem.data is None else problem.data.steps or 1
         count = 0.0 if problem.rows is None or self.half_bounded else problem.rows.weight * steps
-        return max(AT_BOUND, 4 * np.finfo(dtype).eps * bool(self.bound.any()),
+        return max(AT_BOUND_DISTANCE, 4 * np.finfo(dtype).eps * bool(self.bound.any()),
                    MIN_COUNT / count if count > 0 else 0.0)
 
     def finding(self, name: str, least: float) -> Finding | None:
@@ -254,7 +254,7 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool
         top, *values = objective_at_points(problem, prior, points)
         for name, value in zip(uncertain, values, strict=True):
             if abs(top - value) < MAX_IDLE_GAIN:
-                least[name] = NEAR if moved else least[name]
+                least[name] = MAX_RELATIVE_DISTANCE if moved else least[name]
             elif uncertain[name].half_bounded:
                 least[name] = 0.0
     findings = [found.finding(name, least[name]) for name, found in near.items()]
@@ -278,7 +278,8 @@ def _near_bound(problem: Problem, name: str, params: Params) -> NearBound | None
         bound = low
     bound = np.broadcast_to(bound, value.shape)
     distance = np.abs(value - bound) / np.maximum(width, np.finfo(float).tiny)
-    return NearBound(value, bound, distance, high is None) if (distance < NEAR).any() else None
+    return NearBound(value, bound, distance,
+                     high is None) if (distance < MAX_RELATIVE_DISTANCE).any() else None
 
 
 def _bounds(problem: Problem, name: str,

@@ -72,7 +72,8 @@ def converge_parameters(settings: Settings, plan: Plan, state: State, history: n
     return now._replace(status=others), np.concatenate(parts, 1), hidden
 
 
-LONG = 2.0  # seconds of each of two consecutive device calls, from which compiling again pays
+# seconds of each of two consecutive device calls, from which compiling again pays
+MIN_SECONDS_TO_RECOMPILE = 2.0
 TIE = 0.01  # of the difference within which two optima count as one: the first of them is taken
 # A spurious maximum: starts that reach it, at most; starts that reach the usual one, at least; its
 # scale relative to the usual one's; log density within which two optima are one.
@@ -163,7 +164,8 @@ class _Restarts(Loop):
         """Whether calls take so long that compiling again pays, for the restarts that still run."""
         # a fit that may be resumed uses no clock: its result must not depend on one
         clocked = self.compiled and bar.journal is None and not self.rows.joint
-        self.long_calls = self.long_calls + 1 if clocked and seconds > LONG else 0
+        long = clocked and seconds > MIN_SECONDS_TO_RECOMPILE
+        self.long_calls = self.long_calls + 1 if long else 0
         self.compiled = True
         # in slices restarts that have ended cost nothing
         sliced = slices.runs_at_once(self.plan, self.rows, len(self.index)) < len(self.index)

@@ -23,7 +23,7 @@ from probml.numerics.curvature import Frame, Starts
 from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.transfer import random_key, rows_of
 from probml.plan.plan import Plan
-from probml.posteriors.diagnostics import LEAST, effective, energy_fraction, r_hat
+from probml.posteriors.diagnostics import MIN_EFFECTIVE_PER_CHAIN, effective, energy_fraction, r_hat
 from probml.posteriors.pareto import k_limit, k_of_variance
 from probml.typing import PyTree, SiteValues
 
@@ -94,9 +94,10 @@ def diagnose_chains(values: SiteValues, z: np.ndarray, stats: SiteValues,
     counts = {n: np.min(value, initial=np.inf, where=~np.isnan(value))
               for n, value in fewest.items()}
     name = min(counts, key=lambda n: counts[n])
-    if counts[name] < LEAST * chains and draws >= 2 * LEAST:
+    if counts[name] < MIN_EFFECTIVE_PER_CHAIN * chains and draws >= 2 * MIN_EFFECTIVE_PER_CHAIN:
         short = True
-        found.append(Finding.of(Code.ESS, name, effective=counts[name], least=LEAST))
+        found.append(Finding.of(Code.ESS, name, effective=counts[name],
+                                least=MIN_EFFECTIVE_PER_CHAIN))
     if long := _long_tail({name: every[name] for name in values}):
         found.append(Finding.of(Code.DRAWS_TAIL, long[0], k=long[1]))
     found.sort(key=lambda finding: not finding.warns)

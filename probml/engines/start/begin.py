@@ -57,7 +57,7 @@ MAX_LOG_FALL = 10.0
 # further optimisations from draws of the prior, and the log density by which one must be higher
 PRIOR_STARTS, MIN_GAIN = 3, 0.1
 EM_RESTARTS = 4
-WIDE = 2.0  # the largest unit of coordinates that are logarithms or logits
+MAX_LOG_UNIT = 2.0  # the largest unit of coordinates that are logarithms or logits
 AWAY = 1e-2  # standard deviations from the mode within which an optimisation has converged
 # standard deviations by which the mode may move without a new measurement of the curvature;
 # measurements; steps with one measurement
@@ -251,7 +251,7 @@ def find_mode_and_curvature(
 
 def widest_units(plan: Plan) -> np.ndarray:
     """The largest unit that each coordinate may have, (d,)."""
-    return np.where(domain_flags(plan, "logarithmic"), WIDE, np.inf)
+    return np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
 
 
 _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,

@@ -13,8 +13,8 @@ from probml.jaxpr.gathers.symbols import (
     ALTERNATIVES,
     HIGH,
     KNOWN,
-    LARGEST,
     LOW,
+    MAX_TRACKED_ELEMENTS,
     OFFSET,
     SOURCE,
     TABLE,
@@ -128,7 +128,7 @@ def gathered(eqn: JaxprEqn, operand: np.ndarray | None, indices: Sequence[Any],
     """
     dims, sizes, shape = (eqn.invars[0].aval.shape, eqn.params["slice_sizes"],
                           eqn.outvars[0].aval.shape)
-    if operand is None or math.prod(shape) > LARGEST or any(
+    if operand is None or math.prod(shape) > MAX_TRACKED_ELEMENTS or any(
             index is None or index.shape[1] > 1 for index in indices):
         return None
     # (6, *batch, components)
@@ -209,7 +209,7 @@ def _moved_numbers(eqn: JaxprEqn, parts: list[Any],
     """The numbers of each result, with the alternatives of each operand. Unknown numbers stay
     unknown, such as the state in the index of `mean[town, z]`."""
     if all(part is None for part in parts) or any(
-            math.prod(var.aval.shape) > LARGEST for var in eqn.outvars) or (
+            math.prod(var.aval.shape) > MAX_TRACKED_ELEMENTS for var in eqn.outvars) or (
             PRIMITIVES[name_of(eqn)].kind not in (Kind.JOIN, Kind.MOVE)):
         return [None] * len(eqn.outvars)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
@@ -302,7 +302,7 @@ AXES: dict[str, Callable[[JaxprEqn, int, int, Sequence[int]], Places]] = {
 def counted(eqn: JaxprEqn) -> Value:
     """The result of `iota`."""
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
-    if math.prod(shape) > LARGEST:
+    if math.prod(shape) > MAX_TRACKED_ELEMENTS:
         return Value(None, tuple(frozenset([(TABLE, 0, 0)]) if i == axis else frozenset()
                                  for i in range(len(shape))))
     return constant(np.broadcast_to(
