@@ -75,7 +75,6 @@ from probml.typing import SiteValues
 
 # restarts, at least, with latent discrete sites outside rows: each begins with one value of theirs
 MIN_GLOBAL_RESTARTS = 4
-AFTER_LAPLACE = 3.5  # place in the engine selection order
 LBFGS_EVALUATIONS = 240  # cost of an M-step by L-BFGS on the rows: 20 steps, forward and backward
 NEWTON_STEPS = 3  # of an M-step by Newton's method on the rows
 
@@ -149,15 +148,16 @@ class EM(Engine):
     @property
     def capabilities(self) -> Capabilities:
         # approximate integrals over effects are refused below: the M-step would have no closed form
-        return Capabilities("point", 2, "possible", uses_prior=self.prior, integrates=True,
+        return Capabilities("point", "possible", uses_prior=self.prior, integrates=True,
                             approximates=True, statistics=True, batch=self.batch_rows,
-                            restarts=True, way=batches.PointUpdate(self.prior, self.hard),
+                            restarts=True,
+                            incremental_update=batches.PointUpdate(self.prior, self.hard),
                             sizes=True)
 
     def copies(self, problem: Problem) -> int:
-        return self.together(problem, self.runs(problem))
+        return self.runs_per_program(problem, self.runs(problem))
 
-    def together(self, problem: Problem, runs: int) -> int:
+    def runs_per_program(self, problem: Problem, runs: int) -> int:
         data = problem.data
         if data is None or data.survey is not None:
             return runs
@@ -206,22 +206,21 @@ class EM(Engine):
             raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed form, so that each "
                           f"step of an M-step would pass over all rows", ("MAP",))
 
-    def passed_over(self, problem: Problem) -> str:
+    def reason_to_skip(self, problem: Problem) -> str:
         return "there is no latent variable, and other engines give a posterior" if (
             problem.plan.complete and problem.plan.free and not problem.point_wanted) else ""
 
-    def order(self, problem: Problem) -> float:
-        """After Laplace without a latent discrete variable: there Laplace's approximation finds the
+    def defers(self, problem: Problem) -> bool:
+        """To Laplace without a latent discrete variable: there Laplace's approximation finds the
         same optimum and a posterior in one program."""
-        return super().order(problem) if (
-            problem.plan.variables or problem.point_wanted) else AFTER_LAPLACE
+        return not (problem.plan.variables or problem.point_wanted)
 
     def run(self, problem: Problem) -> Outcome:
         # sufficient statistics alone have no batches
         in_batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
         outcome = self._run_batches(problem) if in_batches else self._run_restarts(problem)
         if outcome.status is not Status.COLLAPSED and (found := find_infinite(outcome.params)):
-            outcome = outcome._replace(status=Status.RUNAWAY).noting(*found)
+            outcome = outcome._replace(status=Status.DIVERGED).noting(*found)
         return outcome
 
     @property
@@ -235,7 +234,7 @@ class EM(Engine):
         brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
         point = batches.first_point(problem, brief, int(self.batch_rows or 0))
         found, history, status, statistics = batches.run_passes(
-            "EM", self.capabilities.way, problem, point, present(self.batch_rows),
+            "EM", self.capabilities.incremental_update, problem, point, present(self.batch_rows),
             self.max_iterations, self.tolerance, self.progress)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
@@ -353,7 +352,7 @@ class EM(Engine):
             then = (f"; the best {'one was' if len(best) == 1 else f'{len(best)} were'} continued "
                     f"on all rows")
             findings.append(restarts_finding(
-                value[members], alive & (status[members] != Status.LEFT), alive, best[0],
+                value[members], alive & (status[members] != Status.STOPPED), alive, best[0],
                 SAME_OPTIMUM * total, where, then))
             chosen.append(members[best])
             lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)

@@ -129,10 +129,10 @@ class Laplace(Engine):
                 ("SVI", "NUTS")
             )
 
-    def passed_over(self, problem: Problem) -> str:
+    def reason_to_skip(self, problem: Problem) -> str:
         return problem.point_wanted
 
-    def manner(self, problem: Problem) -> str:
+    def describe_method(self, problem: Problem) -> str:
         """The test of the result in a fit without a named engine."""
         return "" if problem.asked or problem.in_parts else (
             f"tested by its importance weights: NUTS follows if Pareto k-hat is above "
@@ -141,7 +141,7 @@ class Laplace(Engine):
     @property
     def capabilities(self) -> Capabilities:
         whole = self.over is None
-        return Capabilities(rung=3, offered="possible", integrates=whole, approximates=whole,
+        return Capabilities(offered="possible", integrates=whole, approximates=whole,
                             statistics=True, squares=whole)
 
     def run(self, problem: Problem) -> Outcome:

@@ -120,11 +120,11 @@ class SVI(Engine):
                              f"as optax.adam(1e-2), or None")
         carrying.check_integrate("SVI", self.integrate)
 
-    def taken(self, data: Data) -> Data:
-        return carrying.taken(data, self.integrate)
+    def prepare_data(self, data: Data) -> Data:
+        return carrying.prepare_data(data, self.integrate)
 
-    def manner(self, problem: Problem) -> str:
-        return carrying.manner(problem)
+    def describe_method(self, problem: Problem) -> str:
+        return carrying.describe_method(problem)
 
     @property
     def optimizer_or_adam(self) -> Any:
@@ -152,10 +152,10 @@ class SVI(Engine):
                           f"'{plan.carried[0]}', which is not estimated with this setting. Use a "
                           f"named guide, such as "
                           f"guide='normal', and all rows; or integrate=\"all\"")
-        if self.batch_rows is not None and plan.touching:
+        if self.batch_rows is not None and plan.row_globals:
             raise Refusal(
                 f"SVI(batch_rows=...) cannot fit {problem}: the rows share the discrete site "
-                f"'{plan.touching[0]}', so the log likelihood is not a sum over batches. Omit "
+                f"'{plan.row_globals[0]}', so the log likelihood is not a sum over batches. Omit "
                 f"batch_rows"
             )
 

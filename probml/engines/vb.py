@@ -121,7 +121,7 @@ class VB(Engine):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(statistics=True, batch=self.batch_rows, restarts=True,
-                            way=sweep.MeanField(), sizes=True)
+                            incremental_update=sweep.MeanField(), sizes=True)
 
     def copies(self, problem: Problem) -> int:
         return self._starts(problem)

@@ -168,7 +168,7 @@ def value_and_gradient(
         outer, share = back(jnp.ones_like(whole))
         return (whole, outer), share
 
-    (whole, outer), rowwise, own = sum_and_vjp(chunk, rows, outside, linear=not plan.touching)
+    (whole, outer), rowwise, own = sum_and_vjp(chunk, rows, outside, linear=not plan.row_globals)
     gradient = jax.tree.map(jnp.add, outer, rowwise)
     if plan.groupings:
         more, own_share = random_effect_gradients.value_and_gradient(plan, point, u, known, rows)

@@ -73,7 +73,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         return (value, posteriors, share), share
 
     (value, posteriors, share), statistics, taps = sum_and_vjp(summed if again else function, rows,
-                                                               rest, linear=not plan.touching)
+                                                               rest, linear=not plan.row_globals)
     pooled = {}
     if plan.latents:
         statistics, pooled = statistics
@@ -90,7 +90,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
 
 def additive(plan: Plan) -> bool:
     """Whether an E-step is one number and statistics that add over parts of the rows."""
-    return not (plan.touching or plan.rowwise or plan.latents or plan.groupings)
+    return not (plan.row_globals or plan.rowwise or plan.latents or plan.groupings)
 
 
 def swept(plan: Plan, params: Mapping, known: Known, rows: Rows, hard: bool = False,
@@ -146,7 +146,7 @@ def _chunk_e_step(plan: Plan, params: Mapping, known: Known, natural: Mapping, h
 
         if not plan.latents:
             return with_vjp(total)(natural, taps)
-        sizes = {group.name: [plan.variables[n].states for n in plan.reach(group)]
+        sizes = {group.name: [plan.variables[n].states for n in plan.group_scope(group)]
                  for group in plan.latents}
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
         value, back = with_vjp(total)(natural, taps | messages)
@@ -233,8 +233,8 @@ def chunkwise_plan(plan: Plan, rows: Rows) -> Plan:
 
 def add_ordered_sites(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known,
                       rows: Rows | Summary, scale: float = 1.0) -> jax.Array:
-    """The total over the states of plan.touching, from that of `part` over its own, and the ordered
-    sites'.
+    """The total over the states of plan.row_globals, from that of `part` over its own, and the
+    ordered sites'.
 
     Of rows in the order of the number that is compared with the state's, a switch is on for so many
     first or last ones: their sum is a running sum. Which row comes where does not depend on
@@ -244,8 +244,9 @@ def add_ordered_sites(plan: Plan, part: Plan, total: jax.Array, params: Mapping,
     """
     if part is plan:
         return total
-    own = {name: plan.variables[name].states for name in plan.touching}
-    total = total.reshape([states if name in part.touching else 1 for name, states in own.items()])
+    own = {name: plan.variables[name].states for name in plan.row_globals}
+    total = total.reshape([states if name in part.row_globals else 1 for name,
+                           states in own.items()])
     assert isinstance(rows, Rows)
     every = present(rows.as_one_chunk(ORDERED))
     for name in plan.ordered:
@@ -281,7 +282,7 @@ def log_evidence(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary
 def global_posterior(plan: Plan, params: Mapping, known: Known,
                      rows: Rows | Summary) -> jax.Array:
     """log p(global discrete sites | data, params), one axis a site in the order of plan.globals."""
-    total = Factor(row_totals(plan, params, known, rows)[None], plan.touching)
+    total = Factor(row_totals(plan, params, known, rows)[None], plan.row_globals)
     joint = elimination.sum_out([*global_factors(plan, params, known), total], ())
     log = jnp.transpose(joint.log[0], [joint.names.index(n) for n in plan.globals])
     return log - jax.scipy.special.logsumexp(log)
@@ -292,7 +293,8 @@ def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Arr
     they touch."""
     if not plan.globals:
         return total
-    return elimination.evidence([*outer, Factor(total[None], plan.touching)], plan.global_order)[0]
+    return elimination.evidence([*outer, Factor(total[None], plan.row_globals)],
+                                plan.global_order)[0]
 
 
 def sum_and_vjp(function: Callable, rows: Rows, outer: Callable,

@@ -129,7 +129,7 @@ def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known,
     value += quadratic(plan, params, known, expected.squares)
     for posterior, factor in zip(expected.outer, global_factors(plan, params, known), strict=True):
         value += inner(posterior, factor.log)
-    if plan.even:
+    if plan.poolable_groups:
         value += integrated.pooled(plan, params, known, expected.middle, expected.pooled)
     if expected.effects is not None:
         value += random_effects.surrogate(plan, params, known, expected.effects)
@@ -150,4 +150,4 @@ def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows
         total += random_effects.row_surrogate(plan, params, known, rows, taps[plan.effects[0]])
     return sum((integrated.expected(plan, params, known, rows, group, taps[group.name],
                                     origin)
-                for group in plan.latents if group not in plan.even), start=total)
+                for group in plan.latents if group not in plan.poolable_groups), start=total)

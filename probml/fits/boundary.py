@@ -43,7 +43,7 @@ def with_boundary_findings(plan: Plan, outcome: Outcome, known: Known,
         found = _boundaries(plan, params, known, rows)
         endless = any(finding.code is Code.SCALE_TO_ZERO for finding in found)
         if endless and outcome.status is Status.CONVERGED:
-            outcome = outcome._replace(status=Status.RUNAWAY)
+            outcome = outcome._replace(status=Status.DIVERGED)
         outcome = outcome.noting(*found)
     rough = [group for group in plan.latents if group.kind.finer is not None]
     if rough and outcome.status is Status.FELL:

@@ -132,7 +132,7 @@ def _inferred(
             raise advised(why, held)
         engine = _with_requested_batches(engine, held)
     asked, ladder = engine, choose(held, seconds)[0] if engine is None else (engine,)
-    plan = planned(ladder[0].taken(held), asked)
+    plan = planned(ladder[0].prepare_data(held), asked)
     # deterministics and effects are recomputed
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
@@ -214,19 +214,19 @@ class _Run(NamedTuple):
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
-         start: SiteValues, place: Place, asked: bool, astray: bool = False,
-         seen: Mapping | None = None) -> _Run:
+         start: SiteValues, place: Place, asked: bool, mode_is_atypical: bool = False,
+         posterior_points: Mapping | None = None) -> _Run:
     """The run of the first engine that does not refuse; in float32 a refusal of the first is
     raised, since it is then run in float64.
 
     Args:
-        asked: the engine was named. astray, seen: see Problem.
+        asked: the engine was named. mode_is_atypical, posterior_points: see Problem.
     """
     first, takes = ladder[0], ladder[0].capabilities
-    data = first.taken(held)
+    data = first.prepare_data(held)
     plan = planned(data, first)
     problem = Problem(data, plan, NOT_LOADED, NOT_LOADED, weight, seed, start, asked=asked,
-                      astray=astray, seen=seen)
+                      mode_is_atypical=mode_is_atypical, posterior_points=posterior_points)
     with place.shipped(problem, first.copies(problem), _is_reducible(first, plan),
                        takes.batch, takes.uses_all_rows, takes.held_out_fraction,
                        first.runs(problem)) as (rows, known):
@@ -236,9 +236,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
         rows = problem.rows
         for engine in ladder:
             try:
-                if engine is not first and engine.taken(held) is not data:
+                if engine is not first and engine.prepare_data(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
-                                asked, astray, seen)
+                                asked, mode_is_atypical, posterior_points)
                 with one_thread(plan.largest_matrix):
                     outcome = (engine if plan.free else Exact()).run(problem)
                 outcome = check_precision(plan, outcome, known, rows)
@@ -421,7 +421,7 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
         problem = Problem(at, plan, NOT_LOADED, NOT_LOADED, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        with place.shipped(problem, engine.together(problem, runs), False, None,
+        with place.shipped(problem, engine.runs_per_program(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
             with one_thread(problem.plan.largest_matrix):

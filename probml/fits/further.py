@@ -208,7 +208,7 @@ def current_point(fit: Fitted) -> PyTree:
     Raises:
         Refusal: an engine that takes no steps.
     """
-    way = None if fit.by is None else fit.by.capabilities.way
+    way = None if fit.by is None else fit.by.capabilities.incremental_update
     if way is None:
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: only fits "
                       f"by EM() and VB() can be updated when variables are latent. Fit all rows "
@@ -232,7 +232,8 @@ def expect_statistics(fit: Fitted, point: object, held: Data,
                       f"no sufficient statistics of '{names[0]}' that add up over further rows. "
                       f"Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
-    found, value = expected_statistics(plan, engine.capabilities.way, placed_all(point), known,
+    found, value = expected_statistics(plan, engine.capabilities.incremental_update,
+                                       placed_all(point), known,
                                        rows)
     summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
     return RetainedStatistics.of(engine, summary, known, running=True), float(value)
@@ -256,7 +257,7 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
         (_scaled(more, new * total / own), held.pattern))
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
     summary, known, point = placed_all((kept.summary, kept.known, at.point))
-    way = more.engine.capabilities.way
+    way = more.engine.capabilities.incremental_update
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': with these rows a component collapses "
@@ -271,9 +272,9 @@ def to_outcome(fit: Fitted, at: IncrementalState, history: np.ndarray, steps: in
         history: the objective before each step. steps: iterations in all.
     """
     plan = decide.make(fit.structure, at.pattern, tuple(fit.given))
-    way = at.kept.engine.capabilities.way
+    way = at.kept.engine.capabilities.incremental_update
     params, posterior = way.found(plan, at.point, placed_all(at.kept.known))
-    return Outcome(params, history, Status.MOVED, steps, posterior=posterior)
+    return Outcome(params, history, Status.UPDATED, steps, posterior=posterior)
 
 
 def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,

@@ -174,7 +174,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         return StandardErrors.missing("the data array was changed in place after the fit: use "
                                       "fit.summary(data)")
     with Progress("standard errors", None, False), jax.enable_x64(True):
-        data = fitted.first.taken(held._replace(structure=trace(held.model, held.shapes)))
+        data = fitted.first.prepare_data(held._replace(structure=trace(held.model, held.shapes)))
         plan = planned(data, fitted.first)
         missing = next((name for name in plan.free if name not in point), None)
         if missing is not None:

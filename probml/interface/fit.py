@@ -206,7 +206,7 @@ class Fit(Questions):
                 f"the engine '{self.engine}' cannot be restored from a file")
         if engine.capabilities.finds != "point":
             return None
-        if self.outcome is Status.RUNAWAY:
+        if self.outcome is Status.DIVERGED:
             return StandardErrors.missing("there is no maximum")
         if rows is None:
             return StandardErrors.missing("this Fit does not store its data: use fit.summary(data)")

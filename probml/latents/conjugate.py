@@ -68,7 +68,7 @@ class Conjugate(Quadrature):
     def description(self) -> str:
         return "integrated out, conjugate"
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]
         if own.kind not in CONJUGATE_CHILDREN:
             return f"'{group.name}' is {own.kind}"
@@ -81,7 +81,7 @@ class Conjugate(Quadrature):
                                         or use.level > Level.MOVED
                                         or not _scaled(use, below.power, own.kind != "Beta")):
                     return f"'{name}' ({site.kind}) is not conjugate to '{group.name}'"
-        return super().claims(structure, group)
+        return super().why_not(structure, group)
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)

@@ -168,7 +168,7 @@ class Gaussian:
     pools = exact = averages = True
     breadth, finer, tolerance = 1, None, 0.0
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         timed = next((n for n in group.sites if structure.sites[n].time is not None), None)
         why = not_affine(structure, group, dict.fromkeys(KINDS, ("loc",)))
         return why if why or timed is None else f"'{timed}' is part of a chain"

@@ -46,7 +46,7 @@ class HiddenCells:
     averages = False
     breadth, finer, tolerance = 1, None, 0.0
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         return "it is continuous" if group.names else None
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:

@@ -106,7 +106,7 @@ class Laplace:
     def finer(self) -> "Laplace | None":
         return None if self.points else replace(self, points=8 * POINTS)
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         for name in group.names:
             site = structure.sites[name]
             if not coordinates.known_beforehand(site):

@@ -8,7 +8,7 @@ nodes follow only tails of a normal). With 61 nodes over |t| ≤ 6 the error is 
 normal or Student's t under counts or choices, and 2e-6 for a lognormal scale.
 
 Where rows differ only in which of finitely many values are observed, and the prior is normal, all
-rows may share their nodes (`everywhere`): even steps in units of the prior (Bock & Aitkin 1981).
+rows may share their nodes (`shared_nodes`): even steps in units of the prior (Bock & Aitkin 1981).
 The log densities of all rows at all nodes are then products of matrices (factors/shared_nodes.py),
 with a test in every row that these nodes are dense enough.
 
@@ -34,8 +34,9 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
+from probml.language.former_members import former_members
 from probml.latents.coordinates import known_beforehand, log_joint
-from probml.latents.latent import Group, Latent, Seen
+from probml.latents.latent import FORMER, Group, Latent, Seen
 from probml.numerics.logs import weighted_log
 from probml.numerics.optimum import Newton, maximize
 from probml.structure.structure import Structure
@@ -78,6 +79,7 @@ def expected_log_joint(structure: Structure, group: Group, env: Mapping, seen: S
     return weighted_log(nodes.weights, logs).sum()
 
 
+@former_members(**FORMER)
 @dataclass(frozen=True)
 class Quadrature:
     """One continuous number in a row; see the top of this file."""
@@ -106,8 +108,8 @@ class Quadrature:
     def finer(self) -> "Latent | None":
         return replace(self, nodes=2 * self.nodes)
 
-    def everywhere(self, structure: Structure, group: Group, env: Mapping,
-                   cells: int) -> tuple[jax.Array, jax.Array] | None:
+    def shared_nodes(self, structure: Structure, group: Group, env: Mapping,
+                     cells: int) -> tuple[jax.Array, jax.Array] | None:
         if self.exact or structure.sites[group.name].kind != "Normal":
             return None
         # the width of a row's likelihood is about one over the root of its cells
@@ -117,7 +119,7 @@ class Quadrature:
         values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(u)
         return values, jax.vmap(joint)(values, volumes) + jnp.log(u[1] - u[0])
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         site = structure.sites[group.name]
         if len(group.names) > 1 or math.prod(site.cells) != 1:
             return "other sites depend on several latent variables of a row jointly"

@@ -47,7 +47,7 @@ class Simplex:
     averages = True
     breadth, finer, tolerance = 1, None, 0.0
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]
         if own.kind != "Dirichlet" or len(group.names) > 1 or len(own.cells) != 1:
             return f"'{group.name}' is not a single Dirichlet vector of a row"

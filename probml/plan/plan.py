@@ -17,6 +17,7 @@ import numpy as np
 
 from probml.jaxpr.program import largest_matrix
 from probml.jaxpr.switches import Switches, find
+from probml.language.former_members import former_members
 from probml.latents.latent import Group, is_row_free
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
@@ -44,6 +45,8 @@ CHUNK = 2**18  # numbers that the evaluation of a chunk of rows should take, to 
 ABREAST = 256  # rows of a chunk from which the fixed cost of an operation is negligible
 
 
+@former_members(touching="row_globals", numbers="continuous_latents", even="poolable_groups",
+                reach="group_scope")
 @dataclass(frozen=True, eq=False)
 class Plan:
     """How one pattern of data is treated under one structure.
@@ -120,7 +123,7 @@ class Plan:
                      if any(p in self.variables for p in self.structure.sites[n].parents))
 
     @functools.cached_property
-    def touching(self) -> tuple[str, ...]:
+    def row_globals(self) -> tuple[str, ...]:
         """The global variables on which rows depend, in order."""
         used = {p for name in (*self.pooled, *self.rowwise, *self.integrated)
                 for p in self.discrete_parents(name)}
@@ -143,7 +146,7 @@ class Plan:
         return tuple(name for group in self.latents for name in group.cellwise)
 
     @functools.cached_property
-    def numbers(self) -> tuple[str, ...]:
+    def continuous_latents(self) -> tuple[str, ...]:
         """Those of them that are numbers."""
         return tuple(name for group in self.latents for name in group.names)
 
@@ -154,7 +157,7 @@ class Plan:
         return tuple(name for name in self.structure.sites if self.pattern.get(name) == "carried")
 
     @functools.cached_property
-    def even(self) -> tuple[Group, ...]:
+    def poolable_groups(self) -> tuple[Group, ...]:
         """The groups whose programs depend on nothing of a row but latents and variables: their
         sufficient statistics are of fixed size."""
         sites = self.structure.sites
@@ -162,7 +165,7 @@ class Plan:
         def entries(group: Group) -> int:
             own, cells = (sum(math.prod(sites[name].cells) for name in names)
                           for names in (group.names, group.sites))
-            states = math.prod(self.variables[v].states for v in self.reach(group))
+            states = math.prod(self.variables[v].states for v in self.group_scope(group))
             return cells * (1 + own) ** 2 * states
 
         besides = {*self.hidden, *self.variables}
@@ -172,7 +175,7 @@ class Plan:
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
         """The sites of the groups without such statistics, and those that depend on effects."""
-        uneven = (group for group in self.latents if group not in self.even)
+        uneven = (group for group in self.latents if group not in self.poolable_groups)
         return (*(name for group in uneven for name in group.sites), *self.grouped)
 
     def groups(self, name: str) -> tuple[Group, ...]:
@@ -180,7 +183,7 @@ class Plan:
         near = (name, *self.structure.named[name].parents)
         return tuple(dict.fromkeys(self.hidden[n] for n in near if n in self.hidden))
 
-    def reach(self, group: Group) -> tuple[str, ...]:
+    def group_scope(self, group: Group) -> tuple[str, ...]:
         """The variables on which the message of a group depends."""
         return tuple(dict.fromkeys(p for name in group.sites for p in self.discrete_parents(name)))
 
@@ -203,7 +206,8 @@ class Plan:
         """The variables of a site's factor; of one that depends on latents, theirs too."""
         own = (name,) if name in self.variables else ()
         direct = (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
-        more = [v for group in self.groups(name) for v in self.reach(group)] if self.latents else ()
+        more = [v for group in (self.groups(name) if self.latents else ())
+                for v in self.group_scope(group)]
         return tuple(dict.fromkeys((*direct, *more))) if more else direct
 
     @functools.cached_property
@@ -291,7 +295,7 @@ class Plan:
         kind of use."""
         groups: dict = {}
         for name in self.pooled:
-            key, parents = self.structure.likeness(name), self.discrete_parents(name)
+            key, parents = self.structure.program_key(name), self.discrete_parents(name)
             variable, spread = (name in self.variables,
                                 tuple(p for p in parents if p in self.variables))
             plain = all(self.variables[p].states == self.structure.sites[p].states
@@ -307,7 +311,7 @@ class Plan:
         parameters or of nothing."""
         groups: dict = {}
         for name in self.free:
-            key = self.structure.likeness(name)
+            key = self.structure.program_key(name)
             site = self.structure.sites[name]
             plain = key is not None and site.domain.fixed and not any(
                 self.structure.sites[p].discrete for p in site.parents

@@ -25,7 +25,7 @@ def by_moments(plan: Plan) -> tuple[str, ...]:
     """
     apart = (plan.variables or plan.pooled or plan.rowwise or plan.groupings or plan.carried
              or plan.structure.losses)
-    if apart or plan.even != plan.latents or any(map(plan.timed, plan.latents)):
+    if apart or plan.poolable_groups != plan.latents or any(map(plan.timed, plan.latents)):
         return ()
     seen = tuple(name for group in plan.latents for name in group.sites if name not in group.names)
     closed = all(group.kind.exact for group in plan.latents)

@@ -55,7 +55,7 @@ class ScaleParameter(NamedTuple):
 def scale_parameters(plan: Plan) -> tuple[ScaleParameter, ...]:
     """The scale parameters of latents and of effects of groups."""
     sites, found = plan.structure.sites, {}
-    for name in (name for name in plan.numbers if name not in plan.pattern):
+    for name in (name for name in plan.continuous_latents if name not in plan.pattern):
         for argument, uses in sites[name].uses.items():
             found |= {p: name for p in uses if argument not in sites[name].locations}
     products: dict[str, float] = {}

@@ -83,7 +83,7 @@ class Effects(_Effects, Posterior):
     def draw(self, plan: Plan, known: Known, n: int, seed: int):
         return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
 
-    def spread(self, plan: Plan, known: Known, n: int):
+    def averaging_draws(self, plan: Plan, known: Known, n: int):
         """Antithetic pairs about the mean, so that averages of affine functions are exact; with a
         quadrature n even quantiles of each effect, in random order."""
         if self.at.found.nodes is not None:

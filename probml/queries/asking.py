@@ -272,7 +272,7 @@ def answer(
     data = data if ask else data.trimmed()
     posed, plan = _posed(fit, data, [site for _, site in ask])
     network = data.structure.network
-    beside = [v for group in plan.latents if plan.timed(group) for v in plan.reach(group)]
+    beside = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]
     if view != queries.ALL and beside:
         raise Refusal(f"given='{view}' of model '{fit.model.name}': its latent states along time "
                       f"depend on '{beside[0]}', which is latent and has one value per row: give "

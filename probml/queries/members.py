@@ -39,8 +39,8 @@ class _Many(Draws):
     """Posterior draws, all of which are averaged over and not a subset: effects of new groups vary
     more than the other parameters."""
 
-    def spread(self, plan: object, known: object, n: int) -> tuple[dict[str, jax.Array],
-                                                             jax.Array | None]:
+    def averaging_draws(self, plan: object, known: object, n: int) -> tuple[dict[str, jax.Array],
+                                                                              jax.Array | None]:
         return self.pick(np.arange(self.size))
 
 
@@ -200,7 +200,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
         return replace(at, point={
             **fit.point, **{name: np.asarray(means[name]) for name in names}
         }, belief=Point(fit.belief.table))
-    values, tables = fit.belief.spread(fit._plan, fit._known(), DRAWS)
+    values, tables = fit.belief.averaging_draws(fit._plan, fit._known(), DRAWS)
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
     values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
     keys = jax.random.split(random_key(0), len(values[names[0]]))

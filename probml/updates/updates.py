@@ -63,7 +63,7 @@ def maximise(
         if not closed:
             params.update(_ascend(objective, stage, steps))
         elif all(block.form and block.conjugate for block in stage):
-            params.update(modes(params, stage, read(objective, stage)))
+            params.update(modes(params, stage, natural_parameters(objective, stage)))
         elif stage[0].form:
             params.update(_ascend_form(objective, stage[0], steps))
         elif not only_forms:
@@ -80,7 +80,7 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     """
     plan, params, known = objective.plan, objective.params, objective.known
     objective.priors = tuple(name for name in objective.priors if name not in block.names)
-    natural = read(objective, [block])[0]
+    natural = natural_parameters(objective, [block])[0]
     form = block.closed_form
 
     def value(point: Mapping[str, jax.Array]):
@@ -115,8 +115,8 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     return {name: maps[name](best[name]) for name in block.names}
 
 
-def read(objective: Objective, stage: Sequence[Block],
-         rounds: int | None = None) -> list[dict[str, jax.Array]]:
+def natural_parameters(objective: Objective, stage: Sequence[Block],
+                       rounds: int | None = None) -> list[dict[str, jax.Array]]:
     """Read the natural parameters of every block's form, all blocks of a stage with one
     differentiation."""
     params = objective.params

@@ -161,8 +161,8 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     trail[3, :8] = -800  # climbs yet
     status = np.array([0, 0, 0, 0, 1, 0, Status.COLLAPSED])
     np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, True),
-                                  [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
-    np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, False)[:2], [0, Status.LEFT])
+                                  [0, 0, Status.STOPPED, 0, 1, Status.STOPPED, Status.COLLAPSED])
+    np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, False)[:2], [0, Status.STOPPED])
     found = race.restarts_finding(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0,
                              1e-3)
     assert found.problem == ("best of 7 random starts (1 reached the same optimum; the next best is "
@@ -207,7 +207,7 @@ def test_a_sample_keeps_the_weights_and_cuts_long_sequences_into_stretches():
 
 def test_ends_on_a_sample_are_finished_one_of_each_height_if_not_hopeless():
     value = np.array([-50.0, -10, -10.01, -12, -13, -14, -900, -5])
-    status = np.array([1, 1, 1, 0, 1, 1, 1, Status.LEFT])
+    status = np.array([1, 1, 1, 0, 1, 1, 1, Status.STOPPED])
     np.testing.assert_array_equal(race.promising(status, value, 100.0), [1, 3, 4])
     np.testing.assert_array_equal(race.promising(status[:3], value[:3], 100.0), [1])
     assert not len(race.promising(np.array([Status.COLLAPSED]), np.array([np.nan]), 100.0))

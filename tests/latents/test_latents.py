@@ -218,7 +218,7 @@ def test_the_m_step_climbs_what_touches_the_evidence(case):
                   "drift": 0.3, "width": 0.8}
     held = read.read(model, data)
     plan = held.plan()
-    assert bool(plan.even) == (case != "rows of their own")
+    assert bool(plan.poolable_groups) == (case != "rows of their own")
     rows, known = load.load(held, plan)
     params = {name: jnp.asarray(value) for name, value in params.items()}
 

@@ -74,7 +74,7 @@ def test_normal_equations_of_vectors_apart_are_those_of_all_coefficients():
         def once(params, known, rows, each=each):
             expected = expect(plan, params, known, rows)
             objective = Objective(plan, expected, params, known, rows, True)
-            return updates.read(objective, [each])[0]
+            return updates.natural_parameters(objective, [each])[0]
 
         found.append(jax.jit(once)(params, known, rows))
     apart, whole = found

@@ -112,7 +112,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
         Refusal: there are too many joint states, or numbers, for brute force.
     """
     held = held if plain else _subsample(held, seed)
-    data = engine.taken(held)
+    data = engine.prepare_data(held)
     plan = planned(data, engine if asked else None)
     rows, known = load.load(data, plan)
     problem = reduce_rows(engine, Problem(data, plan, rows, known, asked=asked))

@@ -14,7 +14,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.progress import Loop, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import slices
 from probml.engines.restarting.squarem import BLOCK, Settings, State, initial_state, run_em_block
 from probml.engines.restarting.vectors import unpack
@@ -58,7 +58,8 @@ def converge_parameters(settings: Settings, plan: Plan, state: State, history: n
     ceiling = min(settings.max_iterations + 1, begun + max(int(MORE_EVALUATIONS * begun), BLOCK))
     is_best = np.arange(len(state.status)) == best
     others, start = np.asarray(state.status), first._replace(drawn=None)
-    now = state._replace(status=np.where(is_best, Status.RUNNING, Status.LEFT).astype(others.dtype),
+    now = state._replace(status=np.where(is_best, Status.RUNNING,
+                                         Status.STOPPED).astype(others.dtype),
                          stalled=np.zeros_like(np.asarray(state.stalled)))
     for _ in range(MAX_CALLS):
         limit = min(int(now.count[best]) + BLOCK, ceiling)
@@ -133,7 +134,7 @@ class _Restarts(Loop):
         self.block, self.max_evaluations, self.race = block, max_evaluations, race
         self.index, self.compiled, self.long_calls = np.arange(self.restarts), False, 0
 
-    def turn(self, bar: Progress, done: int) -> Turn:
+    def turn(self, bar: Progress, done: int) -> StepResult:
         """One call; `done` counts M-steps, of which there is one less than evaluations."""
         race = self.race if self.race is not None and self.race.on else None
         early = not self.history
@@ -158,7 +159,7 @@ class _Restarts(Loop):
             self.all = jax.tree.map(functools.partial(_store, self.index), self.all, self.state)
         if half and not ended:
             self._keep(running)
-        return Turn(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
+        return StepResult(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
 
     def _is_long(self, bar: Progress, seconds: float) -> bool:
         """Whether calls take so long that compiling again pays, for the restarts that still run."""
@@ -199,13 +200,13 @@ def _store(index: np.ndarray, everything: np.ndarray, part: np.ndarray) -> np.nd
 
 def _has_ended(runs: PyTree) -> np.ndarray:
     """Which restarts were neither stopped early nor collapsed, (restarts,)."""
-    return ~np.isin(runs.status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(runs.value)
+    return ~np.isin(runs.status, (Status.STOPPED, Status.COLLAPSED)) & np.isfinite(runs.value)
 
 
 def stopped_is_highest(runs: PyTree) -> bool:
     """Whether a restart that was stopped early is higher than all that were not: those ahead of it
     have collapsed."""
-    stopped, value = np.asarray(runs.status) == Status.LEFT, np.asarray(runs.value)
+    stopped, value = np.asarray(runs.status) == Status.STOPPED, np.asarray(runs.value)
     return bool(stopped.any()
                 and value[stopped].max() > value[_has_ended(runs)].max(initial=-np.inf))
 
@@ -240,7 +241,7 @@ def outcome_of_best(runs: PyTree, values: np.ndarray, close: float, best: int) -
     """
     status, value = np.asarray(runs.status), np.asarray(runs.value)
     alive = (status != Status.COLLAPSED) & np.isfinite(value)
-    ended = alive & (status != Status.LEFT)
+    ended = alive & (status != Status.STOPPED)
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
     collapsed = int((~alive).sum())
     return Outcome(

@@ -16,7 +16,7 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
-from probml.engines.progress import Loop, Progress, Turn, in_threads, iterate
+from probml.engines.progress import Loop, Progress, StepResult, in_threads, iterate
 from probml.engines.sampling import nuts_kernel as kernel
 from probml.engines.sampling.nuts_kernel import BLOCK, STATS
 from probml.numerics.curvature import Frame, Starts
@@ -213,7 +213,7 @@ class Chains:
             # one iteration at first: it may take 2^depth gradients, of unknown duration
             out, size, spent = loop.lists["out"], 1, 0
 
-            def turn(done: int) -> Turn:
+            def turn(done: int) -> StepResult:
                 nonlocal size, spent
                 count = min(size, BLOCK, total - done)
                 began = time.perf_counter()
@@ -226,8 +226,8 @@ class Chains:
                 size = int(np.clip(most, 1, 8 * count))
                 spent += int(np.max(out[-1]["steps"].sum(axis)))
                 over = spent > limit.gradients or time.monotonic() > limit.deadline
-                return Turn(count, float(np.mean(out[-1]["log_density"])),
-                            Status.MAX_ITERATIONS if over else Status.RUNNING)
+                return StepResult(count, float(np.mean(out[-1]["log_density"])),
+                                  Status.MAX_ITERATIONS if over else Status.RUNNING)
 
             iterate(bar, total, turn, lanes, loop, str(number))
             return loop.state, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)

@@ -108,7 +108,7 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
     weights, seed, start = problem.weights, problem.seed, problem.start
     tied = hierarchy.degenerate_modes(plan, problem.size)
-    if problem.astray:
+    if problem.mode_is_atypical:
         return {**compiled_prior_point(plan, known), **given_start(plan, start)}
     if tied:  # no closed form and no EM: they end where effects have a standard deviation of 0
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
@@ -118,7 +118,8 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
         return {name: placed(point[name] if name in at_prior else np.asarray(value)[0])
                 for name, value in first.params.items()}
     # with continuous latents or effects alone the mode of their scales may be 0
-    if not plan.complete and (hidden_variables(plan) or plan.cellwise and not plan.numbers
+    if not plan.complete and (hidden_variables(plan)
+                              or plan.cellwise and not plan.continuous_latents
                               or not (plan.latents or plan.groupings)):
         found = (MAP().maximize_posterior(replace(problem, asked=False))
                  if climbed_on_rows(plan, True)

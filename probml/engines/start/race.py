@@ -157,7 +157,8 @@ def stop_hopeless(status: np.ndarray, value: np.ndarray, history: np.ndarray, ea
     hopeful = reached + GAIN_MULTIPLE * gain >= reached.max()
     if early:
         hopeful[np.argsort(-reached, kind="stable")[: max(keep, -(-len(value) // 3))]] = True
-    return np.where((status == Status.RUNNING) & ~hopeful, Status.LEFT, status).astype(status.dtype)
+    return np.where((status == Status.RUNNING) & ~hopeful, Status.STOPPED,
+                    status).astype(status.dtype)
 
 
 def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray:
@@ -167,7 +168,7 @@ def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray
     Args:
         total: the weight of the rows of those runs.
     """
-    ended = ~np.isin(status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(value)
+    ended = ~np.isin(status, (Status.STOPPED, Status.COLLAPSED)) & np.isfinite(value)
     chosen: list[int] = []
     for i in (i for i in np.argsort(-np.where(ended, value, -np.inf), kind="stable") if ended[i]):
         if not chosen or (value[chosen[-1]] - value[i] > SAME_OPTIMUM * total
