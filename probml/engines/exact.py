@@ -105,7 +105,8 @@ def _refuse_latent(plan: Plan, where: str) -> None:
         raise Refusal(f"{where}: '{plan.effects[0]}' is integrated out given the parameters, "
                       f"which leaves '{plan.free[0]}' without a closed form",
                       ("EM", "Laplace", "NUTS"))
-    partial = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
+    partial = next((name for name in plan.observed
+                    if plan.pattern.get(name) == "partially_observed"), None)
     if partial is not None:
         raise Refusal(
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "

@@ -193,7 +193,7 @@ def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
             else f"latent, and '{child}' depends on it")
 
 
-ROLES_BY_PATTERN = {"torn": "partially observed, missing coordinates integrated out",
+ROLES_BY_PATTERN = {"partially_observed": "partially observed, missing coordinates integrated out",
                     "part": "partially observed, missing cells left out", "seen": "observed"}
 
 

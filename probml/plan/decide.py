@@ -294,7 +294,7 @@ def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
     """A site is pooled when its arguments are one table over few discrete states, the same for
     every row."""
     if (site.family is None or site.traits.rowwise or site.inputs
-        or pattern.get(site.name) == "carried"):
+        or pattern.get(site.name) == "sampled"):
         return False
     # a count that is summed out, by its own log_prob
     if site.name in variables and site.states is None:

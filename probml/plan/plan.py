@@ -52,9 +52,9 @@ class Plan:
     """How one pattern of data is treated under one structure.
 
     `pattern` is, of sites inside rows, "seen" (every cell is observed), "part" (some cells are),
-    "torn" (partially observed vectors), "likelihood" (probabilities of the states) or "carried"
-    (latent numbers that a sampler moves; elsewhere they count as observed). `given` are the sites
-    outside rows whose value is data; `targets` are latent sites that a question asks for.
+    "partially_observed" (some vectors are, in part), "likelihood" (probabilities of the states) or
+    "sampled" (latent numbers that a sampler moves; elsewhere they count as observed). `given` are
+    the sites outside rows whose value is data; `targets` are latent sites that a question asks for.
     """
 
     structure: Structure
@@ -154,7 +154,7 @@ class Plan:
     def carried(self) -> tuple[str, ...]:
         """The sites inside rows of which unseen numbers have coordinates of the density, parents
         first."""
-        return tuple(name for name in self.structure.sites if self.pattern.get(name) == "carried")
+        return tuple(name for name in self.structure.sites if self.pattern.get(name) == "sampled")
 
     @functools.cached_property
     def poolable_groups(self) -> tuple[Group, ...]:
@@ -245,7 +245,7 @@ class Plan:
     def partially_observed(self) -> tuple[str, ...]:
         """Pooled sites with partially observed vectors: the missing coordinates are integrated
         out."""
-        return tuple(name for name in self.pooled if self.pattern.get(name) == "torn")
+        return tuple(name for name in self.pooled if self.pattern.get(name) == "partially_observed")
 
     @functools.cached_property
     def partly(self) -> dict[int, tuple[str, ...]]:

@@ -91,7 +91,7 @@ def _is_latent(request: Request, site: Site, state: str | None, has_children: bo
     if not (site.rows and (request.pattern or request.targets or request.holes
                            or request.structure.losses)):
         return False
-    looked = state == "torn" and any(p in roles.latents for p in site.parents)
+    looked = state == "partially_observed" and any(p in roles.latents for p in site.parents)
     return bool(state is None and has_children or site.name in request.holes or looked
                 or site.chain)
 
