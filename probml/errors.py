@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
 T = TypeVar("T")
-LONG = 80  # characters of one value in a message
+MAX_VALUE_CHARACTERS = 80  # characters of one value in a message
 
 
 class ModelError(ValueError):
@@ -113,7 +113,7 @@ def quoted(names: Iterable, between: str = ", ") -> str:
 def shortly(value: object) -> str:
     """A value in a message, its beginning."""
     said = repr(value)
-    return said if len(said) <= LONG else f"{said[:LONG]} …"
+    return said if len(said) <= MAX_VALUE_CHARACTERS else f"{said[:MAX_VALUE_CHARACTERS]} …"
 
 
 def present(value: T | None) -> T:

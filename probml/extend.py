@@ -29,7 +29,7 @@ from probml.engines.engine import check_settings as check_settings
 from probml.engines.findings import Code as Code
 from probml.engines.findings import Finding as Finding
 from probml.engines.progress import Progress as Progress
-from probml.engines.progress import Turn as Turn
+from probml.engines.progress import StepResult as StepResult
 from probml.engines.progress import iterate as iterate
 from probml.engines.start.start import check_distinct as check_distinct
 from probml.engines.start.start import starts as starts
@@ -39,7 +39,7 @@ from probml.errors import Refusal as Refusal
 from probml.evidence.density import flat as to_unbounded
 from probml.evidence.density import posterior as log_posterior
 from probml.evidence.density import unflat as from_unbounded
-from probml.evidence.passes import expect as expect
+from probml.evidence.e_step import expect as expect
 from probml.factors.naturals import naturals as naturals
 from probml.factors.prior import log_prior as log_prior
 from probml.families import Entry as Entry
@@ -55,6 +55,7 @@ from probml.families.forms.gaussian import GAUSSIAN as GAUSSIAN
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA as INVERSE_GAMMA
 from probml.families.links import backward as backward
 from probml.fits.places import Place as Place
+from probml.language.former_members import warn as _warn
 from probml.latents.grouping import register as register_latent
 from probml.latents.latent import Group as Group
 from probml.latents.latent import Latent as Latent
@@ -75,4 +76,14 @@ from probml.posteriors.posterior import Posterior as Posterior
 from probml.posteriors.posterior import register as register_posterior
 from probml.structure.structure import Structure as Structure
 from probml.updates.objective import Objective as Objective
-from probml.updates.updates import read as read
+from probml.updates.updates import natural_parameters as natural_parameters
+
+_FORMER = {"Turn": "StepResult", "read": "natural_parameters"}
+
+
+def __getattr__(name: str) -> object:
+    """What had another name before."""
+    if name not in _FORMER:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    _warn(__name__, name, _FORMER[name])
+    return globals()[_FORMER[name]]

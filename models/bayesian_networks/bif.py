@@ -28,7 +28,7 @@ from probml.language.given import as_path
 from probml.models.bayesian_networks.bayesian_network import bayesian_network, parents_of
 from probml.models.bayesian_networks.bif_reader import TOLERANCE, Network, parse
 
-MOST = 2**26  # bytes of a file, unpacked; the largest of the repositories has 6 million
+MAX_FILE_BYTES = 2**26  # bytes of a file, unpacked; the largest of the repositories has 6 million
 KEYWORDS = {"network", "variable", "probability", "property", "type", "discrete", "default",
             "table"}
 
@@ -141,16 +141,16 @@ def _text(path: Path) -> str:
     if path.is_dir():
         raise probml.ModelError(f"{path}: expected a BIF file, got a folder")
     with open(path, "rb") as file:
-        data = file.read(MOST + 1)  # what has no end, as a device, is not waited for
+        data = file.read(MAX_FILE_BYTES + 1)  # what has no end, as a device, is not waited for
     if data.startswith(b"\x1f\x8b"):
         try:
-            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MOST + 1)
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_FILE_BYTES + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise probml.ModelError(f"{path}: the gzip data are damaged or cut off before the last "
                                     f"line: {error}") from None
-    if len(data) > MOST:
-        raise probml.ModelError(f"{path}: expected a network of at most {MOST:,} bytes of text, "
-                                f"got more; this may not be a BIF file")
+    if len(data) > MAX_FILE_BYTES:
+        raise probml.ModelError(f"{path}: expected a network of at most {MAX_FILE_BYTES:,} bytes "
+                                f"of text, got more; this may not be a BIF file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -26,7 +26,8 @@ import probml
 from probml.models.bayesian_networks.variables import named
 
 TOLERANCE = 1e-5  # how far the sum of a row may be from 1: files print few digits
-MOST = 2**24  # numbers of all tables, 128 MB; the largest of the repositories has 81 thousand
+# numbers of all tables, 128 MB; the largest of the repositories has 81 thousand
+MAX_TABLE_NUMBERS = 2**24
 MARKS = {"{", "}", "(", ")", "[", "]", ";"}
 ODD = {"": "the end of the file", '"': "an unclosed quote",
        "/*": "an unclosed comment"}
@@ -230,10 +231,10 @@ def _refuse_large(read: _Reader, blocks: dict, states: dict) -> None:
     total = 0
     for node, (at, parents, _) in blocks.items():
         total += math.prod(len(states.get(name, "?")) for name in (node, *parents))
-        if total > MOST:
+        if total > MAX_TABLE_NUMBERS:
             read.fail(f"the table of '{node}', which has {len(parents)} parents, and the tables of "
-                      f"the blocks before would have more than {MOST:,} numbers: give '{node}' "
-                      f"fewer parents", at)
+                      f"the blocks before would have more than {MAX_TABLE_NUMBERS:,} numbers: give "
+                      f"'{node}' fewer parents", at)
 
 
 class _Block(NamedTuple):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DISCRETE, CONTINUOUS = ("likelihood ratio", "chi-squared"), ("partial correlation",)
-LEAST = 1e-12  # what others determine to this share of its variance has none left
+MIN_RESIDUAL_SHARE = 1e-12  # what others determine to this share of its variance has none left
 
 
 def conditional_dependence(data, first: str, second: str, given: Iterable[str] = (), *,
@@ -140,8 +140,8 @@ def _partial_correlation(values: np.ndarray) -> tuple[float, float, float]:
     if design.shape[1]:
         ends = ends - design @ np.linalg.lstsq(design, ends)[0]
     left = (ends**2).mean(0)
-    if (left <= LEAST).any():  # the given columns tell it all
+    if (left <= MIN_RESIDUAL_SHARE).any():  # the given columns tell it all
         return 0.0, 0.0, 1.0
     r = float(np.clip((ends[:, 0] * ends[:, 1]).mean() / np.sqrt(left.prod()), -1.0, 1.0))
-    statistic = r * np.sqrt(degrees / max(1 - r * r, LEAST**2))
+    statistic = r * np.sqrt(degrees / max(1 - r * r, MIN_RESIDUAL_SHARE**2))
     return float(statistic), degrees, float(2 * t.sf(abs(statistic), degrees))

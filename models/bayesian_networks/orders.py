@@ -23,7 +23,7 @@ from probml import ModelError
 from probml.models.bayesian_networks.arc_lists import refuse_counts, rules_of
 from probml.models.bayesian_networks.scores import Scores, score_for
 from probml.models.bayesian_networks.search import (
-    MOST,
+    MAX_EXACT_COLUMNS,
     UNFIT,
     Rules,
     as_masks,
@@ -82,10 +82,10 @@ def edge_probabilities(
         raise ModelError(f"edge_probabilities: the score {score!r} is not a log evidence; "
                          f"{suggest_names(SCORES, score)}")
     size = len(variables.names)
-    if size > MOST:
+    if size > MAX_EXACT_COLUMNS:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2**size:,} subsets, "
-                         f"expected at most {MOST} columns: choose fewer columns, or use "
-                         f"learn_structure on samples of the rows")
+                         f"expected at most {MAX_EXACT_COLUMNS} columns: choose fewer columns, or "
+                         f"use learn_structure on samples of the rows")
     scores = Scores(variables, score, strength)
     rules = rules_of(variables, whitelist, blacklist, max_parents, "edge_probabilities")
     out = pd.DataFrame(_arcs(scores, rules), variables.names, variables.names)

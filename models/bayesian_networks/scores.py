@@ -47,10 +47,10 @@ from probml.models.bayesian_networks.variables import Variables, suggest_names
 SCORES = ("bdeu", "k2", "loglik", "aic", "bic")
 # least variance, as a share of the column's own, and least eigenvalue of parents' correlations that
 # counts
-LEAST = 1e-10
+MIN_RELATIVE_VARIANCE = 1e-10
 BATCH = 256  # sets of columns per compiled call
-BUFFERS = (2**14, 2**20)  # cells per compiled call; a single set may have as many as LARGEST
-LARGEST = 2**22
+BUFFERS = (2**14, 2**20)  # cells per compiled call; a single set may have as many as MAX_CELLS
+MAX_CELLS = 2**22
 
 
 def score_for(variables: Variables, score: str | None) -> str:
@@ -184,7 +184,7 @@ class Scores:
         cells = {mask: self.cells(mask) for mask in new}
         # A table with many more cells than rows is mostly zeros: its rows are sorted on the host
         # instead.
-        limit = 0 if self._device is None else min(LARGEST, max(4 * len(self._weights), 2**12))
+        limit = 0 if self._device is None else min(MAX_CELLS, max(4 * len(self._weights), 2**12))
         batch: list[int] = []
         total = 0
         for mask in new:
@@ -217,7 +217,7 @@ class Scores:
         offsets = np.full(BATCH + 1, starts[-1], np.int32)
         offsets[: len(starts)] = starts
         used = int(offsets[len(masks)])
-        buffer = next(size for size in (*BUFFERS, LARGEST) if size >= used)
+        buffer = next(size for size in (*BUFFERS, MAX_CELLS) if size >= used)
         table = np.asarray(_tables(*self._device, members, strides, offsets, width, len(masks),
                                    buffer=buffer))
         seen = np.flatnonzero(table)  # an empty cell adds nothing to any score
@@ -290,7 +290,7 @@ class Scores:
                 parents = np.array([[place[j] for j in bits(mask & self.wide)] for mask in part],
                                    np.intp).reshape(len(part), p)
                 rss = _residuals(scatter, parents)  # (b, q, m)
-                variance = np.maximum(rss / (rows - p - 1)[:, None], LEAST)
+                variance = np.maximum(rss / (rows - p - 1)[:, None], MIN_RELATIVE_VARIANCE)
                 loglik = -0.5 * (
                     rows[:, None] * np.log(2 * np.pi * variance) + rss / variance
                 ).sum(1) - self.rows * self._scale
@@ -358,6 +358,7 @@ def _residuals(scatter: np.ndarray, parents: np.ndarray) -> np.ndarray:
     size = np.sqrt(own[:, parents].swapaxes(0, 1))  # (b, q, p)
     size = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(inner / (size[..., :, None] * size[..., None, :]))
-    kept = np.where(values > LEAST, 1 / np.maximum(values, LEAST), 0.0)
+    kept = np.where(values > MIN_RELATIVE_VARIANCE, 1 / np.maximum(values, MIN_RELATIVE_VARIANCE),
+                    0.0)
     along = vectors.swapaxes(-1, -2) @ (cross / size[..., None])  # (b, q, p, m)
     return np.maximum(own - (along**2 * kept[..., None]).sum(-2), 0.0)

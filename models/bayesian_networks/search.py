@@ -10,7 +10,7 @@ from probml import ModelError
 from probml.models.bayesian_networks.scores import Scores
 from probml.models.bayesian_networks.variables import Variables, suggest_names
 
-MOST = 20  # columns of the exact search
+MAX_EXACT_COLUMNS = 20  # columns of the exact search
 UNFIT = (
     "learn_structure: arcs of the whitelist into a continuous column need a regression for every "
     "combination of its discrete parents, and some combinations have too few rows: drop arcs into "
@@ -178,12 +178,12 @@ def squeezed(masks, column: int):
 
 def exact(variables: Variables, scores: Scores, rules: Rules) -> tuple[list[int], list[float]]:
     size = scores.size
-    if size > MOST:
+    if size > MAX_EXACT_COLUMNS:
         raise ModelError(
             f"learn_structure(method='exact'): {size} columns have 2^{size} = {2**size:,} subsets "
             f"and {size * 2 ** (size - 1):,} families, about "
-            f"{size * 2 ** (size - 1) * 12 / 2**30:,.1f} GiB; expected at most {MOST} columns: "
-            f"choose method='hill_climb', or fewer columns"
+            f"{size * 2 ** (size - 1) * 12 / 2**30:,.1f} GiB; expected at most "
+            f"{MAX_EXACT_COLUMNS} columns: choose method='hill_climb', or fewer columns"
         )
     whole = np.arange(1 << size)
     others = np.arange(1 << size - 1)

@@ -28,7 +28,7 @@ from numpyro import deterministic, sample
 import probml
 
 Part = Callable[[], jax.Array]  # called inside rows(): (rows, steps)
-WIDE = 10.0  # scales that a first level may lie from its centre
+FIRST_LEVEL_SCALES = 10.0  # scales that a first level may lie from its centre
 
 
 def level_part(name: str = "level", scale: ArrayLike = 1.0, centre: ArrayLike = 0.0,
@@ -43,7 +43,7 @@ def level_part(name: str = "level", scale: ArrayLike = 1.0, centre: ArrayLike = 
     """
     _checked("level_part", name, scale, centre=centre, first=first)
     spread = 0.0 if still else sample(f"{name}_scale", dist.HalfNormal(scale))
-    wide = WIDE * scale if first is None else first
+    wide = FIRST_LEVEL_SCALES * scale if first is None else first
 
     def path() -> jax.Array:
         z = sample(name, probml.GaussianChain(
@@ -66,7 +66,7 @@ def trend_part(name: str = "trend", scale: ArrayLike = 1.0, centre: ArrayLike = 
     _checked("trend_part", name, scale, centre=centre, first=first, sizes=(2,))
     prior = dist.HalfNormal(scale)
     spread = sample(f"{name}_scale", prior if smooth else prior.expand([2]).to_event(1))
-    wide = jnp.array([WIDE * scale, scale] if first is None else first)
+    wide = jnp.array([FIRST_LEVEL_SCALES * scale, scale] if first is None else first)
 
     def path() -> jax.Array:
         noise = jnp.stack([jnp.zeros_like(spread), spread]) if smooth else spread

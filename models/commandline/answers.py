@@ -15,14 +15,14 @@ from probml.interface.fit import Fit
 from probml.models.commandline.layouts import PLAIN, Laid, Layout, of_fit, sequences, together
 from probml.typing import DataLike, FitOrEstimator
 
-LONG = 80  # letters of a model that is told in full
+MAX_MODEL_CHARACTERS = 80  # letters of a model that is told in full
 
 
 def title(found: FitOrEstimator) -> str:
     """What a file holds, in a line."""
     fit = fit_of(found)
     what = repr(fit.model) if isinstance(found, Fit) else type(found).__name__
-    what = what if len(what) <= LONG else f"{fit.model.name}(…)"
+    what = what if len(what) <= MAX_MODEL_CHARACTERS else f"{fit.model.name}(…)"
     return f"{what} by {fit.engine.partition('(')[0]}: {fit.status}"
 
 

@@ -32,7 +32,7 @@ from probml.models.mixed_models.formulas import missing_cells
 from probml.typing import FitOrEstimator
 
 NAMELESS = "Unnamed: "  # as pandas calls a column without a name
-FEW = 20  # categories that are never too many
+MAX_CATEGORIES_KEPT = 20  # categories that are never too many
 
 
 class Wish(NamedTuple):
@@ -107,7 +107,7 @@ def _refuse_names(table: pd.DataFrame) -> None:
         if nested is not None:
             raise DataError(f"column '{name}' has several values in a cell, {nested!r:.60}: give "
                             f"each value a separate column, or drop the column, --drop '{name}'")
-        each = seen.nunique() > max(0.9 * len(seen), FEW)
+        each = seen.nunique() > max(0.9 * len(seen), MAX_CATEGORIES_KEPT)
         if each or pd.api.types.is_datetime64_any_dtype(column):
             said[name] = "dates" if not each or _dates(seen) else ("a different text in nearly "
                                                                    "every row")

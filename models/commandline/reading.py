@@ -11,7 +11,8 @@ import pandas as pd
 from probml.errors import DataError, listed
 
 OTHERS = (";", "\t", "|", ",")  # separators of tables that are not meant here
-LEAST = 0.5  # of the cells of a column of text, from which on it is taken for numbers gone wrong
+# of the cells of a column of text, from which on it is taken for numbers gone wrong
+MAX_ODD_SHARE = 0.5
 SHOWN = 3  # words of a column that a warning shows
 
 
@@ -83,7 +84,7 @@ def _tell_numbers(name: str, column: pd.Series) -> None:
     """Of a column of text that is numbers but for some cells, which these are."""
     seen = column.dropna().astype(str)
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
-    if len(seen) and 0 < len(odd) < LEAST * len(seen):
+    if len(seen) and 0 < len(odd) < MAX_ODD_SHARE * len(seen):
         warnings.warn(f"column '{name}' is numeric except for {len(odd)} of {len(seen)} cells, "
                       f"with the text {listed(list(odd.unique()[:SHOWN]))}, so the column is read "
                       f"as text; if these cells are missing, leave them empty in the file",

@@ -72,7 +72,7 @@ class Numbered(Complete):
         return X, y, np.ones(len(rows)) if weights is None else weights, rows
 
 
-class Unsure:
+class NoProbabilities:
     """An estimator without probabilities of classes."""
 
     _why: ClassVar[str] = ("its loss is not a likelihood, so it has no class probabilities. "

@@ -4,7 +4,7 @@ structure.
 | values | kind |
 |---|---|
 | text, booleans, categories | categorical |
-| 0 and 1; at most `FEW` distinct whole numbers, each seen `OFTEN` times | categorical |
+| 0 and 1; at most `MAX_CATEGORIES` distinct whole numbers, each seen `OFTEN` times | categorical |
 | other numbers, also in a column of objects | a number |
 | dates and times | refused |
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from probml import DataError
 
-FEW = 10  # distinct values up to which whole numbers are categories
+MAX_CATEGORIES = 10  # distinct values up to which whole numbers are categories
 OFTEN = 5  # how often each of them is seen, on average
 # in a column of objects
 DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -74,7 +74,7 @@ def _has_few_values(values, whole: bool = True) -> bool:
     seen = values[~np.isnan(values)] if values.dtype.kind == "f" else values
     if whole and values.dtype.kind == "f" and not (seen == np.floor(seen)).all():
         return False
-    return len(np.unique(seen)) <= FEW
+    return len(np.unique(seen)) <= MAX_CATEGORIES
 
 
 def _often(values) -> bool:

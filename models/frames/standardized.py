@@ -8,13 +8,13 @@ import numpy as np
 from probml import Fit
 from probml.estimators.estimator import Estimator
 from probml.estimators.validation import RegressorMixin, check_is_fitted
-from probml.models.frames.complete import Complete, Numbered, Unsure
+from probml.models.frames.complete import Complete, NoProbabilities, Numbered
 from probml.posteriors.units import Unit, of_rows, plane
 
-TOLD = 2**14  # rows that tell the centre and the unit of a column
+MAX_SAMPLED_ROWS = 2**14  # rows that tell the centre and the unit of a column
 # standard deviations a mean, and units a standard deviation, may be off before columns are
 # standardised
-OFF, WIDE = 10.0, 1e3
+MAX_CENTRE_SDS, MAX_UNIT = 10.0, 1e3
 
 
 class Standardized(Complete):
@@ -25,9 +25,9 @@ class Standardized(Complete):
         """Learn where columns are centred, and their units; X in these. Columns that are well are
         left alone, and not copied.
 
-        These are coordinates for a climb and no estimates: of very many rows some tell them.
+        For conditioning only, no estimates: large data are subsampled.
         """
-        whole, step = X, max(len(X) // TOLD, 1)
+        whole, step = X, max(len(X) // MAX_SAMPLED_ROWS, 1)
         X, weights = np.ascontiguousarray(X[::step]), weights[::step]
         d, total = X.shape[1], weights.sum()
         mean, square = weights @ X / total, np.einsum("i,ij,ij->j", weights / total, X, X)
@@ -38,8 +38,8 @@ class Standardized(Complete):
         spread = np.where(spread > 1e-14 * np.abs(mean), spread, 0.0)
         unit = np.where(spread > 0, spread, np.where(np.abs(mean) > 0, np.abs(mean), 1.0))
         centre = mean if self.fit_intercept else np.zeros(d)
-        if (not always and (np.abs(centre) <= OFF * spread + 1).all() and (unit < WIDE).all()
-            and (unit > 1 / WIDE).all()):
+        if (not always and (np.abs(centre) <= MAX_CENTRE_SDS * spread + 1).all()
+            and (unit < MAX_UNIT).all() and (unit > 1 / MAX_UNIT).all()):
             centre, unit = np.zeros(d), np.ones(d)
         self._centre, self._unit = centre, unit
         return self._standardize(whole)
@@ -92,7 +92,7 @@ class Standardized(Complete):
         return (np.asarray(y, float) - self._level) / self._spread if moved else np.asarray(y)
 
 
-class Numeric(Standardized, Numbered, Unsure, RegressorMixin, Estimator):
+class Numeric(Standardized, Numbered, NoProbabilities, RegressorMixin, Estimator):
     """An estimator of y, a number."""
 
     _why = "it predicts numbers, not classes"

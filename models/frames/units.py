@@ -5,12 +5,13 @@ They add up over parts of the rows (Chan, Golub & LeVeque 1983), so that a prior
 that of the whole.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from probml.dataset.checks.digits import ROUNDING
+from probml.dataset.moments import Moments as CellMoments
 from probml.models.frames.clusters import clusters
 from probml.models.frames.measured import SHARE, TIME
 
@@ -18,22 +19,11 @@ TOGETHER = 2**17  # numbers that are looked at together: they stay in cache
 RATES = ("exponential", "poisson")  # kinds whose prior is of a rate
 
 
-class Moments(NamedTuple):
+class Moments(CellMoments):
     """Weights, means and sums of squares about them of the seen cells, each (groups, d): a group a
     class, the last one without a label."""
 
-    weight: np.ndarray
-    mean: np.ndarray
-    square: np.ndarray
-
-    def __add__(self, other: "Moments") -> "Moments":
-        """Those of the rows of both."""
-        weight = self.weight + other.weight
-        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
-        apart = other.mean - self.mean
-        mean = np.where(self.weight > 0, self.mean + share * apart, other.mean)
-        both = np.where((self.weight > 0) & (other.weight > 0), self.weight * share * apart**2, 0.0)
-        return Moments(weight, mean, self.square + other.square + both)
+    __add__ = CellMoments.merged
 
     def pooled(self) -> "Moments":
         """All groups as one."""
@@ -119,11 +109,10 @@ class InUnits:
     """An estimator whose prior is in units of its columns where the settings `centre`, `scale` and
     `rate`, those it has, are None.
 
-    The scale of a normal is then a column's standard deviation within what has a normal of its
-    own: within the classes, where labels are seen, and within clusters (clusters.py) for
-    components that nobody sees. The prior mean of a covariance is so one that the rows speak for,
-    however far apart the components lie; a share of the whole spread is too wide for clusters far
-    apart and too narrow for few rows (benchmarks/defaults.md).
+    Prior scales are then standard deviations within classes, where labels are observed, and within
+    clusters, found by k-means (clusters.py), for latent components. The standard deviation of all
+    rows would be too wide for clusters far apart, and a share of it too narrow for few rows
+    (benchmarks/defaults.md).
     """
 
     # site of the columns → what the names of the prior's sites begin with

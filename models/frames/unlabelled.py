@@ -19,7 +19,7 @@ FOLDS = 5
 ROWS = 5000  # rows that the comparison looks at, at the most
 WEIGHTS = (0.0, 0.01, 0.1, 0.3, 1.0)  # tried by "auto", and to name one that helps
 DOUBT = 1.5  # standard errors of the mean difference from which a loss is said
-LEAST = 0.02  # nats a label below which no loss is said
+MIN_LOSS_PER_LABEL = 0.02  # nats a label below which no loss is said
 
 WEIGHT = (
     "a number of at least 0, or 'auto'",
@@ -60,7 +60,7 @@ class PartlyLabelled:
             return
         lost = alone - with_them
         error = lost.std() / np.sqrt(len(lost))
-        if lost.mean() < LEAST or lost.mean() < DOUBT * error:
+        if lost.mean() < MIN_LOSS_PER_LABEL or lost.mean() < DOUBT * error:
             return
         able = {other: judge.score(other) for other in WEIGHTS if other < weight}
         best = max((other for other in able if able[other] is not None),

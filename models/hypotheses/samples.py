@@ -25,7 +25,7 @@ from scipy.integrate import quad
 from probml import DataError
 from probml.estimators.rules import FLAG, hold, integer, number
 from probml.language.language import check_seed
-from probml.models.hypotheses.tables import COLUMNS, MOST
+from probml.models.hypotheses.tables import COLUMNS, MAX_PERMUTATIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutation
     import pandas as pd
 
     hold("two_samples", paired=(paired, FLAG), width=(width, number(0.0, above=True)),
-         permutations=(permutations, integer(1, MOST)))
+         permutations=(permutations, integer(1, MAX_PERMUTATIONS)))
     seed = check_seed(seed, "two_samples")
     a, b = _numbers("x", x), _numbers("y", y)
     if paired and len(a) != len(b):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ["statistic", "degrees", "p_value", "log_bayes_factor", "probability"]
-MOST = 10_000_000  # permutations
+MAX_PERMUTATIONS = 10_000_000  # permutations
 SAMPLING = ("joint", "rows", "columns", "poisson")
 
 
@@ -73,7 +73,7 @@ def dependence(table, sampling: str = "joint", *, concentration=1.0, permutation
     import pandas as pd
 
     y = _counts(table)
-    hold("dependence", permutations=(permutations, integer(1, MOST)))
+    hold("dependence", permutations=(permutations, integer(1, MAX_PERMUTATIONS)))
     seed = check_seed(seed, "dependence") % 2**32  # as of RandomState
     factor = log_bayes_factor(y, sampling, concentration)
     shown = y[y.sum(1) > 0][:, y.sum(0) > 0]

@@ -37,7 +37,8 @@ from probml.models.kernels.gaussian_process import (
 from probml.posteriors.units import Unit, of_rows
 
 STARTS = (1.0, 0.2, 5.0, 0.04)  # lengths that are begun with, in standard deviations of a column
-FEW = 500  # rows on which starts compete if there are over twice as many: a step costs their cube
+# rows on which starts compete if there are over twice as many: a step costs their cube
+START_ROWS = 500
 
 
 @dataclass(eq=False, repr=False)
@@ -122,8 +123,8 @@ class GaussianProcess(Numeric):
             if self.kernel == "periodic":
                 start |= {"period": np.asarray(period), "length": 10 * start["length"]}
             starts.append(start)
-        if len(y) > 2 * FEW and len(starts) > 1:
-            some = np.random.default_rng(self._seed()).permutation(len(y))[:FEW]
+        if len(y) > 2 * START_ROWS and len(starts) > 1:
+            some = np.random.default_rng(self._seed()).permutation(len(y))[:START_ROWS]
             few = self._highest(model, {name: value[some] for name, value in data.items()}, starts)
             starts = [{name: few.params[name] for name in starts[0]}]
         self._found(self._highest(model, data, starts))

@@ -35,7 +35,7 @@ BANDWIDTH: Rule = (f"one of {', '.join(map(repr, RULES))}, or numbers above 0, o
                    _is_bandwidth)
 PRIORS: Rule = ("None or probabilities, one for each class", lambda v: v is None or np.ndim(v) == 1)
 
-LARGEST = 2**40  # numbers of a sample: a terabyte in bytes
+MAX_SAMPLE_NUMBERS = 2**40  # numbers of a sample: a terabyte in bytes
 
 
 class _Kernels(Estimator):
@@ -192,9 +192,9 @@ class KernelDensity(DensityMixin, _Kernels):
         """New rows, (n_samples, d): a row of X, and noise."""
         check_is_fitted(self, "fit_")
         check_count("sample", "n_samples", n_samples)
-        if n_samples * len(self._unit) > LARGEST:
+        if n_samples * len(self._unit) > MAX_SAMPLE_NUMBERS:
             raise ModelError(f"sample(n_samples={n_samples!r}): expected fewer samples, with at "
-                             f"most {LARGEST:,} numbers in all")
+                             f"most {MAX_SAMPLE_NUMBERS:,} numbers in all")
         random, params = np.random.default_rng(self._seed(
             random_state, "sample")), self.fit_.params
         which = random.choice(len(params["weights"]), int(n_samples), p=params["weights"])

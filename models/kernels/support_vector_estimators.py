@@ -30,7 +30,7 @@ from probml.estimators.validation import (
     compute_class_weight,
 )
 from probml.interface.showing.estimates import no_tables
-from probml.models.frames.complete import Numbered, Unsure
+from probml.models.frames.complete import NoProbabilities, Numbered
 from probml.models.frames.margins import Margin
 from probml.models.kernels.support_vectors import (
     KERNELS,
@@ -170,7 +170,7 @@ class _Machine:
 
 
 @dataclass(eq=False, repr=False)
-class SupportVectorMachine(_Machine, Margin):
+class SupportVectorMachine(NoProbabilities, _Machine, Margin):
     """Classification by a margin in the space of a kernel: the dual of the hinge loss,
     scikit-learn's SVC.
 
@@ -305,7 +305,7 @@ class SupportVectorMachine(_Machine, Margin):
 
 
 @dataclass(eq=False, repr=False)
-class SupportVectorRegression(RegressorMixin, _Machine, Numbered, Unsure, Estimator):
+class SupportVectorRegression(RegressorMixin, _Machine, Numbered, NoProbabilities, Estimator):
     """Regression by a tube of half-width epsilon in the space of a kernel: the dual of the
     ε-insensitive loss, scikit-learn's SVR.
 

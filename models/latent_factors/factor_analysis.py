@@ -22,7 +22,7 @@ from numpyro import sample
 import probml
 from probml.models.summaries.factors import factor_tables
 
-LEAST = 1e-4  # share of a column's variance that its noise starts with at the least
+MIN_NOISE_SHARE = 1e-4  # share of a column's variance that its noise starts with at the least
 
 
 @probml.model
@@ -114,7 +114,7 @@ def factors(S: np.ndarray, k: int, rounds: int = 500) -> tuple[np.ndarray, np.nd
     """
     variance = np.where(np.diag(S) > 0, np.diag(S), 1.0)
     unit = S / np.sqrt(variance) / np.sqrt(variance)[:, None]
-    left = (1 - k / (2 * len(S))) / np.diag(np.linalg.inv(unit + LEAST * np.eye(len(S))))
+    left = (1 - k / (2 * len(S))) / np.diag(np.linalg.inv(unit + MIN_NOISE_SHARE * np.eye(len(S))))
     found = [_descend(unit, psi, k, rounds) for psi in (left, np.full(len(S), 0.5),
                                                         np.ones(len(S)))]
     _, W, psi = max(found, key=lambda each: each[0])
@@ -125,13 +125,13 @@ def _descend(S, psi, k, rounds):
     """(log-likelihood a row but for a constant, W, ψ) of correlations S from a start of ψ."""
     best = -np.inf
     for _ in range(rounds):
-        root = np.sqrt(np.maximum(psi, LEAST))
+        root = np.sqrt(np.maximum(psi, MIN_NOISE_SHARE))
         values, vectors = np.linalg.eigh(S / root / root[:, None])
         values, vectors = values[::-1], vectors[:, ::-1]
         top = np.maximum(values[:k], 1.0)
         W = root[:, None] * vectors[:, :k] * np.sqrt(top - 1)
         now = -0.5 * (2 * np.log(root).sum() + np.log(top).sum() + values.sum() - (top - 1).sum())
-        psi = np.maximum(1 - (W**2).sum(1), LEAST)
+        psi = np.maximum(1 - (W**2).sum(1), MIN_NOISE_SHARE)
         if now - best < 1e-8:
             break
         best = now

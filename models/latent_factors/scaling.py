@@ -27,7 +27,8 @@ from probml.estimators.rules import PARTS, hold
 
 NOISES = ("normal", "lognormal")
 GUESS = 0.1  # of σ, in the distances' unit
-NEAR = 1e-18  # squared distance added, so that points on one another have a gradient
+# squared distance added, so that points on one another have a gradient
+SQUARED_DISTANCE_FLOOR = 1e-18
 
 
 @probml.model
@@ -55,7 +56,8 @@ def multidimensional_scaling(first, second, points: int, k: int = 2, noise: str 
     position = sample("position", dist.Normal(0.0, spread).expand([points, k]).to_event(2))
     variance = sample("variance", dist.InverseGamma(0.5, guess**2 / 2))
     with probml.rows():
-        apart = jnp.sqrt(((position[first] - position[second]) ** 2).sum(-1) + NEAR)
+        apart = jnp.sqrt(((position[first] - position[second]) ** 2).sum(-1)
+                         + SQUARED_DISTANCE_FLOOR)
         sample("distance", dist.Normal(apart, jnp.sqrt(variance)) if noise == "normal"
                else dist.LogNormal(jnp.log(apart), jnp.sqrt(variance)))
 

@@ -30,7 +30,7 @@ from probml.estimators.validation import (
     check_is_fitted,
     column_or_1d,
 )
-from probml.models.frames.complete import Unsure
+from probml.models.frames.complete import NoProbabilities
 from probml.models.mixed_models.mixed_columns import labels_of, numbers_of, table_of
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
 from probml.models.regression.family_functions import mean_of_y
@@ -67,7 +67,7 @@ EFFECTS: Rule = ("a mapping of each grouping to the columns whose coefficients v
 
 
 @dataclass(eq=False, repr=False)
-class MixedModel(RegressionResults, Unsure, RegressorMixin, Estimator):
+class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
     """Mixed models: coefficients that differ from group to group; R's lmer and glmer, statsmodels'
     MixedLM.
 

@@ -41,7 +41,7 @@ from probml.typing import DataLike
 if TYPE_CHECKING:
     import pandas as pd
 
-LEAST = ("bic", "icl", "aic", "mdl")
+CRITERIA = ("bic", "icl", "aic", "mdl")
 USED = 1.0  # rows that a component of a sparse mixture must have, to be one
 
 
@@ -81,7 +81,7 @@ def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type
     table = mixture.table_.set_index("n_components")
     table["mdl"] = [_description(table.loc[k], mixture.fits_[k].params["weights"], len(X),
                                  X.shape[1], covariance_type) for k in found]
-    table = table[[*LEAST]]
+    table = table[[*CRITERIA]]
     table.index.name = "groups"
     table["bound"] = _bounds(X, found, covariance_type, seed)
     spread = X.std(0)
@@ -95,7 +95,7 @@ def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type
                      ("ward", lambda k: AgglomerativeClustering(k).fit_predict(z[some]))):
         table[f"silhouette_{name}"] = [_silhouette(z[some], of(k)) if 1 < k < len(some) else np.nan
                                        for k in found]
-    chosen = {name: int(table[name].idxmin()) for name in LEAST}
+    chosen = {name: int(table[name].idxmin()) for name in CRITERIA}
     if table["bound"].notna().any():
         chosen["bound"] = int(table["bound"].idxmax())
     chosen["gap"] = _first_gap(found, table["gap"].to_numpy(), table["gap_error"].to_numpy())

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 SCALES = (1.0, 1.7, 3.0)  # weight scales among which rows that are held out choose
 ROUGH = 3.0  # that of training by an optimiser, which is stopped early instead
-FOLDS, MANY = 3, 1000  # a third of the rows is held out, each once where they are few
+# a third of the rows is held out, each once where they are few
+FOLDS, MIN_ROWS_FOR_ONE_FOLD = 3, 1000
 
 
 def _layers(value) -> bool:
@@ -118,7 +119,7 @@ class _Network(Standardized, Estimator):
         scores = np.zeros(len(SCALES))
         for i, self.weight_scale_ in enumerate(SCALES):
             start = self._draw(data["x"].shape[1], width)
-            for held in range(FOLDS if n < MANY else 1):
+            for held in range(FOLDS if n < MIN_ROWS_FOR_ONE_FOLD else 1):
                 with warnings.catch_warnings():
                     # a climb that has not ended is judged as the others
                     warnings.simplefilter("ignore")
@@ -211,16 +212,6 @@ class NeuralNetworkClassifier(_Network, Margin):
         check_is_fitted(self, "fit_")
         return self.fit_.predict_proba(self.as_data(X), "y")
 
-    def predict_log_proba(self, X):
-        """log p(class | row), (n, k)."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
-
-    def predict(self, X):
-        """The most probable class of every row, as a label."""
-        check_is_fitted(self, "fit_")
-        return self.classes_[self.predict_proba(X).argmax(1)]
-
 
 @dataclass(eq=False, repr=False)
 class NeuralNetworkRegressor(_Network, Numeric):
@@ -286,13 +277,6 @@ class NeuralNetworkRegressor(_Network, Numeric):
             np.sqrt(self.fit_.params["variance"])
         )
         return self
-
-    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: columns and y centred, in units of their standard
-        deviations."""
-        data = super().as_data(X)
-        return data if y is None else {**data,
-                                       "y": (np.asarray(y, float) - self._level) / self._spread}
 
     def predict(self, X):
         """The mean of y, (n,); averaged over a posterior, where there is one."""

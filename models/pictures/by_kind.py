@@ -29,7 +29,7 @@ from probml.typing import DataLike, FitOrEstimator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST = 2000  # rows of a scatter plot in a page
+MAX_POINTS = 2000  # rows of a scatter plot in a page
 MEMBERS = 60  # of a grouping, whose names are drawn
 AHEAD = 8  # of a series its length / AHEAD steps are forecast
 
@@ -147,9 +147,9 @@ def _close(figure: "Figure") -> None:
 
 def _subsample(X: DataLike, y: ArrayLike) -> tuple[DataLike, ArrayLike]:
     """Every so-and-so-many-th of many rows."""
-    if isinstance(X, Mapping) or not hasattr(X, "__len__") or len(X) <= MOST:
+    if isinstance(X, Mapping) or not hasattr(X, "__len__") or len(X) <= MAX_POINTS:
         return X, y
-    rows = np.linspace(0, len(X) - 1, MOST).astype(int)
+    rows = np.linspace(0, len(X) - 1, MAX_POINTS).astype(int)
 
     def take_rows(values: DataLike) -> DataLike:
         return values.iloc[rows] if hasattr(values, "iloc") else np.asarray(values)[rows]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#595959")
 INK, PAPER = "#1a1a1a", "#fefefe"  # of words and lines, and behind words: in a page its own
 CHARACTER = 0.08  # inches that one of a word below a column is wide
-SHORT = 9  # lines of a legend that leaves room for what is drawn
+MAX_INSIDE_LEGEND_LINES = 9  # lines of a legend that leaves room for what is drawn
 
 
 def figure_of(size: tuple[float, float], layout: str | None = "constrained") -> "Figure":
@@ -125,7 +125,8 @@ def across(ax, words: list[str]) -> None:
 
 def place_legend(ax, lines: int) -> None:
     """A legend, in the axes where it is short, else at their right."""
-    legend(ax, **({} if lines <= SHORT else {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}))
+    legend(ax, **({} if lines <= MAX_INSIDE_LEGEND_LINES else {"loc": "upper left",
+                                                               "bbox_to_anchor": (1.0, 1.0)}))
 
 
 def steps_of(X: DataLike, count: int) -> tuple[DataLike, bool]:

@@ -26,7 +26,7 @@ from probml.typing import DataLike, FitOrEstimator
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST = 60  # members that a picture has names for
+MAX_NAMED_MEMBERS = 60  # members that a picture has names for
 DRAWS = 1000  # of a posterior without a closed form
 REACH = 1.96  # standard deviations of a band that holds 95%
 
@@ -75,7 +75,7 @@ def effects(fitted: FitOrEstimator, name: str | None = None, labels: Sequence | 
                          f"'{name}', got {len(words)}")
     order, middle = np.argsort(mean), mean.mean()
     mean, spread, words = mean[order], REACH * spread[order], [words[i] for i in order]
-    named = len(mean) <= MOST
+    named = len(mean) <= MAX_NAMED_MEMBERS
     ax = axes_of(ax, (5.2, min(max(0.24 * len(mean) + 1.1, 2.4), 12) if named else 6.0))
     place, apart = np.arange(len(mean)), np.abs(mean - middle) > spread
     for which, colour in ((~apart, "0.55"), (apart, COLOURS[0])):

@@ -27,7 +27,7 @@ STYLES = {  # what is known of a node → colours of its edge, its inside, its b
 NAME, TEXT = 9.0, 8.0  # points, where a unit of the axes is an inch
 # inches: a line of text, margins, the longest bar, "100.0%"
 LINE, PAD, BAR, PERCENT = 0.16, 0.07, 0.62, 0.46
-LARGEST = 60.0  # inches: side of a figure that is made here
+MAX_INCHES = 60.0  # inches: side of a figure that is made here
 DOT = 0.2  # inches: diameter of a node of a large network
 
 
@@ -82,7 +82,7 @@ def _draw(dag, shown: Mapping[str, Shown], detailed: bool, ax):
                    max([right, *(x + 0.1 for x in layout.x.values())]))
     bottom, top = layout.top[-1] - layout.height[-1] - 0.1, 0.1
     if ax is None:
-        shrink = min(1.0, LARGEST / max(right - left, top - bottom))
+        shrink = min(1.0, MAX_INCHES / max(right - left, top - bottom))
         figure = figure_of((shrink * (right - left), shrink * (top - bottom)), layout=None)
         ax = figure.add_axes((0, 0, 1, 1))
     ax = axes_of(ax)

@@ -16,7 +16,7 @@ from probml.estimators.rules import (
     parameter,
 )
 from probml.models.regression import evidence
-from probml.models.regression.from_moments import WIDE, FromMoments, is_scale
+from probml.models.regression.from_moments import FLAT_PRIOR_SD, FromMoments, is_scale
 from probml.models.regression.linear_regression import linear_regression
 from probml.models.regression.moments import few_rows, moments
 from probml.posteriors.units import of_rows, plane
@@ -228,7 +228,7 @@ class BayesianLinearRegression(FromMoments):
                            least[:, None])
         variance = np.array([s.variance for s in self._scales])
         model = linear_regression(outputs=None if self._flat_target else m, weight_scale="each",
-                                  bias_scale=WIDE if centred else 0.0)
+                                  bias_scale=FLAT_PRIOR_SD if centred else 0.0)
         data = {"x": rows[:, :d], "y": self._output(rows[:, d:]),
                 "weight_scale": self._output(scale), "variance": self._output(variance)}
         names, axes = self._column_names, 1 if self._flat_target else 2

@@ -22,11 +22,11 @@ from probml.estimators.validation import (
     column_or_1d,
     refuse_nonfinite,
 )
-from probml.models.frames.complete import Complete, Unsure
+from probml.models.frames.complete import Complete, NoProbabilities
 from probml.models.regression.results import RegressionResults
 
 # prior standard deviation of what is flat where scales are chosen, in units of the noise
-WIDE = 1e8
+FLAT_PRIOR_SD = 1e8
 
 
 def is_scale(value) -> bool:
@@ -41,7 +41,7 @@ def is_scale(value) -> bool:
     )
 
 
-class FromMoments(RegressionResults, RegressorMixin, Complete, Unsure, Estimator):
+class FromMoments(RegressionResults, RegressorMixin, Complete, NoProbabilities, Estimator):
     """What the estimators of regression share: reading rows, and the Fit when it is first asked
     for."""
 

@@ -22,7 +22,7 @@ from probml.estimators.rules import (
 from probml.interface.showing.estimates import Estimates
 from probml.interface.showing.summary import Table
 from probml.models.regression import evidence
-from probml.models.regression.from_moments import WIDE, FromMoments, is_scale
+from probml.models.regression.from_moments import FLAT_PRIOR_SD, FromMoments, is_scale
 from probml.models.regression.moments import few_rows
 from probml.models.regression.smoothing import design, smooth_moments, smoothing
 from probml.models.summaries.regressions import spline_tables
@@ -175,7 +175,8 @@ class SmoothingSpline(FromMoments):
     def _exact(self) -> Fit:
         rows, weights = few_rows(self.moments_._replace(mean=0.0 * self.moments_.mean))
         groups = self.design_.groups
-        model = smoothing(lines=self.n_features_in_, curves=tuple(map(len, groups)), wide=WIDE)
+        model = smoothing(lines=self.n_features_in_, curves=tuple(map(len, groups)),
+                          wide=FLAT_PRIOR_SD)
         data = {"h": rows[:, :-1], "y": rows[:, -1], "variance": self._scales.variance}
         if groups:
             data["smoothness"] = np.sqrt([self._scales.ratio[members[0]] for members in groups])

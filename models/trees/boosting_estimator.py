@@ -25,7 +25,7 @@ LIKELIHOODS: dict[str, Callable] = {
 LIKELIHOOD: Any = (f"one of {', '.join(map(repr, LIKELIHOODS))}, or a function of the score that "
                    f"gives a NumPyro distribution",
                    lambda v: callable(v) or isinstance(v, str) and v in LIKELIHOODS)
-LEAST = 1e-10  # curvature of a leaf below which it stays as it is
+MIN_CURVATURE = 1e-10  # curvature of a leaf below which it stays as it is
 HALVINGS = 12  # of a leaf's step
 STEPS = 50  # of Newton's to the first, constant score
 PATIENCE = 20  # stages without a gain on held-out rows, after which no more are made
@@ -147,7 +147,8 @@ class Boosted(Estimator):
             leaf = tree.apply(X[train])
             # |h|: rows at which the log-likelihood is not concave
             up, bend = (np.bincount(leaf, part, tree.tree_.node_count) for part in (g, np.abs(h)))
-            step = self._safe(np.where(bend > LEAST, up / np.maximum(bend, LEAST), 0.0), leaf,
+            step = self._safe(np.where(bend > MIN_CURVATURE, up / np.maximum(bend, MIN_CURVATURE),
+                                       0.0), leaf,
                               scores[train], y[train], programs)
             tree.tree_.value[:, 0, 0] = step
             self.trees_.append(tree)
@@ -213,7 +214,7 @@ class Boosted(Estimator):
             with jax.enable_x64(True):
                 g, h = (float(np.asarray(part).sum())
                         for part in programs.slopes(np.full(len(y), score), y))
-            step = g / h if h > LEAST * len(y) else np.sign(g)
+            step = g / h if h > MIN_CURVATURE * len(y) else np.sign(g)
             score += float(np.clip(step, -far, far))
             far = 2 * far if abs(step) > far else 4.0  # as of y in grams
             if abs(step) < 1e-12:

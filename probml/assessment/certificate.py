@@ -170,7 +170,7 @@ def check(
     truth, columns = simulated(simulator or model, held, plan, int(simulations), seed, simulator)
     sets = [fill_template(held, {name: values[i] for name, values in columns.items()})
             for i in range(simulations)]
-    ranked, how = engine.repeated()
+    ranked, how = engine.for_simulations()
     plan = planned(sets[0], ranked)  # as a fit has it
     engine.refuse(Problem(sets[0], plan))
     found, failures = refits.all_of(ranked, sets, plan, truth, seed, RANKED_DRAWS, progress)

@@ -19,7 +19,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Problem, Status
 from probml.engines.progress import Progress, in_threads
 from probml.errors import DataError, ModelError, Refusal, present
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.fits import fitting
 from probml.language.language import Bound
 from probml.numerics.compile_effort import ONCE

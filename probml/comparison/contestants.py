@@ -18,7 +18,7 @@ from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Engine, Status, short_name
 from probml.errors import ModelError, Refusal
-from probml.evidence import density, passes
+from probml.evidence import density, e_step
 from probml.interface.fit import Fit
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
@@ -175,7 +175,7 @@ class ComparedDensity(ComparedFit):
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
 def loglik_of(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return passes.log_evidence(plan, params, known, rows)
+    return e_step.log_evidence(plan, params, known, rows)
 
 
 def freedom(plan: Plan) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from probml.dataset import dataset
 from probml.engines.engine import Engine, Status
-from probml.engines.ladder import written
+from probml.engines.ladder import parse_engine
 from probml.errors import ModelError, Refusal
 from probml.interface.fit import Fit
 from probml.interface.model import Model
@@ -56,7 +56,7 @@ def engine_of(fit: Fit) -> Engine:
     if fit.outcome is Status.KNOWN:
         raise ModelError(f"{fit.engine} cannot be refitted, because its parameters were given and "
                          f"not estimated")
-    return fit.by or written(fit.engine)
+    return fit.by or parse_engine(fit.engine)
 
 
 def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = None) -> list[

@@ -33,7 +33,7 @@ class Profile:
 
     Attributes:
         names, sizes: the names of the parts, and their numbers of rows.
-        pattern: site → seen, part, torn or likelihood: Data.pattern of all rows.
+        pattern: site → seen, part, partially_observed or likelihood: Data.pattern of all rows.
         labels: site → labels of its states.
         moments: continuous site → mean and variance of its cells.
         sample: a random sample of rows: all of them, or about `profile.SAMPLE_ROWS`, fewer where

@@ -14,7 +14,7 @@ from probml.dataset.frames import as_pandas, is_table, names_of
 from probml.typing import DataLike
 
 CATEGORIES = 8  # categories that a description lists
-WIDE = 200  # columns of one array up to which each is described by itself
+MAX_DESCRIBED_COLUMNS = 200  # columns of one array up to which each is described by itself
 
 
 class Column(NamedTuple):
@@ -103,7 +103,7 @@ def described(data: DataLike, name: str = "column") -> list[Column]:
     if flat.shape[1] == 1:
         return [column_of(name, flat[:, 0])]
     # many columns are described as one
-    if flat.shape[1] > WIDE:
+    if flat.shape[1] > MAX_DESCRIBED_COLUMNS:
         return [column_of(f"{name} ({flat.shape[1]} columns)", flat.ravel())]
     return [column_of(f"{name} {j}" if name == "column" else f"{name}[{j}]", flat[:, j])
             for j in range(flat.shape[1])]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jax.typing import ArrayLike
 
-MANY = 3  # dates that pandas needs to infer a frequency
+MIN_DATES = 3  # dates that pandas needs to infer a frequency
 
 
 class Labels(NamedTuple):
@@ -98,7 +98,7 @@ def _frequency(index: pd.Index) -> object:
     """The frequency of dates or durations; None if there is none."""
     if index.freq is not None or index.hasnans or len(index) < 2:
         return index.freq
-    if len(index) < MANY:
+    if len(index) < MIN_DATES:
         return index[1] - index[0] if index[1] > index[0] else None
     return type(index)(index, freq="infer").freq
 

@@ -61,13 +61,13 @@ class Column:
 
     @property
     def pattern(self) -> str:
-        """Whether it is observed: "seen", "part", "torn" (some vector is partially observed),
-        "likelihood" or "carried"."""
+        """Whether it is observed: "seen", "part", "partially_observed" (some vector is),
+        "likelihood" or "sampled"."""
         if self.likelihood is not None:
             return "likelihood"
         if self.carried is not None:
-            return "carried"
-        return "seen" if self.seen is None else "torn" if self.torn else "part"
+            return "sampled"
+        return "seen" if self.seen is None else "partially_observed" if self.torn else "part"
 
     def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> "Column":
         """The same column with other rows or steps: a function of each of its arrays."""

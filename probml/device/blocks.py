@@ -19,14 +19,14 @@ from probml.numerics.transfer import aligned
 from probml.plan.plan import Plan
 
 NUMBERS = 2**20  # numbers in a block
-FEW = 2  # blocks up to which all rows are loaded at once instead
+MAX_LOADED_BLOCKS = 2  # blocks up to which all rows are loaded at once instead
 GUESS = 2**12  # rows from which approximate column means are computed
 AHEAD = 2  # blocks that may wait for the device while the next is packed
 
 
 def many(data: Data) -> bool:
-    """Whether data have more numbers than FEW blocks, and no time axis."""
-    return data.steps is None and data.table.rows * (1 + data.numbers) > FEW * NUMBERS
+    """Whether data have more numbers than MAX_LOADED_BLOCKS blocks, and no time axis."""
+    return data.steps is None and data.table.rows * (1 + data.numbers) > MAX_LOADED_BLOCKS * NUMBERS
 
 
 class Blocks:
@@ -60,8 +60,8 @@ class Blocks:
 
     @property
     def fits_few_blocks(self) -> bool:
-        """Whether all rows fit into at most FEW blocks, so that blocks gain nothing."""
-        return self.data.table.rows <= FEW * self.chunks * self.size
+        """Whether all rows fit into MAX_LOADED_BLOCKS blocks, so that blocks gain nothing."""
+        return self.data.table.rows <= MAX_LOADED_BLOCKS * self.chunks * self.size
 
     def results(self, ask: Callable[[Resident], Any]) -> Iterator[Any]:
         """ask(block) of every block, as arrays on the host; the programs of AHEAD blocks may run
@@ -111,7 +111,7 @@ class Blocks:
         """The values that all rows share, after a pass: the means used for centring, and the
         standard deviations of all rows."""
         total = self.data.table.rows if self.weights is None else self.weights.sum()
-        return self.known._replace(spread=located(self.plan, self.moments, total)[1])
+        return self.known._replace(sd=located(self.plan, self.moments, total)[1])
 
     def _sample_rows(self) -> np.ndarray:
         """About GUESS evenly spaced row numbers, of rows with positive weight."""

@@ -24,8 +24,8 @@ from probml.numerics.transfer import ALIGNMENT, aligned
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 
-LONG = 2**25  # bytes from which copying an array costs more than slicing it
-MOST = 2**31  # numbers of an array must be fewer, for 32-bit indices
+MIN_BYTES_TO_SLICE = 2**25  # bytes from which copying an array costs more than slicing it
+MAX_ARRAY_NUMBERS = 2**31  # numbers of an array must be fewer, for 32-bit indices
 
 Pack = Callable[[Data, np.ndarray, tuple[int, int]], Chunk]  # rows, weights, (chunks, rows of one)
 
@@ -146,8 +146,9 @@ def long(data: Data, plan: Plan, kind: DTypeLike) -> Mapping[str, np.ndarray]:
         or plan.latents or plan.groupings or plan.carried or plan.structure.chains or data.steps):
         return {}
     return {name: array for name, array in data.table.inputs.items()
-            if array.nbytes >= LONG and array.size < MOST and array.dtype == kind
-            and array.flags.c_contiguous and array.ctypes.data % array.dtype.itemsize == 0}
+            if array.nbytes >= MIN_BYTES_TO_SLICE and array.size < MAX_ARRAY_NUMBERS
+            and array.dtype == kind and array.flags.c_contiguous
+            and array.ctypes.data % array.dtype.itemsize == 0}
 
 
 def place_in_memory(data: Data, found: Mapping[str, np.ndarray], weight: np.ndarray, chunks: int,

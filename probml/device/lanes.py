@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # sequences (or blocks) scanned together on a CPU: overhead dominates with fewer, cache misses with
 # more
 LANES = 256
-LONG = 2**13  # minimum steps for which few sequences are cut into blocks
+MIN_STEPS_TO_CUT = 2**13  # minimum steps for which few sequences are cut into blocks
 SPREAD = 2**13  # the number of lanes on a GPU
 BLOCK = 64  # minimum steps of a block, about
 IMPROBABLE = 1e-15  # transition probability below which float32 computes in log space throughout
@@ -115,7 +115,7 @@ class Lanes:
         self.chained = tuple(n for group in plan.latents if plan.timed(group)
                              for n in group.sites)
         cut = (bool(plan.chains or self.chained) and not self.wide
-               and steps >= (LONG if host else 2 * LANES) and 4 * shape[1] <= lanes)
+               and steps >= (MIN_STEPS_TO_CUT if host else 2 * LANES) and 4 * shape[1] <= lanes)
         cuts = 1 << (steps // BLOCK).bit_length()
         self.blocks = min(lanes // (1 << (shape[1] - 1).bit_length()), cuts) if cut else 1
         self.length = -(-(span or bucket(steps)) // self.blocks)

@@ -15,11 +15,12 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.errors import present
-from probml.families.marginal_normal import MORE, Tiles
+from probml.families.marginal_normal import UNROLLED_FOR_MANY_TILES, Tiles
 from probml.plan.plan import Plan
 
-FEW = 2**12  # rows below which tiles save less time than compiling their program takes
-LARGEST = 64  # maximum rows of a tile
+# rows below which tiles save less time than compiling their program takes
+MIN_ROWS_FOR_TILES = 2**12
+MAX_TILE_ROWS = 64  # maximum rows of a tile
 
 
 class Layout(NamedTuple):
@@ -55,7 +56,7 @@ def choose_layout(data: Data, plan: Plan, copies: int = 1, whole: bool = True) -
     rows, sites = data.table.rows, plan.structure.sites
     partial = plan.partially_observed
     alone = len(partial) == 1 and math.prod(sites[partial[0]].lattice) == 1
-    if not whole or rows < FEW or not alone or plan.steps or plan.carried:
+    if not whole or rows < MIN_ROWS_FOR_TILES or not alone or plan.steps or plan.carried:
         return Layout(plain, np.ones(rows, bool))
     seen = present(data.table.columns[plan.partially_observed[0]].seen).reshape(rows, -1)
     # with several chunks, rows with few missing coordinates have a separate program
@@ -101,7 +102,7 @@ def _tiles(lengths: np.ndarray, unseen: np.ndarray, d: int) -> list[int]:
     Args:
         lengths: (patterns,) number of rows. unseen: (patterns,) number of missing coordinates.
     """
-    chosen, limit = {}, LARGEST
+    chosen, limit = {}, MAX_TILE_ROWS
     for m in np.unique(unseen[unseen > 0]):
         allowed = [2**i for i in range(limit.bit_length())]
         limit = min(allowed, key=partial(cost, lengths[unseen == m], m=int(m), d=d))
@@ -118,7 +119,8 @@ def cost(lengths: np.ndarray, tile: int, m: int, d: int) -> float:
     programs at d = 16 and 4."""
     tiles, row = (-(-lengths // tile)).sum(), d * (d + 1) // 2 + d
     if tile == 1:
-        loose = 25 + 0.65 * d * d + 8.5 * m * m if m <= MORE else d * d + 95 * m + 18 * m * m
+        loose = (25 + 0.65 * d * d + 8.5 * m * m if m <= UNROLLED_FOR_MANY_TILES
+                 else d * d + 95 * m + 18 * m * m)
         return tiles * (row + loose)
     return tiles * (10 * m * (d + 1) + 47 * m * m) + tiles * tile * (row + 25 + 1.6 * m * (d + 1))
 

@@ -28,11 +28,12 @@ from probml.typing import SiteValues
 ROOM = 1024  # steps up to which padding to a power of two costs less than compiling again
 LANES = 32  # minimum sequences per thread
 PARTED = 2**22  # numbers in a pass from which the chunks can be split evenly among threads
-MANY = 32  # chunks from which their number is a multiple of 8
+MIN_CHUNKS_TO_ALIGN = 32  # chunks from which their number is a multiple of 8
 PART = 2**24  # bytes from which another thread for copying pays
 SCATTERED = 64  # multiplications in a dense product that cost as much as one scatter-add
 PAIRED = 2**25  # maximum products of pairs of rows, which are all in memory in a pass
-FEW = 1024  # rows × steps up to which a query's arrays stay on the host until the program runs
+# rows × steps up to which a query's arrays stay on the host until the program runs
+MAX_HOST_ROW_STEPS = 1024
 
 
 def load(
@@ -70,7 +71,7 @@ def load(
     rows = table.rows if index is None else len(index)
     total = bucket(max(rows, least))
     chunks, size = _chunk_shape(data, plan, total, copies, devices, tiles)
-    place = np.asarray if roomy and total * (data.steps or 1) <= FEW else placed
+    place = np.asarray if roomy and total * (data.steps or 1) <= MAX_HOST_ROW_STEPS else placed
     every = np.broadcast_to(1.0, table.rows) if weights is None else weights
     centre, spreads = located(plan, _moments(data, plan, weights), every.sum(), place)
     weight = aligned((chunks * size,), np.float64)
@@ -120,14 +121,14 @@ def _pairs(plan: Plan, held: Chunk, place: Callable) -> Pairs | None:
 
 
 def placed_values(data: Data, centre: Mapping[str, np.ndarray],
-                  spread: dict[str, jax.Array], place: Callable = placed) -> Known:
+                  sd: dict[str, jax.Array], place: Callable = placed) -> Known:
     """Given values of sites outside rows, and column means and standard deviations, on the
     device."""
     sites = data.structure.sites
     return Known({name: place(value, jnp.result_type(int if sites[name].discrete else float))
                   for name, value in data.table.values.items()},
                  {name: place(value, jnp.result_type(float)) for name, value in centre.items()},
-                 spread)
+                 sd)
 
 
 def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
@@ -138,7 +139,7 @@ def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,
         # equal shares for threads (engines/restarting/slices.py); along time, a step over half the
         # lanes takes half the time
         chunks = max(chunks, 2 if data.steps and rows >= 2 * LANES else 1)
-        parts *= 1 if chunks == 1 else 2 if chunks < MANY else 8
+        parts *= 1 if chunks == 1 else 2 if chunks < MIN_CHUNKS_TO_ALIGN else 8
     chunks, whole = -(-chunks // parts) * parts, max(tiles.rows) if tiles else 1
     return chunks, -(-rows // (chunks * whole)) * whole
 

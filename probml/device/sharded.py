@@ -162,7 +162,7 @@ def repeated(rows: Rows, mesh: Mesh) -> Repeated:
     return Repeated(jax.device_put(rows.stacked, NamedSharding(mesh, EACH)), mesh)
 
 
-def spread(rows: Rows, mesh: Mesh) -> Sharded:
+def distribute_rows(rows: Rows, mesh: Mesh) -> Sharded:
     """Distributes the chunks of this process over the devices of a mesh; their number must be a
     multiple of the number of devices."""
     return Sharded(jax.tree.map(functools.partial(cut, mesh), rows.stacked),

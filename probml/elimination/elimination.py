@@ -168,7 +168,7 @@ def _shrink_jvp(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
 
 # names from which all buckets of a level are worked on at once (levelwise): less compiling,
 # somewhat slower to run
-MANY = 64
+MIN_NAMES_FOR_LEVELS = 64
 
 
 def evidence(factors: Iterable[Factor], order: Sequence[str], *,
@@ -264,4 +264,4 @@ def _summed(factors: list[Factor], order: Sequence[str], log_space: bool) -> lis
 def _many(factors: list[Factor], order: Sequence[str]) -> bool:
     """Whether to work level by level: many names, and a tree with many buckets a level; a chain has
     one."""
-    return len(order) > MANY and levelwise.groups(factors, order) <= len(order) / 2
+    return len(order) > MIN_NAMES_FOR_LEVELS and levelwise.groups(factors, order) <= len(order) / 2

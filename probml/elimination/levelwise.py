@@ -29,7 +29,7 @@ from probml.numerics.logs import capped
 
 # entries from which a bucket is reduced by itself, as tensors: faster to run than indices, but
 # slower to compile
-WIDE = 2**16
+MIN_TENSOR_ENTRIES = 2**16
 
 
 class _Read(NamedTuple):
@@ -123,7 +123,7 @@ def _tree(scopes: tuple, shapes: tuple, shared: tuple[bool, ...], order: tuple) 
     for bucket in found:
         tree.level.append(1 + max(tree.level[i] for i in bucket.tables))
         tree.rows.append(any(tree.rows[i] for i in bucket.tables))
-        tree.wide.append(size[bucket.name] * tree.entries(bucket.others) >= WIDE)
+        tree.wide.append(size[bucket.name] * tree.entries(bucket.others) >= MIN_TENSOR_ENTRIES)
     return tree
 
 

@@ -45,14 +45,15 @@ from probml.engines.restarting.restarts import (
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.prior import compiled_prior_point, refuse_missing_prior
 from probml.engines.start.race import (
-    ALIKE,
-    EFFORT,
-    FINAL,
-    LEAST,
-    SETTLE,
-    SHORT,
+    FIRST_STAGE_AFTER_PILOTS,
+    FOLLOWED_STARTS,
+    MAX_ENTRIES,
+    MAX_PILOT_EVALUATIONS,
+    MIN_STARTS,
+    SAME_OPTIMUM,
     Effort,
     Race,
+    is_alive,
     plan_effort,
     promising,
     restarts_finding,
@@ -75,7 +76,6 @@ from probml.typing import SiteValues
 
 # restarts, at least, with latent discrete sites outside rows: each begins with one value of theirs
 MIN_GLOBAL_RESTARTS = 4
-AFTER_LAPLACE = 3.5  # place in the engine selection order
 LBFGS_EVALUATIONS = 240  # cost of an M-step by L-BFGS on the rows: 20 steps, forward and backward
 NEWTON_STEPS = 3  # of an M-step by Newton's method on the rows
 
@@ -149,15 +149,16 @@ class EM(Engine):
     @property
     def capabilities(self) -> Capabilities:
         # approximate integrals over effects are refused below: the M-step would have no closed form
-        return Capabilities("point", 2, "possible", uses_prior=self.prior, integrates=True,
+        return Capabilities("point", "possible", uses_prior=self.prior, integrates=True,
                             approximates=True, statistics=True, batch=self.batch_rows,
-                            restarts=True, way=batches.PointUpdate(self.prior, self.hard),
+                            restarts=True,
+                            incremental_update=batches.PointUpdate(self.prior, self.hard),
                             sizes=True)
 
     def copies(self, problem: Problem) -> int:
-        return self.together(problem, self.runs(problem))
+        return self.runs_per_program(problem, self.runs(problem))
 
-    def together(self, problem: Problem, runs: int) -> int:
+    def runs_per_program(self, problem: Problem, runs: int) -> int:
         data = problem.data
         if data is None or data.survey is not None:
             return runs
@@ -205,22 +206,21 @@ class EM(Engine):
             raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed-form M-step, so "
                           f"that each step of an M-step would pass over all rows", ("MAP",))
 
-    def passed_over(self, problem: Problem) -> str:
+    def reason_to_skip(self, problem: Problem) -> str:
         return "there is no latent variable, and other engines give a posterior" if (
             problem.plan.complete and problem.plan.free and not problem.point_wanted) else ""
 
-    def order(self, problem: Problem) -> float:
-        """After Laplace without a latent discrete variable: there Laplace's approximation finds the
+    def defers(self, problem: Problem) -> bool:
+        """To Laplace without a latent discrete variable: there Laplace's approximation finds the
         same optimum and a posterior in one program."""
-        return super().order(problem) if (
-            problem.plan.variables or problem.point_wanted) else AFTER_LAPLACE
+        return not (problem.plan.variables or problem.point_wanted)
 
     def run(self, problem: Problem) -> Outcome:
         # sufficient statistics alone have no batches
         in_batches = self.batch_rows is not None and not isinstance(problem.rows, Summary)
         outcome = self._run_batches(problem) if in_batches else self._run_restarts(problem)
         if outcome.status is not Status.COLLAPSED and (found := find_infinite(outcome.params)):
-            outcome = outcome._replace(status=Status.RUNAWAY).noting(*found)
+            outcome = outcome._replace(status=Status.DIVERGED).noting(*found)
         return outcome
 
     @property
@@ -231,10 +231,10 @@ class EM(Engine):
     def _run_batches(self, problem: Problem) -> Outcome:
         """Passes over the rows in batches, starting from EM on a sample; `history` is the objective
         of all rows after each pass."""
-        brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
+        brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
         point = batches.first_point(problem, brief, int(self.batch_rows or 0))
         found, history, status, statistics = batches.run_passes(
-            "EM", self.capabilities.way, problem, point, present(self.batch_rows),
+            "EM", self.capabilities.incremental_update, problem, point, present(self.batch_rows),
             self.max_iterations, self.tolerance, self.progress)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
@@ -292,9 +292,9 @@ class EM(Engine):
             states = sum(plan.variables[name].states for name in hidden_variables(plan))
             rows, entries = _steps(data), max(plan.work, plan.width)
             effort = plan_effort(rows, entries, states, programs, sampling=not plan.globals)
-            # fewer starts than LEAST are already as many as the effort allows
-            affordable = int(EFFORT / (rows * self._work(plan)))
-            least = FINAL if climbed_on_rows(plan, self.prior) else LEAST
+            # fewer starts than MIN_STARTS are already as many as the effort allows
+            affordable = int(MAX_ENTRIES / (rows * self._work(plan)))
+            least = FOLLOWED_STARTS if climbed_on_rows(plan, self.prior) else MIN_STARTS
             effort = effort._replace(starts=min(effort.starts, max(affordable, least)))
         several = (plan.globals or plan.cellwise) and plan.free
         return effort._replace(starts=max(effort.starts,
@@ -307,10 +307,10 @@ class EM(Engine):
                 + NEWTON_STEPS * directions(plan, self.prior) ** 2)
 
     def _parameter_tolerance(self, problem: Problem) -> float:
-        """How close to their limit parameters have to be, see rest.converge_parameters; infinite if
-        further evaluations would take too long."""
+        """How close to their limit parameters have to be, see restarts.converge_parameters;
+        infinite if further evaluations would take too long."""
         data, plan = problem.data, problem.plan
-        if data is None or self.hard or _steps(data) * self._work(plan) > EFFORT:
+        if data is None or self.hard or _steps(data) * self._work(plan) > MAX_ENTRIES:
             return np.inf
         return relative_tolerance(self.tolerance / max(data.steps or 1, 1))
 
@@ -323,21 +323,21 @@ class EM(Engine):
             states: variable → (groups, states) bool, those that each group uses; by default there
                 is one group.
         """
-        if not effort.scouts:
+        if not effort.pilots:
             return []
         data, plan, seed, start = problem.data, problem.plan, problem.seed, problem.start
         rows, known = problem.rows, problem.known
         part, weight = sample_rows(data, problem.weights, effort.size, seed)
         states = states or {}
         count = max(map(len, states.values()), default=1)
-        groups = np.repeat(np.arange(count), effort.scouts)
+        groups = np.repeat(np.arange(count), effort.pilots)
         allowed = {name: table[groups] for name, table in states.items()}
         copies = slices.runs_per_program(plan, _steps(part), len(groups))
         some, shared = load(part, plan, weight, choose_layout(part, plan, copies), copies,
                             params=start)
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
-        short = replace(self, max_iterations=min(self.max_iterations, SHORT))
+        short = replace(self, max_iterations=min(self.max_iterations, MAX_PILOT_EVALUATIONS))
         state, _ = run_restarts(short._settings, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
                                 some.weight)
@@ -347,17 +347,16 @@ class EM(Engine):
             best = promising(status[members], value[members], total)
             if not len(best):
                 return []
-            alive = (status[members] != Status.COLLAPSED) & np.isfinite(value[members])
+            alive = is_alive(status[members], value[members])
             where = f" on {sizes[0]} of {sizes[1]} {unit}"
             then = (f"; the best {'one was' if len(best) == 1 else f'{len(best)} were'} continued "
                     f"on all rows")
             findings.append(restarts_finding(
-                value[members], alive & (status[members] != Status.LEFT), alive, best[0],
-                ALIKE * total, where, then))
+                status[members], value[members], best[0], SAME_OPTIMUM * total, where, then))
             chosen.append(members[best])
             lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
-        # 1 or FINAL starts for each group, so that there are two programs at most
-        each = FINAL if max(map(len, chosen)) > 1 else 1
+        # 1 or FOLLOWED_STARTS starts for each group, so that there are two programs at most
+        each = FOLLOWED_STARTS if max(map(len, chosen)) > 1 else 1
         found = [best_params(plan, state, i) for best in chosen for i in np.resize(best, each)]
         middle = jax.device_get(compiled_prior_point(plan, known))
         point = {name: np.stack([squarem.away_from_zero(plan, name, p[name], middle[name])
@@ -365,7 +364,8 @@ class EM(Engine):
         groups = np.repeat(np.arange(count), each)
         first = Start(point, None, {}, {name: table[groups] for name, table in states.items()})
         outcomes = self._maximize_groups(plan, first, rows, known, closed=True,
-                                         race=Race(groups, 1, SETTLE, effort.large))
+                                         race=Race(groups, 1, FIRST_STAGE_AFTER_PILOTS,
+                                                   effort.large))
         if any(outcome.status is Status.COLLAPSED for outcome in outcomes):
             return []
         return [outcome._replace(findings=(finding,)).with_state(collapsed_restarts=collapsed)

@@ -14,7 +14,7 @@ engine, with defaults; no code asks which engine it is.
 
         def run(self, problem: Problem) -> Outcome:
             with Progress("Mine", self.steps, False) as bar:        # progress.py
-                status = iterate(bar, self.steps, turn)
+                status = iterate(bar, self.steps, step)
             return Outcome(params, history, status, len(history) - 1)
 
 The status of a fit, as numbers that saved fits contain, and in words.
@@ -36,6 +36,7 @@ from probml.dataset.dataset import Data
 from probml.device.rows import Known, Rows
 from probml.engines.findings import Code, Finding
 from probml.errors import ModelError, meant
+from probml.language.former_members import former_members
 from probml.language.language import Bound
 from probml.numerics.optimum import Optimum
 from probml.plan import random_effects
@@ -45,7 +46,8 @@ from probml.typing import PyTree, SiteValues
 
 
 class Status(enum.IntEnum):
-    """How a fit ended; where it did not converge, a finding says why."""
+    """How a fit ended; where it did not converge, a finding says why. The second names of a number
+    are those of before, which stay."""
 
     RUNNING = 0
     CONVERGED = 1
@@ -58,11 +60,12 @@ class Status(enum.IntEnum):
     SAMPLED = 8
     DOUBTFUL = 9  # sampled, with a diagnostic that failed
     APPROXIMATED = 10  # an approximate posterior
-    RUNAWAY = 11  # there is no maximum: parameters diverge
+    DIVERGED = RUNAWAY = 11  # there is no maximum: parameters diverge
     EARLY = 12  # early stopping by held-out rows
-    WANDERED = 13  # the objective of an optax optimiser no longer rises, but fluctuates
-    LEFT = 14  # a restart that was stopped because others were far ahead
-    MOVED = 15  # updated with further rows
+    # the objective of an optax optimiser no longer rises, but fluctuates
+    FLUCTUATING = WANDERED = 13
+    STOPPED = LEFT = 14  # a restart that was stopped because others were far ahead
+    UPDATED = MOVED = 15  # updated with further rows
     SLOW = 16  # steps gain less than the tolerance far from the maximum
     LIMIT = 17  # there is no maximum: a positive number grows, to a limiting model
     WEIGHTED = 18  # Laplace's approximation with importance weights
@@ -90,19 +93,19 @@ HEADLINES = {
     Status.APPROXIMATED: "Approximate posterior",
     Status.EARLY: "Stopped early (held_out=): the log density of the held-out rows no longer "
                   "improved; the best point is returned",
-    Status.LEFT: "Stopped: other starts had a much higher objective",
-    Status.MOVED: "Updated with further rows, by one step of EM for each batch",
+    Status.STOPPED: "Stopped: other starts had a much higher objective",
+    Status.UPDATED: "Updated with further rows, by one step of EM for each batch",
     Status.WEIGHTED: "Posterior by Laplace's approximation",
 }
 CODES = {
     Status.MAX_ITERATIONS: Code.MAX_ITERATIONS,
     Status.FELL: Code.OBJECTIVE_FELL,
     Status.STALLED: Code.NO_ASCENT,
-    Status.WANDERED: Code.STEPS_TOO_LARGE,
+    Status.FLUCTUATING: Code.STEPS_TOO_LARGE,
 }
 
 
-LATER: Any = None  # a field of a problem that is not there yet, or has been released
+NOT_LOADED: Any = None  # a field of a problem that is not there yet, or has been released
 MAX_DEFAULT_POSTERIOR = 512  # parameters; with more, a fit without an engine finds a point
 
 
@@ -121,7 +124,7 @@ class State(NamedTuple):
         optimum: the end of a maximisation, for diagnostics.
         rejection: why the answer is not reliable, so that the next engine is tried; None: it is the
             answer.
-        posterior_points: for that engine, see `Problem.seen`.
+        posterior_points: for that engine, see `Problem.posterior_points`.
     """
 
     collapsed_restarts: int = 0
@@ -184,6 +187,7 @@ class Outcome(NamedTuple):
                              iterations=before.iterations + self.iterations)
 
 
+@former_members(astray="mode_is_atypical", seen="posterior_points")
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Data, their plan, and the user's choices; the same for every engine.
@@ -199,21 +203,22 @@ class Problem:
         seed: of every random choice.
         start: parameter → its initial value, checked; for some parameters or none.
         asked: the user named the engine; False: it is tried in the engine selection order.
-        astray: the joint mode is not typical of the posterior, as the engine before found: begin
-            elsewhere.
-        seen: parameter → (k, *shape), values that the engine before found in the posterior.
+        mode_is_atypical: the joint mode is not typical of the posterior, as the engine before
+            found: begin elsewhere.
+        posterior_points: parameter → (k, *shape), values that the engine before found in the
+            posterior.
     """
 
     data: Data
     plan: Plan
-    rows: Rows = LATER
-    known: Known = LATER
+    rows: Rows = NOT_LOADED
+    known: Known = NOT_LOADED
     weights: np.ndarray | None = None
     seed: int = 0
     start: SiteValues = field(default_factory=dict)
     asked: bool = True
-    astray: bool = False
-    seen: Mapping[str, np.ndarray] | None = None
+    mode_is_atypical: bool = False
+    posterior_points: Mapping[str, np.ndarray] | None = None
 
     @property
     def size(self) -> int:
@@ -264,14 +269,13 @@ ELSEWHERE = {
 }
 
 
+@former_members(way="incremental_update", rung="")
 @dataclass(frozen=True)
 class Capabilities:
     """What an engine finds, which plans it can fit, and what it needs of the rows.
 
     Attributes:
         finds: a point, or a posterior that can be drawn from.
-        rung: its place in the engine selection order of fits without a named engine; None: it runs
-            on request only.
         offered: what `explain` says if it can fit the model.
         uses_prior: whether the objective includes the log prior.
         integrates: it fits plans in which effects of groups are integrated out. approximates: also
@@ -286,15 +290,14 @@ class Capabilities:
         batches: its setting `batch_rows` is not set, and random batches would be possible.
         restarts: it has a setting `restarts`, of which one is enough with a complete start.
         held_out_fraction: the share of the rows that is held out for validation.
-        way: how expected statistics of further rows update the fit, an IncrementalUpdate of
-            restarting/batches.py; None: they do not.
+        incremental_update: how expected statistics of further rows update the fit, an
+            IncrementalUpdate of restarting/batches.py; None: they do not.
         sizes: it has `grid(problem, site, sizes, structures)`, which fits several numbers of states
             of a hidden site in one program, see EM, and `narrowed`, which brings each result to the
             shapes of its own model; `structures` are those of these models.
     """
 
     finds: Literal["point", "posterior"] = "posterior"
-    rung: int | None = None
     offered: str = "possible, on request"
     uses_prior: bool = True
     integrates: bool = False
@@ -307,7 +310,7 @@ class Capabilities:
     batches: bool = False
     restarts: bool = False
     held_out_fraction: float = 0.0
-    way: Any = None
+    incremental_update: Any = None
     sizes: bool = False
 
     @property
@@ -317,6 +320,8 @@ class Capabilities:
         return self.batch is None and not self.held_out_fraction
 
 
+@former_members(passed_over="reason_to_skip", taken="prepare_data", together="runs_per_program",
+                manner="describe_method", repeated="for_simulations")
 class Engine(ABC):
     """An inference method and its settings: a frozen, hashable value, independent of the model.
 
@@ -353,16 +358,16 @@ class Engine(ABC):
         """
         return None
 
-    def passed_over(self, problem: Problem) -> str:
+    def reason_to_skip(self, problem: Problem) -> str:
         """Why `fit` without a named engine does not try it, though it could fit the model; "": it
         does."""
         return ""
 
-    def order(self, problem: Problem) -> float:
-        """Its place among the engines that are tried for this problem, the lowest first."""
-        return self.capabilities.rung or 0
+    def defers(self, problem: Problem) -> bool:
+        """Whether the engine after it in the selection order is tried first."""
+        return False
 
-    def taken(self, data: Data) -> Data:
+    def prepare_data(self, data: Data) -> Data:
         """The data as the engine uses them: with values for the latent variables of rows that it
         samples itself (Data.carrying). The plan of a Problem is made from these.
 
@@ -384,7 +389,7 @@ class Engine(ABC):
         then."""
         return 1
 
-    def together(self, problem: Problem, runs: int) -> int:
+    def runs_per_program(self, problem: Problem, runs: int) -> int:
         """How many of so many parallel runs one program evaluates at once."""
         return runs
 
@@ -393,11 +398,11 @@ class Engine(ABC):
         over rows if there are few rows."""
         return 1
 
-    def manner(self, problem: Problem) -> str:
+    def describe_method(self, problem: Problem) -> str:
         """The method that would be used, for `explain`; "" if there is nothing to choose."""
         return ""
 
-    def repeated(self) -> tuple["Engine", str]:
+    def for_simulations(self) -> tuple["Engine", str]:
         """The engine as it is run on hundreds of simulated data sets, and what is different then,
         in words."""
         return self, ""
@@ -409,7 +414,7 @@ def problem_of(engine: Engine, data: Data, asked: bool = True) -> Problem:
     Raises:
         Refusal: there is no plan for the data.
     """
-    data = engine.taken(data)
+    data = engine.prepare_data(data)
     return Problem(data, planned(data, engine if asked else None), asked=asked)
 
 

@@ -11,7 +11,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.conjugate.closed_form import is_consistent, solve
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status
 from probml.errors import Refusal, quoted
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.prior import log_prior
 from probml.jaxpr.levels import Level
 from probml.numerics.compile_effort import ONCE
@@ -59,7 +59,7 @@ class Exact(Engine):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(rung=1, offered="possible", statistics=True)
+        return Capabilities(offered="possible", statistics=True)
 
     def refuse(self, problem: Problem) -> None:
         """Raises Refusal, with the site and the reason, if there is no closed form."""
@@ -69,7 +69,7 @@ class Exact(Engine):
             _refuse_without_conjugacy(plan, where)
             _refuse_unknown_scales(plan, where)
 
-    def manner(self, problem: Problem) -> str:
+    def describe_method(self, problem: Problem) -> str:
         """That only the data show whether columns are collinear."""
         coefficients = {name for site in problem.plan.structure.sites.values()
                         for uses in site.uses.values() for name, use in uses.items()
@@ -106,12 +106,13 @@ def _refuse_latent(plan: Plan, where: str) -> None:
                       f"the parameters, and then the posterior of '{plan.free[0]}' has no closed "
                       f"form",
                       ("EM", "Laplace", "NUTS"))
-    partial = next((name for name in plan.observed if plan.pattern.get(name) == "torn"), None)
+    partial = next((name for name in plan.observed
+                    if plan.pattern.get(name) == "partially_observed"), None)
     if partial is not None:
         raise Refusal(
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
             f"observed in some rows, for which there is no closed form", ("EM",))
-    unseen = next(iter(plan.numbers), None)
+    unseen = next(iter(plan.continuous_latents), None)
     if unseen is not None:
         raise Refusal(
             f"{where}: site '{unseen}' ({sites[unseen].kind}) is a latent continuous variable of "

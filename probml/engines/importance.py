@@ -22,6 +22,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows, Summary
+from probml.engines.start.race import systematic_sample
 from probml.evidence import density
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
@@ -130,9 +131,7 @@ class Weighted(NamedTuple):
     def resampled(self, count: int, seed: int) -> np.ndarray:
         """Points (count, d) drawn by their weights: systematic resampling, in random order."""
         random = np.random.default_rng([seed, 18])
-        at = (random.random() + np.arange(count)) / count
-        index = np.searchsorted(np.cumsum(self.weights), at).clip(max=len(self.weights) - 1)
-        return self.points[random.permutation(index)]
+        return self.points[random.permutation(systematic_sample(self.weights, count, random)[0])]
 
 
 def proposal(centre: np.ndarray, root: np.ndarray) -> Component:
@@ -141,8 +140,8 @@ def proposal(centre: np.ndarray, root: np.ndarray) -> Component:
                      max(DEGREES, len(centre) / 2))
 
 
-def weighted(densities: Densities, modes: Sequence[Component], count: int, seed: int = 0,
-             values: Values = np.asarray) -> Weighted:
+def sample_adaptively(densities: Densities, modes: Sequence[Component], count: int, seed: int = 0,
+                      values: Values = np.asarray) -> Weighted:
     """Weighted draws of a posterior; proposals are moved until the weights pass, and so do those of
     every parameter's variance.
 
@@ -182,17 +181,17 @@ def weighted(densities: Densities, modes: Sequence[Component], count: int, seed:
     return best
 
 
-def tested(densities: Densities, modes: Sequence[Component], count: int, seed: int,
-           values: Values) -> tuple[Weighted, int, bool, Component]:
+def sample_with_tail_check(densities: Densities, modes: Sequence[Component], count: int, seed: int,
+                           values: Values) -> tuple[Weighted, int, bool, Component]:
     """Weighted draws, the coordinate with a heavy tail and whether that goes on (`heavy_tail`), and
     the first proposal. If they do not pass, once more with proposals as wide as the density.
 
     Args:
-        modes, count, seed, values: of `weighted`.
+        modes, count, seed, values: of `sample_adaptively`.
     """
     def test(modes: Sequence[Component]) -> tuple[Weighted, int, bool, Component]:
         first = Normal(modes[0].centre, np.zeros(len(modes[0].centre)), modes[0].root)
-        return (weighted(densities, modes, count, seed, values),
+        return (sample_adaptively(densities, modes, count, seed, values),
                 *heavy_tail(densities, first, seed), modes[0])
 
     out = test(modes)

@@ -21,7 +21,9 @@ from probml.errors import ModelError, Refusal
 KINDS: tuple[type[Engine], ...] = (Exact, EM, Laplace, NUTS, MAP, SVI, VB, EmpiricalBayes)
 # with smaller steps than the default where the user did not ask for it
 NUTS_BY_DEFAULT = NUTS(target_accept=0.9)
-LADDER: tuple[Engine, ...] = (Exact(), EM(), Laplace(), MAP(), NUTS_BY_DEFAULT)
+# of a fit without a named engine: those that neither refuse nor skip the problem are tried in this
+# order, one that defers after the next
+SELECTION_ORDER: tuple[Engine, ...] = (Exact(), EM(), Laplace(), MAP(), NUTS_BY_DEFAULT)
 ON_REQUEST: tuple[Engine, ...] = (SVI(), VB())  # EmpiricalBayes needs names of settings
 
 
@@ -38,15 +40,16 @@ def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...]
     """
     asked: dict[Engine, float] = {}
     reasons: dict[Engine, Refusal | str] = {}
-    for engine in (*LADDER[:-1], replace(NUTS_BY_DEFAULT, seconds=seconds)):
+    order = (*SELECTION_ORDER[:-1], replace(NUTS_BY_DEFAULT, seconds=seconds))
+    for place, engine in enumerate(order):
         why: Refusal | str | None = refusal(engine, data, asked=False)
         if why is None:
             problem = problem_of(engine, data, False)
-            why = engine.passed_over(problem)
+            why = engine.reason_to_skip(problem)
         if why:
             reasons[engine] = why
         else:
-            asked[engine] = engine.order(problem)
+            asked[engine] = place + 1.5 * engine.defers(problem)
     if not asked:
         told = [str(advised(why, data)) for why in reasons.values() if isinstance(why, Refusal)]
         raise Refusal("no engine can treat this model: " + "; ".join(dict.fromkeys(told)))
@@ -82,13 +85,13 @@ def able(names: Iterable[str], data: Data, tried: str = "", most: int | None = N
     Args:
         tried: the name of one that is left out. most: the number of engines, at most.
     """
-    engines = {type(engine).__name__: engine for engine in (*LADDER, *ON_REQUEST)}
+    engines = {type(engine).__name__: engine for engine in (*SELECTION_ORDER, *ON_REQUEST)}
     good = (name for name in names if name != tried and name in engines
             and refusal(engines[name], data, asked=False) is None)
     return list(itertools.islice(good, most))
 
 
-def written(text: str) -> Engine:
+def parse_engine(text: str) -> Engine:
     """The engine with this repr, as in a file or `fit.engine`; nothing is executed.
 
     Raises:

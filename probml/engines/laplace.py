@@ -26,7 +26,7 @@ from probml.engines.importance import Component, Weighted, proposal
 from probml.engines.map import MAP
 from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
-from probml.engines.sampling.reliance import doubts, improper
+from probml.engines.sampling.reliance import check_normal_approximation, improper
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin, ridges
 from probml.engines.start.labelling import hidden_variables
@@ -129,10 +129,10 @@ class Laplace(Engine):
                 ("SVI", "NUTS")
             )
 
-    def passed_over(self, problem: Problem) -> str:
+    def reason_to_skip(self, problem: Problem) -> str:
         return problem.point_wanted
 
-    def manner(self, problem: Problem) -> str:
+    def describe_method(self, problem: Problem) -> str:
         """The test of the result in a fit without a named engine."""
         return "" if problem.asked or problem.in_parts else (
             f"tested by its importance weights: NUTS is used instead if Pareto k-hat is above "
@@ -141,7 +141,7 @@ class Laplace(Engine):
     @property
     def capabilities(self) -> Capabilities:
         whole = self.over is None
-        return Capabilities(rung=3, offered="possible", integrates=whole, approximates=whole,
+        return Capabilities(offered="possible", integrates=whole, approximates=whole,
                             statistics=True, squares=whole)
 
     def run(self, problem: Problem) -> Outcome:
@@ -185,7 +185,7 @@ class Laplace(Engine):
                 return found, None, mode
             if rounding > importance.MAX_ROUNDING or count * FACTOR < FEW_DRAWS:
                 return found, _weights_finding(found, []), mode
-        found, heavy, power, mode = importance.tested(
+        found, heavy, power, mode = importance.sample_with_tail_check(
             densities, modes, self.draws, problem.seed,
             functools.partial(_parameter_values, plan, known))
         if heavy >= 0 and (power or found.reliable):
@@ -211,7 +211,7 @@ class Laplace(Engine):
         normal = _normal(found.modes[0])
         if why := improper(part, given, normal):
             raise Refusal(f"Laplace cannot fit {problem}: {why}")
-        findings = doubts(part, normal)
+        findings = check_normal_approximation(part, normal)
         if len(found.modes) > 1:
             findings += (Finding.of(Code.ONE_MODE, count=len(found.modes)),)
         owner = repeat_per_coordinate(plan, over.__contains__)
@@ -388,8 +388,8 @@ def _posterior_outcome(problem: Problem, known: Known, found: Weighted, draws: i
     plan = problem.plan
     u = found.resampled(max(draws, len(found.weights)), problem.seed)[None]
     values = jax.device_get(constrained(plan, known, u.astype(jnp.result_type(float))))
-    worth = {"ess": round(found.effective, 1), "k_hat": found.k}
-    belief = with_states(plan, Draws(values, None, {}, worth=worth), known, problem.rows,
+    quality = {"ess": round(found.effective, 1), "k_hat": found.k}
+    belief = with_states(plan, Draws(values, None, {}, worth=quality), known, problem.rows,
                          problem.seed)
     params = mean({name: belief.values[name] for name in (*plan.free, *plan.effects)})
     passed = Finding.of(Code.WEIGHTS_PASS, k=max(found.k, 0.0), draws=len(found.weights),

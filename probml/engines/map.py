@@ -163,7 +163,7 @@ class MAP(Engine):
         # serve, and effects of groups, which batches share, are not integrated out
         whole = not (self.batch_rows or self.held_out)
         return Capabilities(
-            "point", 4, "possible", uses_prior=self.prior, integrates=whole, approximates=True,
+            "point", "possible", uses_prior=self.prior, integrates=whole, approximates=True,
             restricts=self.restricted and whole, quadrature=self.nodes, statistics=whole,
             squares=whole, batch=self.batch_rows, held_out_fraction=self.held_out,
             batches=self.optimizer is not None and not self.batch_rows)
@@ -175,7 +175,7 @@ class MAP(Engine):
         check_distinct(problem.data, problem.plan)
         refuse_missing_prior(problem.plan, "MAP", self.prior)
 
-    def passed_over(self, problem: Problem) -> str:
+    def reason_to_skip(self, problem: Problem) -> str:
         return "" if problem.point_wanted else ("MAP gives only a point estimate, and other "
                                                 "engines give a posterior")
 
@@ -192,7 +192,7 @@ class MAP(Engine):
                           f"the mean 0 and add their mean in the rows, `mean + effect[group]`, or "
                           f"omit restricted=True")
 
-    def manner(self, problem: Problem) -> str:
+    def describe_method(self, problem: Problem) -> str:
         """The method by which the objective would be maximised, where there is a choice."""
         if not (problem.plan.rowwise and problem.plan.free):
             return ""
@@ -205,9 +205,9 @@ class MAP(Engine):
 
     def _maximize_and_diagnose(self, problem: Problem) -> Outcome:
         plan, outcome = problem.plan, self.maximize_posterior(problem)
-        paths = hierarchy.paths(plan)
+        paths = hierarchy.integrates_loops(plan)
         begun = {**jax.device_get(compiled_prior_point(plan, problem.known)),
-                 **problem.start} if paths or hierarchy.ties(plan) else {}
+                 **problem.start} if paths or hierarchy.degenerate_modes(plan) else {}
         collapsed = hierarchy.find_collapsed_scales(plan, begun, outcome.params)
         if paths and not collapsed:
             outcome = outcome.noting(*(
@@ -216,7 +216,7 @@ class MAP(Engine):
         collapsed = collapsed or collapsed_scales(problem, outcome.params)[:1]
         outcome = outcome.noting(*equal_entries(problem, outcome.params))
         if collapsed:
-            return outcome._replace(status=Status.RUNAWAY).noting(
+            return outcome._replace(status=Status.DIVERGED).noting(
                 *(Finding.of(Code.SCALE_TO_ZERO, name) for name in collapsed))
         if self.optimizer:
             return outcome

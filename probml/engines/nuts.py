@@ -47,7 +47,8 @@ COMPARED = 32  # draws of the normal distribution at the mode, at which the dens
 MAX_DIFFERENCE, SMALL_DIFFERENCE = 10.0, 1.0
 CAREFUL_TARGETS = (0.95, 0.99)  # acceptance probabilities of repeated runs
 HIGH_R_HAT = 1.1  # beyond which chains outside the posterior mass are looked for
-FAR = 4.0  # standard deviations of all draws, beyond which the mean of a chain is elsewhere
+# standard deviations of all draws, beyond which the mean of a chain is elsewhere
+MAX_CHAIN_MEAN_SDS = 4.0
 MAX_GRADIENTS = 6  # of all runs together, relative to the first
 BRIEF = 300  # iterations of warm-up, and draws, for each of many data sets, at most
 METHODS = (None, "parallel", "vectorized", "sequential")
@@ -139,7 +140,7 @@ class NUTS(Engine):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(rung=5, integrates=self.integrate != "none",
+        return Capabilities(integrates=self.integrate != "none",
                             approximates=self.integrate == "all", statistics=True, squares=True)
 
     def runs(self, problem: Problem) -> int:
@@ -153,13 +154,13 @@ class NUTS(Engine):
                           f"the rows in memory", ("EM", "MAP", "Laplace"))
         check_distinct(problem.data, problem.plan)
 
-    def taken(self, data: Data) -> Data:
-        return carrying.taken(data, self.integrate)
+    def prepare_data(self, data: Data) -> Data:
+        return carrying.prepare_data(data, self.integrate)
 
-    def manner(self, problem: Problem) -> str:
-        return carrying.manner(problem)
+    def describe_method(self, problem: Problem) -> str:
+        return carrying.describe_method(problem)
 
-    def repeated(self) -> tuple["NUTS", str]:
+    def for_simulations(self) -> tuple["NUTS", str]:
         """One short chain for each data set, with all latent variables integrated out that can be.
         """
         brief = replace(self, chains=1, warmup=min(self.warmup, BRIEF), integrate="all",
@@ -287,16 +288,17 @@ class NUTS(Engine):
         scale of 0, which no chain would leave."""
         found = self._near_mode(problem)
         begun = found[1]
-        if problem.astray or bool(begun.converged) or np.isfinite(difference_from_normal(begun)):
+        if (problem.mode_is_atypical or bool(begun.converged)
+            or np.isfinite(difference_from_normal(begun))):
             return found
-        return self._near_mode(replace(problem, astray=True))
+        return self._near_mode(replace(problem, mode_is_atypical=True))
 
     def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
         plan, rows, known = problem.plan, problem.rows, problem.known
         params, spread = begin.find_rough_mode(problem), self._spread(problem,
                                                                       density.size(plan))
-        incidental = problem.astray or any(tie.kind == "incidental"
-                                           for tie in hierarchy.ties(plan, problem.size))
+        incidental = problem.mode_is_atypical or any(
+            tie.kind == "incidental" for tie in hierarchy.degenerate_modes(plan, problem.size))
         steps = 0 if incidental else begin.MAX_STEPS  # an optimisation would end at the joint mode
         coordinates = known._replace(centring=centring.none(plan))
         others = None if incidental else begin.other_starts(plan, coordinates, problem.seed,
@@ -323,7 +325,7 @@ def has_left_mode(before: np.ndarray, after: np.ndarray) -> bool:
     one of two modes during warm-up."""
     every = after.reshape(-1, after.shape[-1])
     away = np.abs(before.mean(1) - every.mean(0)) / np.maximum(every.std(0), 1e-30)
-    return bool((away > FAR).any())
+    return bool((away > MAX_CHAIN_MEAN_SDS).any())
 
 
 class Read(NamedTuple):

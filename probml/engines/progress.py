@@ -209,7 +209,7 @@ def reading(speed: Callable[[], float]) -> None:
         bar.reading = speed
 
 
-class Turn(NamedTuple):
+class StepResult(NamedTuple):
     """The result of one device call."""
 
     count: int  # type: ignore[assignment] # not the tuple's method; iterations
@@ -247,7 +247,7 @@ class Loop:
             own[:] = held[name]
 
 
-def iterate(bar: Progress, limit: int, turn: Callable[[int], Turn], lanes: int = 1,
+def iterate(bar: Progress, limit: int, turn: Callable[[int], StepResult], lanes: int = 1,
             held: Loop | None = None, lane: str = "") -> Status:
     """Calls `turn` until it returns a status that ends the run, until `limit` iterations are made,
     or until the bar is stopped.

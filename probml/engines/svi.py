@@ -24,7 +24,7 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.sampling import carrying, guided
-from probml.engines.sampling.reliance import doubts, improper, rising
+from probml.engines.sampling.reliance import check_normal_approximation, improper, rising
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
 from probml.engines.start.labelling import use_representative_rows
@@ -120,11 +120,11 @@ class SVI(Engine):
                              f"as optax.adam(1e-2), or None")
         carrying.check_integrate("SVI", self.integrate)
 
-    def taken(self, data: Data) -> Data:
-        return carrying.taken(data, self.integrate)
+    def prepare_data(self, data: Data) -> Data:
+        return carrying.prepare_data(data, self.integrate)
 
-    def manner(self, problem: Problem) -> str:
-        return carrying.manner(problem)
+    def describe_method(self, problem: Problem) -> str:
+        return carrying.describe_method(problem)
 
     @property
     def optimizer_or_adam(self) -> Any:
@@ -187,7 +187,8 @@ class SVI(Engine):
             if status is Status.APPROXIMATED:
                 if why := improper(problem, known, normal):
                     raise Refusal(f"SVI cannot fit {problem}: {why}")
-                findings += doubts(problem, normal, self._affordable_evidences(total))
+                findings += check_normal_approximation(problem, normal,
+                                                       self._affordable_evidences(total))
             found = (_drawn(problem, normal) if plan.carried
                      else complete_normal(plan, normal, known, rows, seed))
         point = drawn.mean({n: np.asarray(v)[None]

@@ -32,9 +32,9 @@ from probml.engines.engine import (
 from probml.engines.findings import Code, Finding
 from probml.engines.restarting import batches
 from probml.engines.restarting.restarts import first_states, index_of_best, outcome_of_best
-from probml.engines.sampling.reliance import doubts_of_blocks
+from probml.engines.sampling.reliance import check_block_approximation
 from probml.engines.start.labelling import hidden_variables
-from probml.engines.start.race import ALIKE, SHORT, Race
+from probml.engines.start.race import MAX_PILOT_EVALUATIONS, SAME_OPTIMUM, Race
 from probml.engines.start.start import check_distinct, starts, states_depend_on_start
 from probml.errors import Refusal, present
 from probml.numerics.compiling import jit
@@ -121,7 +121,7 @@ class VB(Engine):
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(statistics=True, batch=self.batch_rows, restarts=True,
-                            way=sweep.MeanField(), sizes=True)
+                            incremental_update=sweep.MeanField(), sizes=True)
 
     def copies(self, problem: Problem) -> int:
         return self._starts(problem)
@@ -198,7 +198,7 @@ class VB(Engine):
                           self.progress)
         run = jax.tree.map(np.asarray, run)
         return [_best(plan, jax.tree.map(lambda leaf, at=groups == i: leaf[at], run),
-                      trail[groups == i], known, ALIKE * rows.weight)
+                      trail[groups == i], known, SAME_OPTIMUM * rows.weight)
                 for i in range(len(sizes))]
 
     def narrowed(self, plan: Plan, structure: Structure, outcome: Outcome) -> Outcome:
@@ -207,7 +207,7 @@ class VB(Engine):
             posterior=_of_size(plan, structure, _closed(outcome)))
 
     def _run_batches(self, problem: Problem) -> Outcome:
-        brief = replace(self, batch_rows=None, max_iterations=SHORT, progress=False)
+        brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
         closed, history, status, statistics = sweep.run(
             problem, brief, int(self.batch_rows or 0), self.max_iterations, self.tolerance,
             self.progress)
@@ -227,12 +227,12 @@ class VB(Engine):
         run, trail = run_restarts(plan, initial_posteriors(plan, first, known, rows, {}), known,
                                   rows, {}, race, self.max_iterations,
                                   self.tolerance * rows.weight, self.progress)
-        found = _best(plan, run, trail, known, ALIKE * rows.weight)
+        found = _best(plan, run, trail, known, SAME_OPTIMUM * rows.weight)
         if found.status is Status.COLLAPSED:
             return found
         few = isinstance(rows, Summary) or (problem.size or 0) <= FEW_ROWS
         worth = np.inf if few else COMPARISON_SHARE * float(np.asarray(run.count).sum())
-        return found.noting(doubts_of_blocks(problem, _closed(found), worth))
+        return found.noting(check_block_approximation(problem, _closed(found), worth))
 
 
 def _starting_states(plan: Plan, restarts: int) -> dict[str, np.ndarray]:

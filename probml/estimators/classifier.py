@@ -232,7 +232,7 @@ class Stepwise:
         if not hasattr(self, "fit_"):
             self._learn(X, y, sample_weight, classes)
             if self.fit_.kept is None and self.fit_.by is not None and (
-                    self.fit_.by.capabilities.way is not None):
+                    self.fit_.by.capabilities.incremental_update is not None):
                 self.fit_ = make_updatable(self, lambda: (self._coded(self.fit_), *self._counted(
                     *self._batch(X, y, sample_weight, self.classes_, False))))
             return self

@@ -383,7 +383,8 @@ def keep_few_rows(estimator: Any, fit: Fit, data: Mapping, weights: ArrayLike | 
     computed then."""
     few = sum(sum(map(np.size, values)) if isinstance(values, list) else np.size(values)
               for values in data.values()) <= MAX_RETAINED_NUMBERS  # sequences may be lists
-    steps = fit.kept is None and fit.by is not None and fit.by.capabilities.way is not None
+    steps = (fit.kept is None and fit.by is not None
+             and fit.by.capabilities.incremental_update is not None)
     estimator._first = (fit, data, weights) if few and steps else None
 
 
@@ -399,7 +400,7 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
     """
     fit, name = estimator.fit_, type(estimator).__name__
     before, estimator._first = getattr(estimator, "_first", None), None
-    if fit.kept is None and fit.by is not None and fit.by.capabilities.way is None:
+    if fit.kept is None and fit.by is not None and fit.by.capabilities.incremental_update is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
                       f"stores no sufficient statistics of model '{fit.model.name}' that further "
                       f"rows can update (EM() and VB() do so for discrete tables and closed "

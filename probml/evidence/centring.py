@@ -33,8 +33,8 @@ SURE = 2.5
 def effects(plan: Plan) -> tuple[str, ...]:
     """The parameters whose prior has a free scale and is a location-scale family in their unbounded
     coordinates."""
-    sites, names = plan.structure.sites, dict.fromkeys(tie.name for tie in hierarchy.ties(plan)
-                                                       if tie.kind == "spread")
+    sites, names = plan.structure.sites, dict.fromkeys(
+        tie.name for tie in hierarchy.degenerate_modes(plan) if tie.kind == "spread")
     # one location and one scale, not those of several states, nor of steps about those before
     single = [name for name in names if name not in plan.mixed
               and not ahead(plan.structure, name)]
@@ -98,7 +98,7 @@ def balanced(plan: Plan, params: Mapping, known: Any, u: Mapping[str, np.ndarray
     """
     sites, out = plan.structure.sites, dict(known.centring)
     env = {**known.given, **params}
-    ties = [tie for tie in hierarchy.ties(plan) if tie.kind == "spread"]
+    ties = [tie for tie in hierarchy.degenerate_modes(plan) if tie.kind == "spread"]
     for tie in (tie for tie in ties if tie.name in out and not sites[tie.name].domain.log_scale):
         name, shape = tie.name, own_shape(sites[tie.name])
         _, scale, matrix = location_and_scale(plan, name, env)

@@ -14,12 +14,12 @@ from numpyro.distributions.transforms import Transform
 from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.errors import present
 from probml.evidence import centring, random_effect_gradients, row_coordinates
-from probml.evidence.passes import (
+from probml.evidence.e_step import (
+    add_ordered_sites,
     chunkwise_plan,
     log_evidence,
-    returned,
     row_totals,
-    together,
+    sum_and_vjp,
     total_evidence,
     weigh,
 )
@@ -135,7 +135,7 @@ def value_and_gradient(
     too, and the gradient a pair: in u, and in theirs, name → (chunks, b, ...).
 
     Cost: one evidence of all rows and its gradient, memory of one chunk; with discrete sites
-    outside rows that rows touch and several chunks one evidence more (passes.returned).
+    outside rows that rows touch and several chunks one evidence more (e_step.sum_and_vjp).
     """
 
     part = plan if isinstance(rows, Summary) else chunkwise_plan(plan, rows)
@@ -155,7 +155,7 @@ def value_and_gradient(
 
     def rest(u: jax.Array, total: jax.Array):
         params, volume = point(u)
-        total = together(plan, part, total, params, known, rows, scale)
+        total = add_ordered_sites(plan, part, total, params, known, rows, scale)
         value = total_evidence(plan, global_factors(plan, params, known), total) + volume
         return value + (log_prior(plan, params, known, mode) if prior else 0.0)
 
@@ -168,7 +168,7 @@ def value_and_gradient(
         outer, share = back(jnp.ones_like(whole))
         return (whole, outer), share
 
-    (whole, outer), rowwise, own = returned(chunk, rows, outside, linear=not plan.touching)
+    (whole, outer), rowwise, own = sum_and_vjp(chunk, rows, outside, linear=not plan.row_globals)
     gradient = jax.tree.map(jnp.add, outer, rowwise)
     if plan.groupings:
         more, own_share = random_effect_gradients.value_and_gradient(plan, point, u, known, rows)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from probml.device.rows import Chunk, Known, Pairs, Resident, Rows, merged
 from probml.evidence import random_effect_modes as modes
 from probml.evidence import random_effects
-from probml.evidence.passes import returned
+from probml.evidence.e_step import sum_and_vjp
 from probml.factors.random_effects import information, integration, second_order
 from probml.factors.random_effects.information import EffectVector, Information, Prior
 from probml.plan.plan import Plan
@@ -61,7 +61,7 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
         value, (outer, share) = jax.value_and_grad(log, (0, 1))(held, info)
         return (value, outer), share
 
-    (value, outer), inner, _ = returned(chunk, rows, after)
+    (value, outer), inner, _ = sum_and_vjp(chunk, rows, after)
     gradient, *across = jax.tree.map(jnp.add, outer, inner)
     if info is None:
         return value, gradient
@@ -104,7 +104,7 @@ def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
     def after(logs: jax.Array):
         return jax.value_and_grad(lambda logs: modes.sum_log_integrals(logs, share))(logs)
 
-    value, gradient, _ = returned(chunk, rows, after)
+    value, gradient, _ = sum_and_vjp(chunk, rows, after)
     return value, gradient
 
 
@@ -127,5 +127,5 @@ def _along(plan: Plan, point: Callable, u: object, known: Known, rows: Rows, noi
 
         return jax.grad(inner, (0, 1))(u, slope)
 
-    outer, inner, _ = returned(chunk, rows, after)
+    outer, inner, _ = sum_and_vjp(chunk, rows, after)
     return jax.tree.map(jnp.add, outer, inner)

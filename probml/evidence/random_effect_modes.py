@@ -23,7 +23,7 @@ from probml.factors.random_effects import information, integration, second_order
 from probml.factors.random_effects.information import EffectVector, Information, Prior
 from probml.factors.random_effects.integration import Conditional
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
-from probml.latents.laplace import STEPS
+from probml.latents.laplace import MAX_STEPS
 from probml.numerics import lapack
 from probml.numerics.optimum import Newton, maximize
 from probml.plan.integrals import rule
@@ -56,7 +56,7 @@ def find_mode(plan: Plan, params: Mapping, known: Known,
         move = jax.tree.map(jnp.subtract, there, noise)
         return move, 0.5 * sum(jnp.vdot(s, m) for s, m in zip(slope, move, strict=True))
 
-    method = Newton(STEPS, 4 * rounding, step=step, slack=ROUNDING_SLACK,
+    method = Newton(MAX_STEPS, 4 * rounding, step=step, slack=ROUNDING_SLACK,
                     skip_last_evaluation=False)
     at_mode = maximize(at, start, method)
     return jax.lax.stop_gradient((at_mode.point, at_mode.hessian))

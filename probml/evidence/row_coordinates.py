@@ -1,7 +1,7 @@
 """Latent numbers inside rows that a sampler moves: each row has coordinates of its own, in addition
 to those of the parameters.
 
-The plan treats such a site as observed ("carried"): its density is part of the likelihood, its
+The plan treats such a site as observed ("sampled"): its density is part of the likelihood, its
 children are evaluated at its values, and other latents are integrated or summed out. Here these
 values come from coordinates u: z = loc + scale · u where its prior has a location and a scale, so
 that there is no funnel between the scale and z (coordinates.py); else those of its support.

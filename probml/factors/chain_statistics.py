@@ -76,7 +76,7 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
         noise = _untilted(tilt(plan, env, known, rows, group), found, noise)
         return jax.tree.map(steps_first, (*found, noise))
 
-    found = jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
+    found = jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
                          over(plan, params, known, group, at))
     found = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0.0), found)
     steps = rows.along
@@ -120,7 +120,7 @@ def statistics(plan: Plan, rows: Chunk, group: Group, middle: Middle, path: Path
             {name: _second(plan, steps.rows, name, middle.state, old, path.weight, path.mean,
                            path.covariance) for name, old in middle.below.items()})
 
-    for _ in plan.reach(group):
+    for _ in plan.group_scope(group):
         totals_of = jax.vmap(totals_of, in_axes=(0, 1))
     return totals_of(middle, path)
 
@@ -179,7 +179,8 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Midd
         return total + chain_gains.moves_gain(linear_chain.first(structure, group, env),
                                               middle.begin, middle.state, found.begin)
 
-    return over_states(plan, expected_gain, environment(plan, params, known), plan.reach(group),
+    return over_states(plan, expected_gain, environment(plan, params, known),
+                       plan.group_scope(group),
                        middle, statistics).sum()
 
 
@@ -241,7 +242,8 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
                                        *jax.tree.map(lambda leaf: _first_steps(steps, leaf), (
             moving, path.weight, path.mean, path.covariance)))
 
-    return over_states(plan, expected_gain, environment(plan, params, known), plan.reach(group),
+    return over_states(plan, expected_gain, environment(plan, params, known),
+                       plan.group_scope(group),
                        path, axis=1).sum()
 
 

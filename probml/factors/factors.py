@@ -2,7 +2,7 @@
 
 `naturals` runs the traced arguments of the pooled sites over the states of their discrete parents,
 without rows. `row_factors` meets them with a chunk of rows. Passes over all rows stand in
-passes.py.
+e_step.py.
 """
 
 import functools
@@ -149,11 +149,11 @@ def _evidence(plan: Plan, factors: list[Factor], size: int, hard: bool) -> jax.A
     if hard:
         return jnp.broadcast_to(elimination.maximise_value(factors, plan.order), (size,))
     left = elimination.sum_out(factors, plan.order)
-    log = jnp.transpose(left.log,
-                        (0, *(1 + left.names.index(n) for n in plan.touching if n in left.names)))
-    log = log.reshape(len(log),
-                      *(plan.variables[n].states if n in left.names else 1 for n in plan.touching))
-    return jnp.broadcast_to(log, (size, *(plan.variables[n].states for n in plan.touching)))
+    log = jnp.transpose(left.log, (0, *(1 + left.names.index(n) for n in plan.row_globals
+                                        if n in left.names)))
+    log = log.reshape(len(log), *(plan.variables[n].states if n in left.names else 1
+                                  for n in plan.row_globals))
+    return jnp.broadcast_to(log, (size, *(plan.variables[n].states for n in plan.row_globals)))
 
 
 def row_evidence(plan: Plan, params: Mapping, known: Known, natural: Mapping, rows: Chunk,

@@ -51,7 +51,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
     # only the nodes of the branch not taken are allocated
     log = row_messages() if found is None else jax.lax.cond(found[1], lambda: found[0],
                                                             again(row_messages))
-    return Factor(log, plan.reach(group))
+    return Factor(log, plan.group_scope(group))
 
 
 def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group) -> Moments:
@@ -70,7 +70,7 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     """
     if plan.timed(group):
         return linear_chains.draw(plan, params, known, rows, group, states, key)
-    fixed, reach = environment(plan, params, known), plan.reach(group)
+    fixed, reach = environment(plan, params, known), plan.group_scope(group)
     size = len(rows.weights)
 
     def draw_row(varying: Mapping[str, jax.Array], seen: Seen, chosen: Mapping[str, jax.Array],
@@ -107,7 +107,7 @@ def best_cells(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Gr
         raise Refusal(f"decode(sites={list(names)}): the maximum over the cells of '{names[0]}' "
                       f"with those of '{other}' summed out cannot be computed cell by cell: decode "
                       f"both sites, or use predict_proba for each of the two") from None
-    return Factor(log, plan.reach(group)), found
+    return Factor(log, plan.group_scope(group)), found
 
 
 def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -118,7 +118,7 @@ def beliefs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         weights: name of a group → (b, *states).
     """
     out: dict[str, PyTree] = {}
-    for group in (group for group in plan.latents if group not in plan.even):
+    for group in (group for group in plan.latents if group not in plan.poolable_groups):
         weight = weights[group.name]
         if plan.timed(group):
             out[group.name] = chain_statistics.beliefs(plan, params, known, rows, group, weight)
@@ -140,7 +140,7 @@ def middles(plan: Plan, params: Mapping, known: Known) -> dict[str, PyTree]:
     fixed = environment(plan, params, known)
     return {group.name: chain_statistics.middles(plan, params, known, group) if plan.timed(group)
             else over_states(plan, functools.partial(group.kind.middle, plan.structure, group),
-                             fixed, plan.reach(group)) for group in plan.even}
+                             fixed, plan.group_scope(group)) for group in plan.poolable_groups}
 
 
 def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: Mapping,
@@ -152,7 +152,7 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
         middle: as `middles`. weights: as in `beliefs`.
     """
     out = {}
-    for group in plan.even:
+    for group in plan.poolable_groups:
         if plan.timed(group):
             path = chain_statistics.beliefs(plan, params, known, rows, group, weights[group.name])
             out[group.name] = chain_statistics.statistics(plan, rows, group, middle[group.name],
@@ -164,7 +164,7 @@ def statistics(plan: Plan, params: Mapping, known: Known, rows: Chunk, middle: M
                              group: Group = group):
             return group.kind.statistics(plan.structure, group, middle, weight, seen, found)
 
-        for _ in plan.reach(group):
+        for _ in plan.group_scope(group):
             group_statistics = jax.vmap(group_statistics, in_axes=(0, 1, 1))
         out[group.name] = group_statistics(middle[group.name], weights[group.name], found)
     return out
@@ -175,7 +175,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
     """Σ over rows and states of weight × E[log p(latents, what is seen | params)], of the groups
     whose statistics pool, up to a constant: along time it is what is gained over `middle`."""
     fixed, total = environment(plan, params, known), jnp.zeros(())
-    for group in plan.even:
+    for group in plan.poolable_groups:
         if plan.timed(group):
             total += chain_statistics.pooled(plan, params, known, group, middle[group.name],
                                           statistics[group.name])
@@ -183,7 +183,7 @@ def pooled(plan: Plan, params: Mapping, known: Known, middle: Mapping,
         total += over_states(
             plan, lambda env, middle, found, group=group: group.kind.pooled(
                 plan.structure, group, middle, env, found),
-            fixed, plan.reach(group), middle[group.name], statistics[group.name]).sum()
+            fixed, plan.group_scope(group), middle[group.name], statistics[group.name]).sum()
     return total
 
 
@@ -212,12 +212,12 @@ def averaged(plan: Plan, params: Mapping, known: Known, rows: Chunk, name: str,
     """
     fixed, scope = environment(plan, params, known), plan.scope(name)
     hidden = [p for p in (name, *plan.structure.named[name].parents) if p in plan.hidden
-              and p not in plan.numbers]
+              and p not in plan.continuous_latents]
     if hidden:
         return _over_cells(plan, params, known, rows, name, hidden, function, size)
     near, own = plan.groups(name), row_environment(plan, known, rows, name)
     groups, timed = tuple(g for g in near if not plan.timed(g)), [g for g in near if plan.timed(g)]
-    reaches = {g.name: plan.reach(g) for g in timed}
+    reaches = {g.name: plan.group_scope(g) for g in timed}
     means = {g: jnp.moveaxis(along[g], [1 + reach.index(v) for v in scope if v in reach],
                              range(1, 1 + len(reach))) for g, reach in reaches.items()}
     varying = {g.name: _varying(plan, known, rows, g) for g in groups}
@@ -297,7 +297,7 @@ def split(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
 def _over(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
           function: Callable[..., PyTree], *found: object) -> PyTree:
     """function(env, seen, *found) of every row and state: leaves (b, *states, ...)."""
-    fixed, reach = group_environment(plan, params, known), plan.reach(group)
+    fixed, reach = group_environment(plan, params, known), plan.group_scope(group)
 
     def row_values(varying: Mapping[str, jax.Array], seen: Seen, *found: object):
         return over_states(plan, lambda env, *found: function(env, seen, *found),

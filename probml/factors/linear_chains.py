@@ -38,7 +38,7 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group
         return kalman_evidence.evidence(chain) + volume
 
     log = over(plan, params, known, group, at)
-    return Factor(jnp.moveaxis(log, -1, 0), plan.reach(group))
+    return Factor(jnp.moveaxis(log, -1, 0), plan.group_scope(group))
 
 
 def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
@@ -53,7 +53,7 @@ def means(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
         found = forward(chain)
         return steps_first((found.after if view == "filtered" else found.before)[0] + centre)
 
-    return states_second(over(plan, params, known, group, at), plan.reach(group))
+    return states_second(over(plan, params, known, group, at), plan.group_scope(group))
 
 
 def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
@@ -66,7 +66,7 @@ def moments(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         found = kalman_evidence.smoothed(chain)
         return steps_first(found.mean + centre), steps_first(found.covariance)
 
-    return jax.tree.map(lambda leaf: states_second(leaf, plan.reach(group)),
+    return jax.tree.map(lambda leaf: states_second(leaf, plan.group_scope(group)),
                         over(plan, params, known, group, at))
 
 
@@ -77,7 +77,7 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
     Args:
         states: variable → (rows,) its joint states.
     """
-    reach = plan.reach(group)
+    reach = plan.group_scope(group)
 
     def at(env: dict) -> jax.Array:
         chain, _, centre = system(plan, env, known, rows, group)
@@ -113,7 +113,8 @@ def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:
 def over(plan: Plan, params: Mapping, known: Known, group: Group,
           function: Callable[[dict], PyTree]) -> PyTree:
     """function(env) over the discrete states on which a group depends: leaves (*states, ...)."""
-    return over_states(plan, function, group_environment(plan, params, known), plan.reach(group))
+    return over_states(plan, function, group_environment(plan, params, known),
+                       plan.group_scope(group))
 
 
 def varying(plan: Plan, known: Known, steps: Steps, names: tuple[str, ...]) -> dict:

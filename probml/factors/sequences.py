@@ -16,7 +16,7 @@ from probml.device.rows import Steps
 from probml.elimination import elimination
 from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chain_sums
-from probml.elimination.chains.arithmetic import Chain, Way, followed
+from probml.elimination.chains.arithmetic import Chain, ScanLayout, followed
 from probml.elimination.chains.walk import Pieces, Tables, count_of
 from probml.elimination.factor import Factor
 from probml.errors import present
@@ -40,13 +40,13 @@ class Moves(NamedTuple):
 
 HELD = 2**25  # numbers up to which the factors of all steps are made at once
 PIECE = 2**20  # numbers of a piece of the steps, where they are more
-LARGE = 2**18  # numbers from which the emissions of all steps are not stored at once
+MAX_STORED_EMISSIONS = 2**18  # numbers from which the emissions of all steps are not stored at once
 IN_CACHE = 2**17  # numbers of a piece of the emissions, where they are more
 
 
-def way_of(steps: Steps) -> Way:
+def layout_of(steps: Steps) -> ScanLayout:
     """The layout of a pass along the steps."""
-    return Way(steps.blocks, steps.parallel, steps.wide)
+    return ScanLayout(steps.blocks, steps.parallel, steps.wide)
 
 
 def width_of(plan: Plan) -> int:
@@ -78,7 +78,8 @@ def within(plan: Plan, factors: Sequence[Factor], hard: bool = False) -> Factor:
     )
 
 
-def spread(array: jax.Array, names: Sequence[Hashable], target: Sequence[Hashable]) -> jax.Array:
+def expand_axes(array: jax.Array, names: Sequence[Hashable],
+                target: Sequence[Hashable]) -> jax.Array:
     """A table over names with the axes of `target` after its leading one; missing axes have size
     1."""
     array = jnp.transpose(array, (0, *(1 + names.index(n) for n in target if n in names)))
@@ -102,7 +103,7 @@ def emissions(plan: Plan, factors: Sequence[Factor], length: int, lanes: int,
     M), the variables inside a step eliminated."""
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names, left = plan.along, plan.chains, within(plan, factors, hard)
-    log = _flat(spread(left.log, left.names, (*scope, *names)), [sizes[n] for n in scope],
+    log = _flat(expand_axes(left.log, left.names, (*scope, *names)), [sizes[n] for n in scope],
                 len(scope), [[sizes[n] for n in names]])
     log = jnp.broadcast_to(log, (length * lanes, *log.shape[1:]))
     return jnp.moveaxis(log.reshape(length, lanes, *log.shape[1:]), 1, -1)
@@ -114,7 +115,7 @@ def _leaving(plan: Plan, moves: Sequence[Moves], steps: Steps) -> jax.Array | No
     sizes = {name: variable.states for name, variable in plan.variables.items()}
     scope, names, total = plan.along, plan.chains, None
     for move in (move for move in moves if move.leaving is not None):
-        less = _flat(spread(move.leaving, (*move.scope, move.name), (*scope, *names)),
+        less = _flat(expand_axes(move.leaving, (*move.scope, move.name), (*scope, *names)),
                      [sizes[n] for n in scope], len(scope), [[sizes[n] for n in names]])
         less = jnp.moveaxis(jnp.repeat(less, steps.blocks, 0) if len(less) > 1 else less, 0, -1)
         total = less if total is None else total + less
@@ -143,13 +144,13 @@ def tables(plan: Plan, moves: Sequence[Moves], steps: Steps,
         first = move.initial
         if len(first) == length * lanes and len(first) != rows:
             first = first.reshape(length, rows, steps.blocks, *first.shape[1:])[0, :, 0]
-        initial = initial + spread(first, (*move.scope, move.name), (*scope, *names))
+        initial = initial + expand_axes(first, (*move.scope, move.name), (*scope, *names))
     for move in moves:
         target = (*scope, *((n, "before") for n in names), *names)
         table = placed(move.transition, len(move.transition) == rows and rows != length * lanes)
         lead = table.shape[:2]
-        table = spread(table.reshape(-1, *table.shape[2:]),
-                       (*move.scope, (move.name, "before"), move.name), target)
+        table = expand_axes(table.reshape(-1, *table.shape[2:]),
+                            (*move.scope, (move.name, "before"), move.name), target)
         table = table.reshape(*lead, *table.shape[1:])
         transition = table if transition is None else transition + table
     initial = _flat(initial, outer, len(scope), [k])
@@ -204,9 +205,9 @@ def factor(
         chain = chain_of(plan, factors, moves, steps, rows, hard, pairs)
         if hard:
             return of_rows(plan, paths.best(chain, steps.blocks))
-        return of_rows(plan, chain_sums.evidence(chain, way_of(steps)))
+        return of_rows(plan, chain_sums.evidence(chain, layout_of(steps)))
     left = within(plan, factors, hard)
-    log = spread(left.log, left.names, plan.along)
+    log = expand_axes(left.log, left.names, plan.along)
     log = jnp.broadcast_to(log, (steps.length * rows * steps.blocks, *log.shape[1:]))
     if steps.rows.weights is not None:
         log = jnp.where(steps.rows.weights.reshape(-1, *(1,) * (log.ndim - 1)), log, 0.0)
@@ -225,7 +226,7 @@ def held_apart(plan: Plan, steps: Steps, rows: int, width: int) -> int:
     """
     lanes = rows * steps.blocks
     states = math.prod(plan.variables[n].states for n in (*plan.along, *plan.chains))
-    if steps.parallel or plan.carried or steps.length * lanes * states < LARGE:
+    if steps.parallel or plan.carried or steps.length * lanes * states < MAX_STORED_EMISSIONS:
         return 1
     return count_of(steps.length, IN_CACHE // (lanes * (width + 2 * states)))
 
@@ -234,7 +235,7 @@ class Cut(NamedTuple):
     """The arguments of chains/sums.in_pieces."""
 
     emit: Callable
-    way: Way
+    layout: ScanLayout
     tables: Tables
     pieces: Pieces
 
@@ -262,7 +263,7 @@ def cut_of(plan: Plan, count: int, emitted: Callable, moves: Sequence[Moves], st
     alive = steps.rows.weights
     alive = None if alive is None else alive.reshape(-1, lanes)
     own, fixed = jax.tree.map(cut, (pieces.own, (pieces.fixed, left)))
-    return Cut(emit, way_of(steps), Tables(initial, transition, alive),
+    return Cut(emit, layout_of(steps), Tables(initial, transition, alive),
                Pieces((pieces.shared, less), pieces.constants, own, fixed, pieces.blank))
 
 

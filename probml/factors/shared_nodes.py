@@ -39,15 +39,15 @@ def message(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
     Cost: rows × nodes × values of all seen cells, and its gradient as much again.
     """
-    everywhere = getattr(group.kind, "everywhere", None)
-    if everywhere is None or not _has_common_program(plan, group, rows):
+    shared_nodes = getattr(group.kind, "shared_nodes", None)
+    if shared_nodes is None or not _has_common_program(plan, group, rows):
         return None
-    structure, sites, reach = plan.structure, plan.structure.sites, plan.reach(group)
+    structure, sites, reach = plan.structure, plan.structure.sites, plan.group_scope(group)
     below = [name for name in group.sites if name in rows.values]
     size = sum(math.prod(sites[name].cells) for name in below)
 
     def at(env: dict) -> tuple | None:
-        found = everywhere(structure, group, env, size)
+        found = shared_nodes(structure, group, env, size)
         if found is None:
             return None
 

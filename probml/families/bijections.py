@@ -21,13 +21,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import transforms
 
-FEW = 64  # numbers whose running sums are one product
+MAX_MATRIX_SUMS = 64  # numbers whose running sums are one product
 
 
-def _sticks(xp: ModuleType, u: ArrayLike) -> ArrayLike:
+def _stick_breaking(xp: ModuleType, u: ArrayLike) -> ArrayLike:
     """u (..., k − 1) → probabilities (..., k): z = σ(u − log(k − 1 − i)) of what is left at i, by
     the functions of NumPy or of JAX."""
-    limits, t = np.finfo(u.dtype), u - _even(u.shape[-1], u.dtype)
+    limits, t = np.finfo(u.dtype), u - _balance(u.shape[-1], u.dtype)
     # held as NumPyro holds them, so that no part is nothing
     taken = xp.maximum(-xp.logaddexp(0, -t), np.log(limits.tiny))
     left = xp.maximum(-xp.logaddexp(0, t), np.log(limits.eps))
@@ -36,9 +36,9 @@ def _sticks(xp: ModuleType, u: ArrayLike) -> ArrayLike:
                   + xp.concatenate([first, _running(xp, left)], -1))
 
 
-def _unbroken(xp: ModuleType, y: ArrayLike) -> ArrayLike:
+def _inverse_stick_breaking(xp: ModuleType, y: ArrayLike) -> ArrayLike:
     rest = _running(xp, y[..., :0:-1])[..., ::-1]
-    return xp.log(y[..., :-1] / xp.maximum(rest, np.finfo(y.dtype).tiny)) + _even(
+    return xp.log(y[..., :-1] / xp.maximum(rest, np.finfo(y.dtype).tiny)) + _balance(
         y.shape[-1] - 1, y.dtype)
 
 
@@ -50,20 +50,20 @@ def _triangle(xp: ModuleType, u: ArrayLike) -> ArrayLike:
     return _taken(xp, xp.concatenate(parts, -1), _places(d)).reshape(*u.shape[:-1], d, d)
 
 
-def _of_triangle(xp: ModuleType, y: ArrayLike) -> ArrayLike:
+def _inverse_triangle(xp: ModuleType, y: ArrayLike) -> ArrayLike:
     d = y.shape[-1]
     found = _taken(xp, y.reshape(*y.shape[:-2], d * d), _packed(d))
     return xp.concatenate([found[..., :-d], xp.log(found[..., -d:])], -1)
 
 
 class Sticks(transforms.StickBreakingTransform):
-    """See _sticks."""
+    """See _stick_breaking."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return _sticks(jnp, x)
+        return _stick_breaking(jnp, x)
 
     def _inverse(self, y: jax.Array) -> jax.Array:
-        return _unbroken(jnp, y)
+        return _inverse_stick_breaking(jnp, y)
 
 
 class Triangle(transforms.LowerCholeskyTransform):
@@ -73,7 +73,7 @@ class Triangle(transforms.LowerCholeskyTransform):
         return _triangle(jnp, x)
 
     def _inverse(self, y: jax.Array) -> jax.Array:
-        return _of_triangle(jnp, y)
+        return _inverse_triangle(jnp, y)
 
 
 SIMPLEX, LOWER_CHOLESKY = Sticks(), Triangle()
@@ -85,8 +85,8 @@ POSITIVE_DEFINITE = transforms.ComposeTransform(
 class Host(NamedTuple):
     """A map of NumPy's arrays: from coordinates to values, and back; any leading axes."""
 
-    enter: Callable[[np.ndarray], np.ndarray]
-    leave: Callable[[np.ndarray], np.ndarray]
+    forward: Callable[[np.ndarray], np.ndarray]
+    inverse: Callable[[np.ndarray], np.ndarray]
 
 
 def cholesky(matrices: np.ndarray) -> np.ndarray:
@@ -105,20 +105,21 @@ def _definite(u: np.ndarray) -> np.ndarray:
     return lower @ np.swapaxes(lower, -1, -2)
 
 
-def _chance(u: np.ndarray) -> np.ndarray:
+def _clipped_sigmoid(u: np.ndarray) -> np.ndarray:
     limits = np.finfo(u.dtype)
     return np.clip(np.exp(-np.logaddexp(0, -u)), limits.tiny, 1 - limits.eps)
 
 
 PLAIN = Host(lambda u: u, lambda v: v)
 LOGARITHMS = Host(np.exp, np.log)
-LOGITS = Host(_chance, lambda p: np.log(p) - np.log1p(-p))
+LOGITS = Host(_clipped_sigmoid, lambda p: np.log(p) - np.log1p(-p))
 STICKS, TRIANGLES = (Host(functools.partial(enter, np), functools.partial(leave, np))
-                     for enter, leave in ((_sticks, _unbroken), (_triangle, _of_triangle)))
-DEFINITE = Host(_definite, lambda y: _of_triangle(np, cholesky(y)))
+                     for enter, leave in ((_stick_breaking, _inverse_stick_breaking),
+                                          (_triangle, _inverse_triangle)))
+DEFINITE = Host(_definite, lambda y: _inverse_triangle(np, cholesky(y)))
 
 
-def _even(size: int, dtype: np.dtype) -> np.ndarray:
+def _balance(size: int, dtype: np.dtype) -> np.ndarray:
     """What makes equal parts of coordinates 0."""
     return np.log(size - np.arange(size)).astype(dtype)
 
@@ -126,7 +127,7 @@ def _even(size: int, dtype: np.dtype) -> np.ndarray:
 def _running(xp: ModuleType, values: ArrayLike) -> ArrayLike:
     """Running sums; in a program those of few numbers are one product."""
     size = values.shape[-1]
-    if xp is np or size > FEW:
+    if xp is np or size > MAX_MATRIX_SUMS:
         return xp.cumsum(values, -1)
     return jnp.matmul(values, _later(size, values.dtype), precision="highest")
 

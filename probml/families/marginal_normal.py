@@ -28,7 +28,8 @@ from probml.numerics.logs import LOG_TWO_PI
 # unseen coordinates a row, for which a program is made each
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 UNROLLED = 6  # sizes up to this are written out
-MORE, MANY = 8, 2**8  # these too, where so many tiles are worth a longer program
+# these too, where so many tiles are worth a longer program
+UNROLLED_FOR_MANY_TILES, MIN_TILES = 8, 2**8
 HELD = 2**16  # numbers of matrices that are worked on together
 
 
@@ -232,7 +233,7 @@ def _rows(m: jax.Array, p: jax.Array):
 
 
 def _written_out(m: jax.Array, t: jax.Array):
-    return m <= UNROLLED or m <= MORE and t >= MANY
+    return m <= UNROLLED or m <= UNROLLED_FOR_MANY_TILES and t >= MIN_TILES
 
 
 def _split_tiles(m: jax.Array, p: jax.Array, *arrays: jax.Array):

@@ -17,7 +17,7 @@ from numpyro.distributions import truncated
 
 from probml.families.densities.censored import LOG_CHANCES, log_between
 
-FAR = 45.0  # scales from the middle, as an area hyperbolic sine: no end
+MAX_ASINH_SCALES = 45.0  # scales from the middle, as an area hyperbolic sine: no end
 NODES, WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(40))
 NODES = NODES + 0.5  # between 0 and 1
 KINDS = (truncated.LeftTruncatedDistribution, truncated.RightTruncatedDistribution,
@@ -102,7 +102,8 @@ def _root(base: dist.Distribution, low: jax.Array, high: jax.Array, q: jax.Array
     """Where the chance between the ends is a share q, by bisection."""
     wanted = jnp.log(q) + log_between(base, low, high)
     shape = jnp.broadcast_shapes(jnp.shape(wanted), jnp.shape(low), jnp.shape(high))
-    ends = [jnp.broadcast_to(jnp.clip(jnp.arcsinh((end - base.loc) / base.scale), -FAR, FAR), shape)
+    ends = [jnp.broadcast_to(jnp.clip(jnp.arcsinh((end - base.loc) / base.scale), -MAX_ASINH_SCALES,
+                                      MAX_ASINH_SCALES), shape)
             for end in (low, high)]
 
     def place(v):

@@ -16,7 +16,7 @@ from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.boundary import SHRINK_LOG, narrow_scales, singular_correlations
 from probml.errors import quoted
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.evidence.random_effect_modes import quadrature_gain
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group
@@ -43,7 +43,7 @@ def with_boundary_findings(plan: Plan, outcome: Outcome, known: Known,
         found = _boundaries(plan, params, known, rows)
         endless = any(finding.code is Code.SCALE_TO_ZERO for finding in found)
         if endless and outcome.status is Status.CONVERGED:
-            outcome = outcome._replace(status=Status.RUNAWAY)
+            outcome = outcome._replace(status=Status.DIVERGED)
         outcome = outcome.noting(*found)
     rough = [group for group in plan.latents if group.kind.finer is not None]
     if rough and outcome.status is Status.FELL:

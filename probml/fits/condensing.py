@@ -12,7 +12,7 @@ from probml.device import load
 from probml.device.blocks import Blocks
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.prior import prior_point
-from probml.evidence.passes import summarise
+from probml.evidence.e_step import summarise
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed

@@ -19,7 +19,7 @@ from probml.device.load import load
 from probml.device.rows import Known, Resident, Rows, Summary
 from probml.engines import EM, VB, Exact
 from probml.engines.engine import (
-    LATER,
+    NOT_LOADED,
     Engine,
     Outcome,
     Problem,
@@ -34,7 +34,7 @@ from probml.engines.laplace import about_optimum
 from probml.engines.progress import Progress
 from probml.engines.start.prior import given_start
 from probml.errors import DataError, Refusal, present
-from probml.evidence.passes import global_posterior
+from probml.evidence.e_step import global_posterior
 from probml.factors.digits import has_cancellation, has_diffuse_start
 from probml.fits import boundary, standard_errors
 from probml.fits.cluster import Cluster, is_client, is_frame
@@ -61,7 +61,7 @@ from probml.plan.random_effects import sparsely_crossed
 from probml.plan.second_moments import by_members, by_moments, cells, numbers
 from probml.plan.squares import is_affine_in_rows, squared
 from probml.posteriors.posterior import Point, Posterior
-from probml.posteriors.random_effects import found
+from probml.posteriors.random_effects import effects_posterior
 from probml.structure.trace import trace
 from probml.typing import SiteValues
 
@@ -132,7 +132,7 @@ def _inferred(
             raise advised(why, held)
         engine = _with_requested_batches(engine, held)
     asked, ladder = engine, choose(held, seconds)[0] if engine is None else (engine,)
-    plan = planned(ladder[0].taken(held), asked)
+    plan = planned(ladder[0].prepare_data(held), asked)
     # deterministics and effects are recomputed
     start = {name: value for name, value in (start or {}).items()
              if name not in (*held.structure.derived, *plan.effects)}
@@ -216,19 +216,19 @@ class _Run(NamedTuple):
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
-         start: SiteValues, place: Place, asked: bool, astray: bool = False,
-         seen: Mapping | None = None) -> _Run:
+         start: SiteValues, place: Place, asked: bool, mode_is_atypical: bool = False,
+         posterior_points: Mapping | None = None) -> _Run:
     """The run of the first engine that does not refuse; in float32 a refusal of the first is
     raised, since it is then run in float64.
 
     Args:
-        asked: the engine was named. astray, seen: see Problem.
+        asked: the engine was named. mode_is_atypical, posterior_points: see Problem.
     """
     first, takes = ladder[0], ladder[0].capabilities
-    data = first.taken(held)
+    data = first.prepare_data(held)
     plan = planned(data, first)
-    problem = Problem(data, plan, LATER, LATER, weight, seed, start, asked=asked,
-                      astray=astray, seen=seen)
+    problem = Problem(data, plan, NOT_LOADED, NOT_LOADED, weight, seed, start, asked=asked,
+                      mode_is_atypical=mode_is_atypical, posterior_points=posterior_points)
     with place.shipped(problem, first.copies(problem), _is_reducible(first, plan),
                        takes.batch, takes.uses_all_rows, takes.held_out_fraction,
                        first.runs(problem)) as (rows, known):
@@ -238,9 +238,9 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
         rows = problem.rows
         for engine in ladder:
             try:
-                if engine is not first and engine.taken(held) is not data:
+                if engine is not first and engine.prepare_data(held) is not data:
                     return _run(held, ladder[ladder.index(engine) :], weight, seed, start, place,
-                                asked, astray, seen)
+                                asked, mode_is_atypical, posterior_points)
                 with one_thread(plan.largest_matrix):
                     outcome = (engine if plan.free else Exact()).run(problem)
                 outcome = check_precision(plan, outcome, known, rows)
@@ -292,7 +292,8 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
     which include them, unchanged."""
     if set(plan.effects) <= set(outcome.params):
         return outcome
-    belief = found(plan, {name: outcome.params[name] for name in plan.free}, known, rows)
+    belief = effects_posterior(plan, {name: outcome.params[name] for name in plan.free}, known,
+                               rows)
     lost = next((name for name, mean in belief.moments.mean.items()
                  if not np.isfinite(mean).all()), None)
     if lost is not None:
@@ -421,9 +422,9 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         at = held if same else held._replace(structure=trace(held.model, held.shapes))
         plan = at.plan()
         runs = len(sizes) * engine.starts(at, plan, {}, len(sizes))
-        problem = Problem(at, plan, LATER, LATER, weight, seed)
+        problem = Problem(at, plan, NOT_LOADED, NOT_LOADED, weight, seed)
         of = [trace(models[size], at.shapes) for size in sizes]
-        with place.shipped(problem, engine.together(problem, runs), False, None,
+        with place.shipped(problem, engine.runs_per_program(problem, runs), False, None,
                            engine.capabilities.uses_all_rows,
                            runs=runs) as (rows, known):
             with one_thread(problem.plan.largest_matrix):

@@ -30,7 +30,7 @@ from probml.dataset.sources import parts
 from probml.device.few import Moments, counted, rows_with_moments
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary
-from probml.engines.engine import LATER, Outcome, Problem, Status, short_name
+from probml.engines.engine import NOT_LOADED, Outcome, Problem, Status, short_name
 from probml.engines.progress import Progress
 from probml.engines.restarting.batches import (
     FORGETTING,
@@ -129,14 +129,14 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
                                                                        "statistics")
             raise Refusal(f"update of model '{fit.model.name}': {why}. Fit all rows together")
         second_moments = counted([held.table.columns[name].values for name in names], weight)
-        return RetainedStatistics.of(LATER, second_moments, fit.kept.known,
+        return RetainedStatistics.of(NOT_LOADED, second_moments, fit.kept.known,
                                      measured=_prior_moments(fit, held, weight)), held.pattern
     if not plan.additive:
         hidden = next(iter((*plan.variables, *plan.partially_observed, *plan.rowwise,
                             *plan.hidden)), "?")
         raise Refusal(f"update of model '{fit.model.name}': site '{hidden}' is partially observed "
                       f"or has no sufficient statistics. Fit all rows together")
-    return RetainedStatistics.of(LATER, *condensed(held, plan, weight),
+    return RetainedStatistics.of(NOT_LOADED, *condensed(held, plan, weight),
                                  measured=_prior_moments(fit, held, weight)), held.pattern
 
 
@@ -156,7 +156,7 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern) -> Inferenc
         plan = decide.make(fit.structure, pattern, tuple(fit.given))
         rows, known, start = _rows_from_statistics(plan, fit, kept)
         statistics: PyTree = rows
-        outcome = kept.engine.run(Problem(LATER, plan, statistics, known, start=start))
+        outcome = kept.engine.run(Problem(NOT_LOADED, plan, statistics, known, start=start))
         outcome = check_precision(plan, outcome, known, rows)
         return (boundary.with_boundary_findings(plan, outcome, known, rows) if plan.latents
                 else outcome)
@@ -186,7 +186,7 @@ class IncrementalState(NamedTuple):
     """The state of a fit between steps: its point, its running statistics, and the pattern of
     observed cells of all parts."""
 
-    point: PyTree  # as the engine has it, a Way's
+    point: PyTree  # as the engine has it, see IncrementalUpdate
     kept: RetainedStatistics
     pattern: Mapping[str, str]
 
@@ -209,7 +209,7 @@ def current_point(fit: Fitted) -> PyTree:
     Raises:
         Refusal: an engine that takes no steps.
     """
-    way = None if fit.by is None else fit.by.capabilities.way
+    way = None if fit.by is None else fit.by.capabilities.incremental_update
     if way is None:
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: only fits "
                       f"by EM() and VB() can be updated when variables are latent. Fit all rows "
@@ -233,7 +233,8 @@ def expect_statistics(fit: Fitted, point: object, held: Data,
                       f"'{names[0]}' has no sufficient statistics to which those of further rows "
                       f"can be added. Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
-    found, value = expected_statistics(plan, engine.capabilities.way, placed_all(point), known,
+    found, value = expected_statistics(plan, engine.capabilities.incremental_update,
+                                       placed_all(point), known,
                                        rows)
     summary = Summary(found, np.zeros(()), np.asarray(rows.weight))
     return RetainedStatistics.of(engine, summary, known, running=True), float(value)
@@ -257,7 +258,7 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
         (_scaled(more, new * total / own), held.pattern))
     plan = decide.make(fit.structure, pattern, tuple(fit.given))
     summary, known, point = placed_all((kept.summary, kept.known, at.point))
-    way = more.engine.capabilities.way
+    way = more.engine.capabilities.incremental_update
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
         raise Refusal(f"update of model '{fit.model.name}': with the new rows a component "
@@ -273,9 +274,9 @@ def to_outcome(fit: Fitted, at: IncrementalState, history: np.ndarray, steps: in
         history: the objective before each step. steps: iterations in all.
     """
     plan = decide.make(fit.structure, at.pattern, tuple(fit.given))
-    way = at.kept.engine.capabilities.way
+    way = at.kept.engine.capabilities.incremental_update
     params, posterior = way.found(plan, at.point, placed_all(at.kept.known))
-    return Outcome(params, history, Status.MOVED, steps, posterior=posterior)
+    return Outcome(params, history, Status.UPDATED, steps, posterior=posterior)
 
 
 def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,

@@ -124,5 +124,5 @@ class Devices(Place):
         few = runs >= self.mesh.size and held.size * held.numbers <= MAX_REPLICATED_NUMBERS
         rows, known = load.load(held, plan, problem.weights, keep, copies, params=problem.start,
                                 devices=1 if few else self.mesh.size)
-        yield (sharded.repeated if few else sharded.spread)(rows, self.mesh), known
+        yield (sharded.repeated if few else sharded.distribute_rows)(rows, self.mesh), known
 

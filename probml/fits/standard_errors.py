@@ -56,7 +56,7 @@ from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed_all
 from probml.plan import decide, random_effects
 from probml.plan.plan import Plan
-from probml.plan.spreads import spreads
+from probml.plan.spreads import scale_parameters
 from probml.posteriors.pareto import k_limit
 from probml.posteriors.units import Unit, ways_in_units
 from probml.structure.trace import trace
@@ -174,7 +174,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         return StandardErrors.missing("the array of the data was changed in place after the fit: "
                                       "call fit.summary(data) with the fitted data")
     with Progress("standard errors", None, False), jax.enable_x64(True):
-        data = fitted.first.taken(held._replace(structure=trace(held.model, held.shapes)))
+        data = fitted.first.prepare_data(held._replace(structure=trace(held.model, held.shapes)))
         plan = planned(data, fitted.first)
         missing = next((name for name in plan.free if name not in point), None)
         if missing is not None:
@@ -235,7 +235,8 @@ def _check_posterior(plan: Plan, known: Known, rows: Rows, optimum: Optimum,
             or POSTERIOR_DRAWS * work > importance.MAX_WORK):
         return None
     mode = importance.proposal(optimum.point, directions.vectors / np.sqrt(directions.curvature))
-    found = importance.weighted(importance.densities_of(plan, known, rows), [mode], POSTERIOR_DRAWS)
+    found = importance.sample_adaptively(importance.densities_of(plan, known, rows), [mode],
+                                         POSTERIOR_DRAWS)
     if found.k > k_limit(len(found.weights)):
         return Finding.of(Code.K_HAT, k=found.k, limit=k_limit(len(found.weights)))
     deviation = np.sqrt(found.weights @ (found.points - found.mean) ** 2)
@@ -317,7 +318,7 @@ def _errors_from_derivatives(found: Mapping[str, np.ndarray],
 def _coefficients(plan: Plan) -> set[str]:
     """The parameters of a mixed model that locate rows and effects: neither variance components
     nor scales. Of other models none."""
-    sites, wide = plan.structure.sites, {width.name for width in spreads(plan)}
+    sites, wide = plan.structure.sites, {width.name for width in scale_parameters(plan)}
     for name in (name for name in plan.grouped if sites[name].family is not None):
         wide |= {p for argument in sites[name].traits.scatter
                  for p in sites[name].uses.get(argument, ())}

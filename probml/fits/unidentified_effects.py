@@ -21,7 +21,7 @@ from probml.numerics.transfer import placed_all
 from probml.plan import decide, hierarchy
 from probml.plan.groupings import Grouping
 from probml.plan.plan import Plan
-from probml.plan.spreads import spreads
+from probml.plan.spreads import scale_parameters
 from probml.posteriors.posterior import Posterior
 from probml.posteriors.random_effects import Effects
 from probml.structure.indices import Index
@@ -53,7 +53,7 @@ def find_single_row_groups(plan: Plan, data: Data, found: Posterior,
     if not lower.size or np.ptp(lower) > MAX_FACTOR_DIFFERENCE * np.abs(lower).max():
         return None
     sites = plan.structure.sites
-    wide = tuple(width.name for width in spreads(plan) if width.plain)
+    wide = tuple(width.name for width in scale_parameters(plan) if width.plain)
     noise = tuple(dict.fromkeys(
         p for name in plan.grouped for argument in sites[name].traits.scatter
         for p in sites[name].uses.get(argument, ()) if p in plan.free and p not in wide))
@@ -76,9 +76,9 @@ def _count_observations(plan: Plan, data: Data, index: Index) -> np.ndarray:
 def find_few_groups(plan: Plan) -> tuple[Finding, ...]:
     """A finding for each standard deviation that is estimated from few effects: standard errors of
     the effects given its estimate leave out its uncertainty."""
-    sites, own = plan.structure.sites, {width.name for width in spreads(plan)}
+    sites, own = plan.structure.sites, {width.name for width in scale_parameters(plan)}
     whole, found = decide.make(plan.structure, plan.pattern, plan.given), {}
-    for tie in hierarchy.ties(whole):
+    for tie in hierarchy.degenerate_modes(whole):
         for other in tie.others if tie.name in plan.effects else ():
             information = np.prod(sites[tie.name].shape) / np.prod(sites[other].shape)
             if other in own and tie.kind in ("spread", "product") and information < MIN_EFFECTS:

@@ -317,7 +317,7 @@ class Answers(Record):
                               f"maximum with '{group.names[0]}' integrated out cannot be computed: "
                               f"use predict_proba(data, '{name}') for the probabilities of each "
                               f"cell")
-            above = next((v for v in plan.reach(group) if v not in wanted), None)
+            above = next((v for v in plan.group_scope(group) if v not in wanted), None)
             if name is not None and above is not None:
                 raise Refusal(f"decode: the cells of '{name}' are independent only given "
                               f"'{above}'; with '{above}' summed out their joint maximum cannot be "

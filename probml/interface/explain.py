@@ -17,7 +17,7 @@ from probml.dataset import dataset, read
 from probml.dataset.measures import with_measures
 from probml.dataset.sources.parts import open_data, source_of
 from probml.engines.engine import Engine, checked, problem_of
-from probml.engines.ladder import LADDER, ON_REQUEST, advised, choose, refusal
+from probml.engines.ladder import ON_REQUEST, SELECTION_ORDER, advised, choose, refusal
 from probml.errors import ModelError, Refusal
 from probml.fits.fitting import planned
 from probml.interface.functions.marginal_weights import describe_summed_sites
@@ -90,7 +90,8 @@ def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ())
     try:
         plan = planned(held, lenient=True)
     except Refusal as why:
-        refusals = tuple({"engine": type(e).__name__, "": f"refuses: {why}"} for e in LADDER)
+        refusals = tuple({"engine": type(e).__name__,
+                          "": f"refuses: {why}"} for e in SELECTION_ORDER)
         return Explanation(shown, _sites(held, None), (), (), (), refusals, _indices(held), reading)
     penalties = _penalties(plan, held.table.values)
     return Explanation(shown, _sites(held, plan), _elimination(plan), _updates(plan),
@@ -102,13 +103,13 @@ def _engines(held: dataset.Data, plan: Plan,
     """The engines of the selection order, of which one is chosen, and the others."""
     (chosen, *_), reasons = choose(held)
     out = []
-    for engine in LADDER:
+    for engine in SELECTION_ORDER:
         words = engine.capabilities.offered if plan.free else "possible"
         words = "chosen" if engine == chosen else words
         why = reasons.get(engine)
         if isinstance(why, Refusal):
             words = f"refuses: {advised(why, held)}"
-        elif manner := engine.manner(problem_of(engine, held, False)):
+        elif manner := engine.describe_method(problem_of(engine, held, False)):
             words += f", {manner}"
         if why and not isinstance(why, Refusal):
             words += f"; not by default: {why}"
@@ -192,7 +193,7 @@ def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
             else f"latent, and '{child}' depends on it")
 
 
-ROLES_BY_PATTERN = {"torn": "partially observed, missing coordinates integrated out",
+ROLES_BY_PATTERN = {"partially_observed": "partially observed, missing coordinates integrated out",
                     "part": "partially observed, missing cells left out", "seen": "observed"}
 
 
@@ -213,9 +214,9 @@ TIES = {"spread": "its scale is estimated", "product": "a factor that is multipl
 
 def _describe_hierarchy(held: dataset.Data, plan: Plan | None, name: str) -> str:
     """Why a parameter is one of a hierarchy, whose joint mode is a poor estimate."""
-    found = () if plan is None else hierarchy.ties(plan, held.table.rows)
+    found = () if plan is None else hierarchy.degenerate_modes(plan, held.table.rows)
     effects = () if plan is None or not plan.groupings else plan.effects
-    for tie in hierarchy.ties(held.plan()) if effects else ():
+    for tie in hierarchy.degenerate_modes(held.plan()) if effects else ():
         if tie.name in effects and name in tie.others:
             return f", the scale of {tie.name}"
     for tie in found:

@@ -20,7 +20,7 @@ from probml.device import load
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
 from probml.errors import ModelError, Refusal
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import argument_table
 from probml.factors.prior import log_prior
 from probml.fits import further, saving, standard_errors
@@ -206,7 +206,7 @@ class Fit(Questions):
                 f"the engine '{self.engine}' cannot be restored from a file")
         if engine.capabilities.finds != "point":
             return None
-        if self.outcome is Status.RUNAWAY:
+        if self.outcome is Status.DIVERGED:
             return StandardErrors.missing("the objective has no maximum")
         if rows is None:
             return StandardErrors.missing("this Fit does not store its data: use fit.summary(data)")

@@ -34,7 +34,9 @@ METADATA_TYPES: dict[str, tuple[type, ...]] = {
     "iterations": (int,), "log_evidence": (float, int, type(None)),
     "names": (dict,), "shapes": (dict,), "pattern": (list,)}
 ARRAYS_WITHOUT_NAN = ("params/", "given/", "closed/", "effects/", "states")  # by their prefix
-PATTERNS = ("seen", "part", "torn", "likelihood", "carried")
+# of observed cells; the same in files of before → now
+PATTERNS = ("seen", "part", "partially_observed", "likelihood", "sampled")
+FORMER_PATTERNS = {"torn": "partially_observed", "carried": "sampled"}
 
 
 def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
@@ -127,7 +129,7 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
         Status(meta["outcome"]), meta["iterations"],
         meta["log_evidence"], _findings(meta),
         {k: tuple(v) for k, v in meta["names"].items()}, part(arrays, "given/"),
-        tuple((k, v) for k, v in meta["pattern"]),
+        tuple((k, FORMER_PATTERNS.get(v, v)) for k, v in meta["pattern"]),
         held_out=arrays.get("held_out"),
         double=bool(meta.get("double", False)),
         bound=meta.get("bound"),

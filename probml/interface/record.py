@@ -16,7 +16,7 @@ from probml.dataset.coding.indices import REFUSE
 from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
-from probml.engines.ladder import written
+from probml.engines.ladder import parse_engine
 from probml.errors import ConvergenceWarning, ModelError, Refusal, present
 from probml.factors.digits import narrow
 from probml.fits import fitting
@@ -127,7 +127,7 @@ class Record(Fitted):
         """The engine; of a fit from a file, one made from its representation there; None: it cannot
         be made from that."""
         try:
-            return self.by or written(self.engine)
+            return self.by or parse_engine(self.engine)
         except ModelError:
             return None
 

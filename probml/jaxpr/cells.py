@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.program import Scan
-from probml.jaxpr.provenance import ENDS, LARGEST, NONE, sources
+from probml.jaxpr.provenance import ENDS, MAX_TRACKED_ELEMENTS, NONE, sources
 from probml.jaxpr.whole_numbers import as_integers, folded
 
 SEVERAL = -2  # stands for "depends on more than one cell"
@@ -49,7 +49,7 @@ def cells(closed: ClosedJaxpr, tracked: Mapping[int, str],
             inputs.append(_Value({}, np.asarray(known[i], float) if i in known else None))
             continue
         shape, size = var.aval.shape, var.aval.size
-        if size > LARGEST:
+        if size > MAX_TRACKED_ELEMENTS:
             inputs.append(_Value({tracked[i]: tuple(np.full((1,) * len(shape), end)
                                                     for end in (0, size))}))
             continue

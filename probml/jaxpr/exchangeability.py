@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 from probml.jaxpr.analysis import Domain, analyse
 from probml.jaxpr.primitives import Kind, Known, name_of, table_entry
 from probml.jaxpr.program import Scan, bodies, equations
-from probml.jaxpr.provenance import ENDS, LARGEST, NONE, sources
+from probml.jaxpr.provenance import ENDS, MAX_TRACKED_ELEMENTS, NONE, sources
 from probml.jaxpr.whole_numbers import LARGEST_READ, as_integers, folded
 
 NUMBER = "iota"  # stands for dependence on the index of the row
@@ -365,7 +365,7 @@ def _unlike(single: core.ClosedJaxpr) -> Iterator[int]:
     sizes.update(itertools.chain(*shapes))
     held, largest = _constant_keys(single), max(map(math.prod, shapes), default=0)
     # fewer rows if a row is large, so that elements can be tracked one by one
-    primes = (n for n in itertools.count(61 if 61 * 4 * largest < LARGEST else 5, 2)
+    primes = (n for n in itertools.count(61 if 61 * 4 * largest < MAX_TRACKED_ELEMENTS else 5, 2)
               if all(n % p for p in range(3, math.isqrt(n) + 1, 2)))
     return (n for n in primes if key_of(n) not in held
             and not any(size and size % n == 0 for size in sizes))

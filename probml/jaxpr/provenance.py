@@ -22,7 +22,8 @@ from jax.extend.core import JaxprEqn
 from probml.jaxpr.primitives import TABLE, Kind, computed, name_of
 
 NONE = -1  # stands for "depends on no cell"
-LARGEST = 10**7  # elements tracked one by one; in larger arrays each element depends on all
+# elements tracked one by one; in larger arrays each element depends on all
+MAX_TRACKED_ELEMENTS = 10**7
 _BEYOND = 2**31 - 1  # the minimum over no cells; the maximum over no cells is NONE
 _WHOLE = np.dtype(np.int64)
 
@@ -44,7 +45,7 @@ def sources(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> list[np.
     name = name_of(eqn)
     rule = _RULES.get(name) or (_KINDS.get(TABLE[name].kind) if name in TABLE else None)
     if rule in _MOVING and sum(math.prod(_shape(atom))
-                               for atom in (*eqn.invars, *eqn.outvars)) > LARGEST:
+                               for atom in (*eqn.invars, *eqn.outvars)) > MAX_TRACKED_ELEMENTS:
         rule = None  # above this size elements are not tracked one by one
     found = None if rule is None else rule(eqn, marks, end, numbers)
     if found is None:
@@ -71,8 +72,8 @@ def _joined(marks: Marks, end: End) -> np.ndarray:
     """The bounds of an elementwise function of several operands, with broadcasting."""
     out, *others = [m for m in marks if m is not None]
     for m in others:
-        if out.size * m.size > LARGEST and math.prod(shape := np.broadcast_shapes(
-                out.shape, m.shape)) > LARGEST:
+        if out.size * m.size > MAX_TRACKED_ELEMENTS and math.prod(shape := np.broadcast_shapes(
+                out.shape, m.shape)) > MAX_TRACKED_ELEMENTS:
             return _everything(marks, end).reshape((1,) * len(shape))
         out = end.join(out, m)
     return out
@@ -118,7 +119,7 @@ def _window(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarr
         first, wide = params["padding"][axis][0], (-1, *(1,) * (m.ndim - axis - 1))
         if m.shape[axis] == 1 or (size, step, spread, first, places) == (1, 1, 1, 0, count):
             continue
-        if m.size * size > LARGEST:
+        if m.size * size > MAX_TRACKED_ELEMENTS:
             m = end.join.reduce(m, axis, keepdims=True, initial=end.blank)
             continue
         before, m = m, np.asarray(end.blank)
@@ -205,7 +206,7 @@ def _transpose(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.nd
 def _select(eqn: JaxprEqn, marks: Marks, end: End, numbers: Numbers) -> np.ndarray:
     """A select: where the predicate is known, only the chosen case counts."""
     shape = _shape(eqn.outvars[0])
-    if not _exact(numbers[0]) or math.prod(shape) > LARGEST:
+    if not _exact(numbers[0]) or math.prod(shape) > MAX_TRACKED_ELEMENTS:
         return _joined(marks, end)
     ways = np.stack([_spread(m, shape, end) for m in marks[1:]])
     which = np.broadcast_to(numbers[0].astype(int), shape)

@@ -17,7 +17,7 @@ from jax.core import Atom
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from jax.typing import ArrayLike
 
-MOST = 32  # constants kept one by one; a longer array is summarised by three sums
+MAX_LISTED_CONSTANTS = 32  # constants kept one by one; a longer array is summarised by three sums
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -95,10 +95,10 @@ def _array(value: object, words: list, numbers: list) -> None:
     parts = np.stack([array.real, array.imag]) if array.dtype.kind == "c" else array
     flat = parts.astype(float).ravel()
     odd = ~np.isfinite(flat)
-    words += [f"{i} {flat[i]}" for i in np.flatnonzero(odd)[:MOST]]
+    words += [f"{i} {flat[i]}" for i in np.flatnonzero(odd)[:MAX_LISTED_CONSTANTS]]
     words.append(str(int(odd.sum())))
     flat = np.where(odd, 0.0, flat)
-    if len(flat) > MOST:  # the third sum depends on the order
+    if len(flat) > MAX_LISTED_CONSTANTS:  # the third sum depends on the order
         flat = np.array([flat.mean(), np.sqrt((flat**2).mean()),
                          flat @ np.cos(np.arange(len(flat))) / np.sqrt(len(flat))])
     numbers += flat.tolist()

@@ -21,7 +21,7 @@ from probml.jaxpr.program import Program, flatten
 
 # the key of a site's environment that holds its program with the switches fixed
 SETTING: Any = object()
-MOST = 4  # switches: 16 settings
+MAX_SWITCHES = 4  # switches: 16 settings
 GAIN = 2  # the least ratio of the number of states to the number of settings
 
 
@@ -149,6 +149,6 @@ def find(closed: ClosedJaxpr, takes: Sequence[str], parents: Mapping[str, int],
                for places in below):
             del found[place]
     many = int(np.prod([parents[p] for p in through], dtype=float)) if through else 0
-    if not found or len(found) > MOST or GAIN * 2 ** len(found) > many:
+    if not found or len(found) > MAX_SWITCHES or GAIN * 2 ** len(found) > many:
         return None
     return Switches(read, through, list(found))

@@ -25,7 +25,7 @@ from probml.numerics.identity import LIBRARIES
 # functions that may read anything
 DYNAMIC = frozenset({"__import__", "compile", "eval", "exec", "getattr", "globals", "input",
                      "locals", "open", "vars"})
-MOST = 256  # functions and modules that one fingerprint walks through
+MAX_OBJECTS = 256  # functions and modules that one fingerprint walks through
 
 
 class _Opaque(Exception):
@@ -115,7 +115,7 @@ def _array(value: jax.Array) -> Hashable:
 def _function(function: types.FunctionType, seen: dict) -> Hashable:
     if id(function) in seen:
         return "again", seen[id(function)]
-    if len(seen) >= MOST:
+    if len(seen) >= MAX_OBJECTS:
         raise _Opaque
     seen[id(function)] = len(seen)
     code, read = function.__code__, []
@@ -149,7 +149,7 @@ def _module(module: types.ModuleType, names: "_Names", seen: dict) -> Hashable:
     at = id(module), id(names)
     if at in seen:
         return "again", seen[at]
-    if len(seen) >= MOST:
+    if len(seen) >= MAX_OBJECTS:
         raise _Opaque
     seen[at] = len(seen)
     held = {name: getattr(module, name) for name in sorted(names.attributes)

@@ -12,7 +12,7 @@ from numpyro.distributions.util import promote_shapes
 
 from probml.errors import ModelError
 
-MOST = 1_000_000  # states at which a process is cut
+MAX_STATES = 1_000_000  # states at which a process is cut
 
 
 class StickBreaking(dist.Distribution):
@@ -116,9 +116,9 @@ def dirichlet_process(concentration: object, k: int) -> StickBreaking:
     Raises:
         ModelError: a k that is no whole number from 1 to a million; no number above 0.
     """
-    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= MOST:
+    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= MAX_STATES:
         raise ModelError(f"dirichlet_process(k={k!r:.200}): expected the number of components at "
-                         f"which the process is truncated, an integer from 1 to {MOST:,}")
+                         f"which the process is truncated, an integer from 1 to {MAX_STATES:,}")
     if isinstance(concentration, Real):
         if isinstance(concentration, bool) or not 0 < concentration < float("inf"):
             raise ModelError(f"dirichlet_process(concentration={concentration!r}): expected a "

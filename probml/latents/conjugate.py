@@ -21,7 +21,7 @@ from probml.latents.quadrature import Nodes, Quadrature, joint_density, where_se
 from probml.structure.structure import Structure
 
 
-class Below(NamedTuple):
+class ConjugateChild(NamedTuple):
     """A kind of site that is conjugate to a number.
 
     `argument` is c · number^power, c free of it; `added`: (x, arguments at the number 1) → what an
@@ -37,19 +37,19 @@ def _square(x: jax.Array, at: Mapping) -> tuple[jax.Array, jax.Array]:
     return jnp.full_like(x, 0.5), 0.5 * ((x - at["loc"]) / at["scale"]) ** 2
 
 
-BELOW: dict[str, dict[str, Below]] = {
+CONJUGATE_CHILDREN: dict[str, dict[str, ConjugateChild]] = {
     "Gamma": {
-        "Poisson": Below("rate", lambda x, at: (x, at["rate"])),
-        "Exponential": Below("rate", lambda x, at: (jnp.ones_like(x), at["rate"] * x)),
-        "Gamma": Below("rate", lambda x, at: (at["concentration"], at["rate"] * x)),
-        "Normal": Below("scale", _square, -0.5),
+        "Poisson": ConjugateChild("rate", lambda x, at: (x, at["rate"])),
+        "Exponential": ConjugateChild("rate", lambda x, at: (jnp.ones_like(x), at["rate"] * x)),
+        "Gamma": ConjugateChild("rate", lambda x, at: (at["concentration"], at["rate"] * x)),
+        "Normal": ConjugateChild("scale", _square, -0.5),
     },
     "Beta": {
-        "Bernoulli": Below("probs", lambda x, at: (x, 1 - x)),
-        "Binomial": Below("probs", lambda x, at: (x, at["total_count"] - x)),
-        "Geometric": Below("probs", lambda x, at: (jnp.ones_like(x), x)),
+        "Bernoulli": ConjugateChild("probs", lambda x, at: (x, 1 - x)),
+        "Binomial": ConjugateChild("probs", lambda x, at: (x, at["total_count"] - x)),
+        "Geometric": ConjugateChild("probs", lambda x, at: (jnp.ones_like(x), x)),
     },
-    "InverseGamma": {"Normal": Below("scale", _square, 0.5)},
+    "InverseGamma": {"Normal": ConjugateChild("scale", _square, 0.5)},
 }
 # the two parameters of a prior, and the prior of these
 PRIORS: dict[str, tuple[tuple[str, str], Callable]] = {
@@ -68,20 +68,20 @@ class Conjugate(Quadrature):
     def description(self) -> str:
         return "integrated out, conjugate"
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         own = structure.sites[group.name]
-        if own.kind not in BELOW:
+        if own.kind not in CONJUGATE_CHILDREN:
             return f"'{group.name}' is {own.kind}"
         for name in (name for name in group.sites if name != group.name):
             site = structure.sites[name]
-            below = BELOW[own.kind].get(site.kind)
+            below = CONJUGATE_CHILDREN[own.kind].get(site.kind)
             for found, uses in structure.row_uses(name).items():
                 use = uses.get(group.name)
                 if use is not None and (below is None or found != below.argument
                                         or use.level > Level.MOVED
                                         or not _scaled(use, below.power, own.kind != "Beta")):
                     return f"'{name}' ({site.kind}) is not conjugate to '{group.name}'"
-        return super().claims(structure, group)
+        return super().why_not(structure, group)
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)
@@ -121,7 +121,7 @@ def _posterior(structure: Structure, group: Group, env: Mapping,
         unit = {**env, group.name: site.place(jnp.ones(site.cells))}
         for name in (name for name in group.sites if name in seen and name != group.name):
             (x, mask), child = seen[name], structure.sites[name]
-            more = BELOW[site.kind][child.kind].added(x.astype(first.dtype),
+            more = CONJUGATE_CHILDREN[site.kind][child.kind].added(x.astype(first.dtype),
                                                      structure.cells(name, unit))
             a, b = (jnp.where(True if mask is None else mask, jnp.broadcast_to(leaf, x.shape),
                               0.0).sum() for leaf in more)

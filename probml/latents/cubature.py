@@ -55,8 +55,8 @@ class Cubature:
     def finer(self) -> "Cubature":
         return replace(self, nodes=2 * self.nodes)
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
-        why = Laplace().claims(structure, group)
+    def why_not(self, structure: Structure, group: Group) -> str | None:
+        why = Laplace().why_not(structure, group)
         if why is not None:
             return why
         count = coordinates.size(structure, group)

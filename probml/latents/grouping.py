@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probml.errors import Refusal
+from probml.language.former_members import rename_members
 from probml.latents.chains.linear_chain import LinearChain
 from probml.latents.conjugate import Conjugate
 from probml.latents.cubature import Cubature
 from probml.latents.gaussian import Gaussian
 from probml.latents.hidden_cells import HiddenCells
 from probml.latents.laplace import Laplace
-from probml.latents.latent import Group, Kind
+from probml.latents.latent import FORMER, Group, Kind
 from probml.latents.quadrature import Quadrature
 from probml.latents.simplex import Simplex
 from probml.structure.site import Site
@@ -34,7 +35,7 @@ class Sampled:
     def description(self) -> str:
         return f"sampled by probml.NUTS() only: {self.why}"
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         return None
 
     def _none(self, *_: object) -> None:
@@ -43,8 +44,8 @@ class Sampled:
     message = conditional = row_posterior = draw = expected = _none
 
 
-# the first kind that claims a group integrates it out: those in closed form, then those for any
-# density, of one number of a row, two, or several
+# the first kind without a reason against it integrates a group out: those in closed form, then
+# those for any density, of one number of a row, two, or several
 GENERAL: tuple[Kind, ...] = (Quadrature(), Cubature(), Laplace())
 KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Simplex(), *GENERAL]
 
@@ -52,6 +53,7 @@ KINDS: list[Kind] = [Gaussian(), LinearChain(), Conjugate(), Simplex(), *GENERAL
 def register(kind: Kind) -> None:
     """Add a kind of latents from outside: asked before the general ones, for models traced after
     it. A kind that is equal to one already there takes its place."""
+    rename_members(type(kind), FORMER)
     if kind in KINDS:
         KINDS.remove(kind)
     KINDS.insert(len(KINDS) - len(GENERAL), kind)
@@ -112,7 +114,7 @@ def _affine(structure: Structure, name: str, names: tuple[str, ...]) -> bool:
 
 def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | None,
              lenient: bool) -> Group:
-    """The group with the first kind that claims it.
+    """The group with the first kind that can integrate it out.
 
     Args:
         blocking: one of `others` that depends on its latents.
@@ -124,7 +126,7 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
         group = replace(of, kind=kind)
         if of.cellwise and names and kind not in GENERAL:
             continue  # theirs is no integral over cells
-        why = kind.claims(structure, group)
+        why = kind.why_not(structure, group)
         if why is None and (name := blocking or (bent if kind.pools else None)) is not None:
             why = f"'{name}' ({structure.named[name].kind}) depends on '{of.name}'"
         if why is None:

@@ -35,7 +35,7 @@ from probml.structure.densities import example, log_densities, log_masses
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-MOST = 2**24  # entries of a table
+MAX_TABLE_ENTRIES = 2**24  # entries of a table
 
 
 class HiddenCells:
@@ -46,7 +46,7 @@ class HiddenCells:
     averages = False
     breadth, finer, tolerance = 1, None, 0.0
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         return "it is continuous" if group.names else None
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
@@ -63,7 +63,7 @@ class HiddenCells:
         parts, sizes = _parts(structure, group, env, seen), _sizes(structure, group)
         return jax.grad(lambda logs: sum_out([
             part._replace(log=log) for part, log in zip(parts, logs, strict=True)
-        ], sizes, MOST))([part.log for part in parts])
+        ], sizes, MAX_TABLE_ENTRIES))([part.log for part in parts])
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
@@ -104,7 +104,7 @@ def log_sum(structure: Structure, group: Group, env: Mapping, seen: Seen,
         parts.append(part._replace(log=part.log * env[WEIGHTS]))
     for name, states in (drawn or {}).items():
         parts, _ = [_at(part, name, states) for part in parts], sizes.pop(name)
-    return sum_out(parts, sizes, MOST, (), best)
+    return sum_out(parts, sizes, MAX_TABLE_ENTRIES, (), best)
 
 
 def _at(part: Part, name: str, states: jax.Array) -> Part:

@@ -15,14 +15,11 @@ of them are taken over such points too, and so are more accurate than the normal
 An M-step maximises the approximation itself, from the modes of the E-step: so the objective that an
 engine reports never falls.
 
-Cost: a few Hessians of p gradients a row, p³.
-
-The mode of a row's unseen numbers and the curvature there: Newton's steps, differentiated as the
-mode itself is.
-
-The mode û(θ) of h(u, θ) is where ∂h/∂u = 0, so dû/dθ = H⁻¹ ∂²h/∂u∂θ, H = −∂²h/∂u² (the implicit
-function theorem). No loop is differentiated for it: from the mode, held still, one more step by the
+Derivative of the mode: û(θ) is where ∂h/∂u = 0, so dû/dθ = H⁻¹ ∂²h/∂u∂θ (the implicit function
+theorem). No loop is differentiated for it: from the mode, held still, one more Newton step by the
 curvature there, held still too, û + H⁻¹ ∂h/∂u(û, θ), ends where it began and has that derivative.
+
+Cost: a few Hessians of p gradients a row, p³.
 """
 
 import functools
@@ -42,32 +39,32 @@ from probml.numerics.logs import LOG_TWO_PI
 from probml.numerics.optimum import Newton, maximize
 from probml.structure.structure import Structure
 
-STEPS = 60  # at the most
+MAX_STEPS = 60  # at the most
 
 
 def mode(height: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
     """Where `height` (p,) → () has its maximum near `start`; no derivative goes through it.
 
-    Cost: at most STEPS values, gradients and Hessians.
+    Cost: at most MAX_STEPS values, gradients and Hessians.
     """
     def at(u: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         return height(u), jax.grad(height)(u), jax.hessian(height)(u)
 
     least = 4 * jnp.finfo(start.dtype).eps
-    return jax.lax.stop_gradient(maximize(at, start, Newton(STEPS, least)).point)
+    return jax.lax.stop_gradient(maximize(at, start, Newton(MAX_STEPS, least)).point)
 
 
-def moving(height: Callable[[jax.Array], jax.Array], top: jax.Array) -> jax.Array:
+def implicit_mode(height: Callable[[jax.Array], jax.Array], top: jax.Array) -> jax.Array:
     """The mode as a function of what `height` closes over: the same value, and its derivative."""
     lower = jax.lax.stop_gradient(jnp.linalg.cholesky(-jax.hessian(height)(top)))
     return top + cho_solve((lower, True), jax.grad(height)(top))
 
 
-MOST = 64  # latent numbers of a row
+MAX_LATENTS = 64  # latent numbers of a row
 POINTS = 128  # of importance sampling
 # over √p: by how much the proposal is wider than the mode's normal, in standard deviations
 WIDER = 0.3
-ROUGH = 0.01  # nats a row by which importance sampling may change an evidence without a warning
+TOLERANCE = 0.01  # nats a row by which importance sampling may change an evidence without a warning
 
 
 class Modes(NamedTuple):
@@ -100,13 +97,13 @@ class Laplace:
 
     @property
     def tolerance(self) -> float:
-        return ROUGH
+        return TOLERANCE
 
     @property
     def finer(self) -> "Laplace | None":
         return None if self.points else replace(self, points=8 * POINTS)
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         for name in group.names:
             site = structure.sites[name]
             if not coordinates.known_beforehand(site):
@@ -118,8 +115,8 @@ class Laplace:
         if timed is not None:
             return f"'{timed}' is part of a chain"
         count = coordinates.size(structure, group)
-        return None if count <= MOST else (f"each row has {count} latent variables, more than the "
-                                           f"limit of {MOST}")
+        return None if count <= MAX_LATENTS else (
+            f"each row has {count} latent variables, more than the limit of {MAX_LATENTS}")
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         return self._log(structure, group, env, seen, None)
@@ -130,7 +127,7 @@ class Laplace:
         if self.points:
             logs = _weighed(height, top, normal_points(self.points, len(top)))[1]
             return jax.nn.logsumexp(logs) - jnp.log(float(self.points))
-        top = moving(height, top)
+        top = implicit_mode(height, top)
         value, lower = height(top), jnp.linalg.cholesky(-jax.hessian(height)(top))
         log = value + 0.5 * len(top) * LOG_TWO_PI - jnp.log(jnp.diagonal(lower)).sum()
         return jnp.where(jnp.isfinite(value), log, -jnp.inf)

@@ -61,6 +61,9 @@ class Moments(NamedTuple):
     root: jax.Array
 
 
+FORMER = {"claims": "why_not", "everywhere": "shared_nodes"}  # members: old name → the name now
+
+
 class Kind(Protocol):
     """A method of integrating a group out. Immutable, without state."""
 
@@ -91,7 +94,7 @@ class Kind(Protocol):
     def description(self) -> str:
         """How `explain` describes it."""
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         """None where this kind can integrate the group out, else the reason in words."""
 
 
@@ -124,8 +127,8 @@ class Sharing(Latent, Protocol):
     """A kind that evaluates a row at nodes; all rows may share these where the programs of a group
     depend on nothing of a row but its latents (factors/shared_nodes.py)."""
 
-    def everywhere(self, structure: Structure, group: Group, env: Mapping,
-                   cells: int) -> tuple[jax.Array, jax.Array] | None:
+    def shared_nodes(self, structure: Structure, group: Group, env: Mapping,
+                     cells: int) -> tuple[jax.Array, jax.Array] | None:
         """Nodes for every row, (m,), m a multiple of 3, and their log weights, the latent's own
         density included; None: there are none.
 
@@ -136,7 +139,7 @@ class Sharing(Latent, Protocol):
 
 class Pooling(Latent, Protocol):
     """A kind for which second moments are sufficient statistics of the rows, where the programs of
-    a group depend on nothing of a row but its latents (plan.even)."""
+    a group depend on nothing of a row but its latents (plan.poolable_groups)."""
 
     def middle(self, structure: Structure, group: Group, env: Mapping) -> PyTree:
         """The prior means of the latents and sites of a group: statistics are centred there."""

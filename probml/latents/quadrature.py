@@ -8,7 +8,7 @@ nodes follow only tails of a normal). With 61 nodes over |t| ≤ 6 the error is 
 normal or Student's t under counts or choices, and 2e-6 for a lognormal scale.
 
 Where rows differ only in which of finitely many values are observed, and the prior is normal, all
-rows may share their nodes (`everywhere`): even steps in units of the prior (Bock & Aitkin 1981).
+rows may share their nodes (`shared_nodes`): even steps in units of the prior (Bock & Aitkin 1981).
 The log densities of all rows at all nodes are then products of matrices (factors/shared_nodes.py),
 with a test in every row that these nodes are dense enough.
 
@@ -34,15 +34,16 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from numpyro.distributions import biject_to
 
+from probml.language.former_members import former_members
 from probml.latents.coordinates import known_beforehand, log_joint
-from probml.latents.latent import Group, Latent, Seen
+from probml.latents.latent import FORMER, Group, Latent, Seen
 from probml.numerics.logs import weighted_log
 from probml.numerics.optimum import Newton, maximize
 from probml.structure.structure import Structure
 
 NODES, REACH = 61, 6.0
 STEPS = 30  # of Newton's method, at the most
-NEAR = 1e-3  # widths of a peak: a Newton step shorter than this ends the search
+MIN_STEP = 1e-3  # widths of a peak: a Newton step shorter than this ends the search
 FARTHEST = 3.0  # standard deviations of a Newton step, at the most
 LOOKED = 5.0  # peaks are searched between ± sinh of it
 NEGLIGIBLE = 40.0  # nats below the highest peak from which another is ignored
@@ -51,7 +52,7 @@ BOTH = 5.0  # REACH about each of two peaks
 STEEP = 2.0  # nats by which a density may fall within the width of a peak
 ROUGH = 1e-4  # nats a row by which twice the nodes may change an evidence without a warning
 NODES_NAME = "nodes of a quadrature"
-FAR = 8.5  # standard deviations of a normal prior beyond which its mass is 2e-17
+MAX_PRIOR_SDS = 8.5  # standard deviations of a normal prior beyond which its mass is 2e-17
 DENSER = 4  # times the nodes of an integral: the sd of draws is off by less than 0.1 %
 CELLS = 5  # observed cells of a row up to which shared nodes are as many as a row's own
 
@@ -78,6 +79,7 @@ def expected_log_joint(structure: Structure, group: Group, env: Mapping, seen: S
     return weighted_log(nodes.weights, logs).sum()
 
 
+@former_members(**FORMER)
 @dataclass(frozen=True)
 class Quadrature:
     """One continuous number in a row; see the top of this file."""
@@ -106,18 +108,18 @@ class Quadrature:
     def finer(self) -> "Latent | None":
         return replace(self, nodes=2 * self.nodes)
 
-    def everywhere(self, structure: Structure, group: Group, env: Mapping,
-                   cells: int) -> tuple[jax.Array, jax.Array] | None:
+    def shared_nodes(self, structure: Structure, group: Group, env: Mapping,
+                     cells: int) -> tuple[jax.Array, jax.Array] | None:
         if self.exact or structure.sites[group.name].kind != "Normal":
             return None
         # the width of a row's likelihood is about one over the root of its cells
         count = 3 * math.ceil(self.nodes * max(1.0, math.sqrt(cells / CELLS)) / 3)
-        u = jnp.asarray(np.linspace(-FAR, FAR, count))
+        u = jnp.asarray(np.linspace(-MAX_PRIOR_SDS, MAX_PRIOR_SDS, count))
         joint, _ = joint_density(structure, group, env, {})
         values, volumes = jax.vmap(lambda u: _transform_node(structure, group, env, u))(u)
         return values, jax.vmap(joint)(values, volumes) + jnp.log(u[1] - u[0])
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         site = structure.sites[group.name]
         if len(group.names) > 1 or math.prod(site.cells) != 1:
             return "other sites depend on several latent variables of a row jointly"
@@ -228,7 +230,7 @@ def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,
         move = jnp.clip(slope / bend, -far, far)
         return move, 0.5 * slope * move
 
-    method = Newton(STEPS, 1e-16, gain_tolerance=0.5 * NEAR**2, step=step,
+    method = Newton(STEPS, 1e-16, gain_tolerance=0.5 * MIN_STEP**2, step=step,
                     skip_last_evaluation=False)
 
     def peak(start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

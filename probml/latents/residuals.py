@@ -12,8 +12,8 @@ from probml.numerics import lapack
 from probml.numerics.logs import LOG_TWO_PI
 from probml.structure.site import Site
 
-SMALL = 16  # columns of a covariance up to which it may be singular
-CLOSE = 1e-3  # relative difference that is no rounding, in float32
+MAX_SINGULAR_COLUMNS = 16  # columns of a covariance up to which it may be singular
+MAX_ROUNDING = 1e-3  # relative difference that is no rounding, in float32
 
 
 def layout(site: Site) -> tuple[int, ...]:
@@ -94,9 +94,9 @@ def root_of(site: Site, arguments: Mapping) -> jax.Array:
         return jnp.linalg.cholesky(factor @ jnp.swapaxes(factor, -1, -2) + jnp.eye(
             factor.shape[-2], dtype=factor.dtype) * arguments["cov_diag"][..., None])
     covariance = arguments["covariance_matrix"]
-    if covariance.shape[-1] > SMALL:
+    if covariance.shape[-1] > MAX_SINGULAR_COLUMNS:
         return jnp.linalg.cholesky(covariance)
     lower = lapack.root(covariance)
     gap = jnp.abs(lower @ jnp.swapaxes(lower, -1, -2) - covariance).max((-2, -1), keepdims=True)
     size = jnp.abs(covariance).max((-2, -1), keepdims=True)
-    return jnp.where(gap <= CLOSE * size, lower, jnp.nan)  # as Cholesky's, of what is none
+    return jnp.where(gap <= MAX_ROUNDING * size, lower, jnp.nan)  # as Cholesky's, of what is none

@@ -34,11 +34,11 @@ FULL = {**EMITTERS, LEVEL: 3}  # XLA's default level, whatever XLA_FLAGS is
 QUICK = {**FULL, LEVEL: 0}
 # Table entries per pass up to which a program is small: the lowest level then costs less running
 # time than the full level costs compilation time.
-SMALL = 2**17
+MAX_SMALL_PROGRAM_ENTRIES = 2**17
 # Table entries up to which loops are compiled whole (process/whole_loops.py), and the limit on
 # bytes that XLA gets for them (none). A leapfrog step so takes a sixth of the time for ten numbers,
 # four fifths for 2¹³, and the same time for 2¹⁷.
-LITTLE, PIECE = 2**14, 2**62
+MAX_WHOLE_LOOP_ENTRIES, PIECE = 2**14, 2**62
 
 
 # Draws over which a program loops that amount to one optimisation, about
@@ -57,7 +57,7 @@ def options(leaves: Sequence[ArrayLike], static: Sequence[Hashable], loops: int 
         fed: numbers that it receives from the host in each pass (feeding.py).
         draws: length of the leading axis over which it loops; 0: it does not.
     """
-    small = work(leaves, static, loops, fed, draws) <= SMALL
+    small = work(leaves, static, loops, fed, draws) <= MAX_SMALL_PROGRAM_ENTRIES
     return QUICK if "effort" not in OFF and small else FULL
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 
 from probml.numerics import compile_effort
-from probml.numerics.compile_effort import FULL, LITTLE, PIECE
+from probml.numerics.compile_effort import FULL, MAX_WHOLE_LOOP_ENTRIES, PIECE
 from probml.numerics.kept import holding
 from probml.numerics.kept.programs import ProgramCache
 from probml.numerics.outside import feeding, processes
@@ -88,7 +88,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             options = compile_effort.options(leaves, fixed, fed=fed, draws=several)
             return None if options is FULL else options
         options = FULL if often else compile_effort.options(leaves, fixed, loops, fed)
-        little = steps and compile_effort.work(leaves, fixed, fed=fed) <= LITTLE
+        little = steps and compile_effort.work(leaves, fixed, fed=fed) <= MAX_WHOLE_LOOP_ENTRIES
         if little and whole_loops.known():
             options = {**options, whole_loops.WHOLE: PIECE}
         return options

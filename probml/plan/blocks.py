@@ -33,7 +33,7 @@ from probml.numerics.process.inline_calls import evaluated
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
-MOST = 64  # combinations of states that are tried
+MAX_STATE_COMBINATIONS = 64  # combinations of states that are tried
 
 
 def vectors(plan: Plan, names: tuple[str, ...], users: tuple[str, ...]) -> tuple[tuple[int, ...],
@@ -80,7 +80,7 @@ def _one_each(plan: Plan, user: str, at: list[int], numbers: Mapping[str, np.nda
     if any(plan.structure.sites[p].states is None for p in parents):
         return False
     choices = [_values(plan, parent) for parent in parents]
-    if math.prod(map(len, choices)) > MOST:
+    if math.prod(map(len, choices)) > MAX_STATE_COMBINATIONS:
         return False
     mine = {takes.index(name): name for name in numbers if name in takes}
     for states in itertools.product(*choices):

@@ -42,7 +42,7 @@ def make(
         lenient: latents that cannot be integrated out are labelled instead of refused: for a plan
             that is only described.
         flat: those of the effects that are integrated out without a prior.
-        nodes: of a quadrature over effects, see integrals.ruled.
+        nodes: of a quadrature over effects, see integrals.choose_quadrature.
 
     Raises:
         Refusal: a latent continuous site on which others depend cannot be integrated out, a
@@ -139,7 +139,7 @@ def _asked(plan: Plan) -> list[Site]:
 
 def _scopes_of_row(plan: Plan, request: Request) -> list[tuple[str, ...]]:
     scopes = [plan.scope(name) for name in (*plan.pooled, *plan.rowwise) if name not in plan.steps]
-    scopes += [*request.joints, *(plan.reach(group) for group in plan.latents)]
+    scopes += [*request.joints, *(plan.group_scope(group) for group in plan.latents)]
     scopes += [plan.along] if plan.along else []
     scopes += [plan.scope(site.name) for site in _asked(plan) if site.time is None]
     return scopes + [plan.globals] * (request.merge_globals and bool(plan.globals))
@@ -154,7 +154,7 @@ def _scopes_above(plan: Plan, outer: Sequence[str], request: Request) -> list[tu
     """Of the variables outside rows."""
     parents = {v: plan.structure.sites[v].parents for v in outer}
     scopes = [(*(p for p in parents[v] if p in plan.variables), v) for v in outer]
-    scopes += [plan.touching] * (not request.merge_globals)
+    scopes += [plan.row_globals] * (not request.merge_globals)
     return scopes + [plan.scope(name) for name in plan.mixed]
 
 
@@ -220,7 +220,7 @@ def _breadth(plan: Plan, group: Group) -> int:
     latent ones, or times the values at which it is evaluated."""
     cells = {name: math.prod(plan.structure.sites[name].cells) for name in group.sites}
     unseen = sum(cells[name] for name in group.names)
-    states = math.prod(plan.variables[v].states for v in plan.reach(group))
+    states = math.prod(plan.variables[v].states for v in plan.group_scope(group))
     states *= math.prod(plan.structure.sites[name].finite or 1 for name in group.cellwise)
     return states * max(unseen, group.kind.breadth) * sum(cells.values())
 
@@ -294,7 +294,7 @@ def _is_pooled(structure: Structure, site: Site, pattern: Mapping[str, str],
     """A site is pooled when its arguments are one table over few discrete states, the same for
     every row."""
     if (site.family is None or site.traits.rowwise or site.inputs
-        or pattern.get(site.name) == "carried"):
+        or pattern.get(site.name) == "sampled"):
         return False
     # a count that is summed out, by its own log_prob
     if site.name in variables and site.states is None:

@@ -93,7 +93,7 @@ def reading(structure: Structure, name: str) -> tuple[Index, Axis] | tuple[None,
     cells = math.prod(size or 1 for spec, shape, _ in structure.specs if spec == index.input
                       for size in shape)
     alone = axis.axis < len(site.batch) + len(site.independent)
-    if (index.rigid or index.input in structure.timed or not alone
+    if (index.no_new_groups or index.input in structure.timed or not alone
         or not (len(index.cells) == 1 or not index.cells and cells == 1)):
         return None, None
     return index, axis

@@ -1,7 +1,7 @@
 """Hierarchies: parameters whose joint mode with others is no estimate, found in the structure
 before anything is compiled.
 
-Three kinds of tie make the joint mode of all parameters meaningless:
+Three kinds of tie between parameters make the joint mode of all of them degenerate:
 
   - a spread: the prior of `alpha` takes a free parameter as its scale, covariance, concentration
     or rate, and that parameter enters the likelihood through `alpha` alone. The joint density has
@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.errors import quoted
 from probml.jaxpr.memo import memo
@@ -32,15 +33,17 @@ from probml.plan.products import powers
 from probml.typing import SiteValues
 
 # Members of a plate read by an index are incidental below so many rows a member on average: below
-# FEW where there are MANY members, below LEAST however few.
-FEW, MANY = 30, 10
-LEAST = 10
+# MIN_ROWS_PER_MEMBER where there are MIN_MANY_MEMBERS members, below MIN_ROWS_OF_FEW_MEMBERS
+# however few.
+MIN_ROWS_PER_MEMBER, MIN_MANY_MEMBERS = 30, 10
+MIN_ROWS_OF_FEW_MEMBERS = 10
 # by how much the logarithm of a scale may fall in an optimisation: beyond, it is on its way to 0
-FALLEN = 7.0
+MAX_LOG_SCALE_FALL = 7.0
 
 
-class Tie(NamedTuple):
-    """A parameter whose joint mode with `others` is no answer, and the reason in words."""
+class DegenerateMode(NamedTuple):
+    """A tie between parameters: the joint mode of one with `others` is no estimate, and why, in
+    words."""
 
     name: str
     others: tuple[str, ...]
@@ -48,9 +51,9 @@ class Tie(NamedTuple):
     kind: str  # "spread", "product" or "incidental"
 
 
-def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
-    """The ties of a plan's free parameters; incidental ones only where the number of rows is given
-    (one row stands for none)."""
+def degenerate_modes(plan: Plan, rows: int | None = None) -> tuple[DegenerateMode, ...]:
+    """The ties between a plan's free parameters; incidental ones only where the number of rows is
+    given (one row stands for none)."""
     found = _spreads(plan) + _products(plan)
     if rows is None or rows <= 1:
         return found
@@ -59,7 +62,7 @@ def ties(plan: Plan, rows: int | None = None) -> tuple[Tie, ...]:
 
 
 @memo(512)
-def _spreads(plan: Plan) -> tuple[Tie, ...]:
+def _spreads(plan: Plan) -> tuple[DegenerateMode, ...]:
     sites, out = plan.structure.sites, []
     direct = {p for name in (*plan.pooled, *plan.rowwise, *plan.integrated, *plan.globals)
               if _depends_on_data(plan, name) for uses in sites[name].uses.values() for p in uses}
@@ -75,7 +78,7 @@ def _spreads(plan: Plan) -> tuple[Tie, ...]:
                             if not argument.startswith("argument")})
             role = f"the {' and '.join(words)} of" if words else ("an argument other than the "
                                                                   "location of")
-            out.append(Tie(name, tuple(found),
+            out.append(DegenerateMode(name, tuple(found),
                            f"the prior of '{name}' ({site.kind}) has the unknown "
                            f"{quoted(found, ' and ')} as {role} that prior", "spread"))
     return tuple(out)
@@ -88,7 +91,7 @@ def _depends_on_data(plan: Plan, name: str) -> bool:
     return site.kind != "factor" or bool(site.inputs) or any(np.ndim(c) for c in program.consts)
 
 
-def _products(plan: Plan) -> tuple[Tie, ...]:
+def _products(plan: Plan) -> tuple[DegenerateMode, ...]:
     sites, exponents = plan.structure.sites, powers(plan)
     found: dict[str, list[str]] = {}
     for name, other in exponents:
@@ -99,14 +102,14 @@ def _products(plan: Plan) -> tuple[Tie, ...]:
             return f"the exponential of '{other}'"
         return f"'{other}'" if exponents[name, other] == 1 else f"a power of '{other}'"
 
-    return tuple(Tie(n, tuple(o), f"only the product of '{n}' and "
-                                  f"{' or '.join(describe_factor(n, other) for other in o)} enters "
-                                  f"the likelihood", "product")
-                 for n, o in found.items())
+    return tuple(DegenerateMode(
+        n, tuple(o), f"only the product of '{n}' and "
+                     f"{' or '.join(describe_factor(n, other) for other in o)} enters "
+                     f"the likelihood", "product") for n, o in found.items())
 
 
 @memo(512)
-def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
+def _incidental(plan: Plan, rows: int) -> tuple[DegenerateMode, ...]:
     sites, out = plan.structure.sites, []
     normal = [set(block.names) for block in all_blocks(plan, True)
               if block.form and block.form.joint and block.conjugate]
@@ -119,13 +122,13 @@ def _incidental(plan: Plan, rows: int) -> tuple[Tie, ...]:
         shared = tuple(name for name in plan.free if name not in members | beside)
         each = rows / max(index.length, 1)
         if not proper or not shared or index.length < 2 or each >= (
-            FEW if index.length >= MANY else LEAST
+            MIN_ROWS_PER_MEMBER if index.length >= MIN_MANY_MEMBERS else MIN_ROWS_OF_FEW_MEMBERS
         ):
             continue
         for name in proper:
             why = (f"'{name}' has {index.length} levels, indexed by '{given}', with only "
                    f"{each:.3g} rows for each level")
-            out.append(Tie(name, shared, why, "incidental"))
+            out.append(DegenerateMode(name, shared, why, "incidental"))
     return tuple(out)
 
 
@@ -139,11 +142,16 @@ def find_collapsed_scales(plan: Plan, begun: SiteValues,
             start.
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
-    return [name for name in spreads if plan.structure.sites[name].domain.log_scale and
-            np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+    return [name for name in spreads if plan.structure.sites[name].domain.log_scale
+            and _has_fallen(begun[name], ended[name])]
 
 
-def paths(plan: Plan) -> bool:
+def _has_fallen(begun: ArrayLike, ended: ArrayLike) -> bool:
+    """Whether an entry of a scale is on its way to 0."""
+    return bool(np.any(np.asarray(ended) < math.exp(-MAX_LOG_SCALE_FALL) * np.asarray(begun)))
+
+
+def integrates_loops(plan: Plan) -> bool:
     """Whether steps of loops are integrated out of one joint density: the plan has no scales of
     theirs."""
     model = plan.structure.model
@@ -157,4 +165,4 @@ def next_to_zero(plan: Plan, begun: SiteValues,
     return [name for name in plan.free if name in begun
             and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
             and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
-            and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
+            and _has_fallen(begun[name], ended[name])]

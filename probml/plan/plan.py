@@ -3,8 +3,6 @@ which order and at what cost, and which data enter through sufficient statistics
 
 A Plan is static: it is decided on the host before any compile, is cached, and is the static
 argument of every compiled program.
-
-A discrete site that is summed out as a whole, and its joint states.
 """
 
 import dataclasses
@@ -17,6 +15,7 @@ import numpy as np
 
 from probml.jaxpr.program import largest_matrix
 from probml.jaxpr.switches import Switches, find
+from probml.language.former_members import former_members
 from probml.latents.latent import Group, is_row_free
 from probml.numerics.bundles import Bundle
 from probml.numerics.identity import digest
@@ -44,14 +43,16 @@ CHUNK = 2**18  # numbers that the evaluation of a chunk of rows should take, to 
 ABREAST = 256  # rows of a chunk from which the fixed cost of an operation is negligible
 
 
+@former_members(touching="row_globals", numbers="continuous_latents", even="poolable_groups",
+                reach="group_scope")
 @dataclass(frozen=True, eq=False)
 class Plan:
     """How one pattern of data is treated under one structure.
 
     `pattern` is, of sites inside rows, "seen" (every cell is observed), "part" (some cells are),
-    "torn" (partially observed vectors), "likelihood" (probabilities of the states) or "carried"
-    (latent numbers that a sampler moves; elsewhere they count as observed). `given` are the sites
-    outside rows whose value is data; `targets` are latent sites that a question asks for.
+    "partially_observed" (some vectors are, in part), "likelihood" (probabilities of the states) or
+    "sampled" (latent numbers that a sampler moves; elsewhere they count as observed). `given` are
+    the sites outside rows whose value is data; `targets` are latent sites that a question asks for.
     """
 
     structure: Structure
@@ -114,13 +115,13 @@ class Plan:
 
     @functools.cached_property
     def mixed(self) -> tuple[str, ...]:
-        """Those of them that depend on global variables (a spike and slab): tables over these, not
-        part of the log prior."""
+        """The sites of `outside` that depend on global variables (a spike and slab): tables over
+        these, not part of the log prior."""
         return tuple(n for n in self.outside
                      if any(p in self.variables for p in self.structure.sites[n].parents))
 
     @functools.cached_property
-    def touching(self) -> tuple[str, ...]:
+    def row_globals(self) -> tuple[str, ...]:
         """The global variables on which rows depend, in order."""
         used = {p for name in (*self.pooled, *self.rowwise, *self.integrated)
                 for p in self.discrete_parents(name)}
@@ -139,22 +140,22 @@ class Plan:
 
     @functools.cached_property
     def cellwise(self) -> tuple[str, ...]:
-        """Those of them that are hidden cells."""
+        """The latents of rows that are hidden cells."""
         return tuple(name for group in self.latents for name in group.cellwise)
 
     @functools.cached_property
-    def numbers(self) -> tuple[str, ...]:
-        """Those of them that are numbers."""
+    def continuous_latents(self) -> tuple[str, ...]:
+        """The latents of rows that are continuous."""
         return tuple(name for group in self.latents for name in group.names)
 
     @functools.cached_property
     def carried(self) -> tuple[str, ...]:
         """The sites inside rows of which unseen numbers have coordinates of the density, parents
         first."""
-        return tuple(name for name in self.structure.sites if self.pattern.get(name) == "carried")
+        return tuple(name for name in self.structure.sites if self.pattern.get(name) == "sampled")
 
     @functools.cached_property
-    def even(self) -> tuple[Group, ...]:
+    def poolable_groups(self) -> tuple[Group, ...]:
         """The groups whose programs depend on nothing of a row but latents and variables: their
         sufficient statistics are of fixed size."""
         sites = self.structure.sites
@@ -162,7 +163,7 @@ class Plan:
         def entries(group: Group) -> int:
             own, cells = (sum(math.prod(sites[name].cells) for name in names)
                           for names in (group.names, group.sites))
-            states = math.prod(self.variables[v].states for v in self.reach(group))
+            states = math.prod(self.variables[v].states for v in self.group_scope(group))
             return cells * (1 + own) ** 2 * states
 
         besides = {*self.hidden, *self.variables}
@@ -172,7 +173,7 @@ class Plan:
     @functools.cached_property
     def scattered(self) -> tuple[str, ...]:
         """The sites of the groups without such statistics, and those that depend on effects."""
-        uneven = (group for group in self.latents if group not in self.even)
+        uneven = (group for group in self.latents if group not in self.poolable_groups)
         return (*(name for group in uneven for name in group.sites), *self.grouped)
 
     def groups(self, name: str) -> tuple[Group, ...]:
@@ -180,7 +181,7 @@ class Plan:
         near = (name, *self.structure.named[name].parents)
         return tuple(dict.fromkeys(self.hidden[n] for n in near if n in self.hidden))
 
-    def reach(self, group: Group) -> tuple[str, ...]:
+    def group_scope(self, group: Group) -> tuple[str, ...]:
         """The variables on which the message of a group depends."""
         return tuple(dict.fromkeys(p for name in group.sites for p in self.discrete_parents(name)))
 
@@ -203,7 +204,8 @@ class Plan:
         """The variables of a site's factor; of one that depends on latents, theirs too."""
         own = (name,) if name in self.variables else ()
         direct = (*(p for p in self.discrete_parents(name) if p in self.variables), *own)
-        more = [v for group in self.groups(name) for v in self.reach(group)] if self.latents else ()
+        more = [v for group in (self.groups(name) if self.latents else ())
+                for v in self.group_scope(group)]
         return tuple(dict.fromkeys((*direct, *more))) if more else direct
 
     @functools.cached_property
@@ -241,7 +243,7 @@ class Plan:
     def partially_observed(self) -> tuple[str, ...]:
         """Pooled sites with partially observed vectors: the missing coordinates are integrated
         out."""
-        return tuple(name for name in self.pooled if self.pattern.get(name) == "torn")
+        return tuple(name for name in self.pooled if self.pattern.get(name) == "partially_observed")
 
     @functools.cached_property
     def partly(self) -> dict[int, tuple[str, ...]]:
@@ -274,7 +276,7 @@ class Plan:
     @functools.cached_property
     def ordered(self) -> tuple[str, ...]:
         """The row-wise sites whose log density summed over rows is two running sums, looked up at
-        every state (passes.together)."""
+        every state (e_step.add_ordered_sites)."""
         plain = self.complete and not (self.chains or self.steps or self.carried)
         return tuple(name for name, found in self.switches.items() if plain
                      and found.order is not None)
@@ -291,7 +293,7 @@ class Plan:
         kind of use."""
         groups: dict = {}
         for name in self.pooled:
-            key, parents = self.structure.likeness(name), self.discrete_parents(name)
+            key, parents = self.structure.program_key(name), self.discrete_parents(name)
             variable, spread = (name in self.variables,
                                 tuple(p for p in parents if p in self.variables))
             plain = all(self.variables[p].states == self.structure.sites[p].states
@@ -307,7 +309,7 @@ class Plan:
         parameters or of nothing."""
         groups: dict = {}
         for name in self.free:
-            key = self.structure.likeness(name)
+            key = self.structure.program_key(name)
             site = self.structure.sites[name]
             plain = key is not None and site.domain.fixed and not any(
                 self.structure.sites[p].discrete for p in site.parents

@@ -29,11 +29,12 @@ def multiplied(plan: Plan) -> tuple[str, ...]:
     for name in plan.integrated:
         program, takes = plan.structure.programs[name]
         together = classify(program, {i: t for i, t in enumerate(takes)
-                                      if t in plan.free or t in plan.numbers})
+                                      if t in plan.free or t in plan.continuous_latents})
         for argument, uses in zip(sites[name].arguments, together, strict=True):
             alone = sites[name].uses.get(argument, {})
             found |= {p for p, use in uses.items() if p in alone and use.level is Level.GENERAL
-                      and alone[p].level <= Level.AFFINE and any(n in plan.numbers for n in uses)}
+                      and alone[p].level <= Level.AFFINE
+                      and any(n in plan.continuous_latents for n in uses)}
     return tuple(name for name in plan.free if name in found)
 
 
@@ -67,7 +68,7 @@ def exchangeable_scalars(plan: Plan) -> tuple[tuple[str, ...], ...]:
     groups: dict = {}
     for name in plan.free:
         if not plan.structure.sites[name].shape:
-            groups.setdefault(plan.structure.likeness(name) or name, []).append(name)
+            groups.setdefault(plan.structure.program_key(name) or name, []).append(name)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 

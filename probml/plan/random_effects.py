@@ -16,12 +16,15 @@ from probml.plan.groupings import groupings
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
-FEWEST = 3  # numbers of an effect for each number of its spread, below which the spread is its own
-CELLS = 256  # numbers that a row reads at the most
-REST = 2048  # numbers of all groupings but the first at the most: they are one dense system
-CROSS = 2**24  # entries of the table between the first and the others at the most
-DENSE = 2**18  # of these up to which the table is dense whatever is in it
-APART = 24  # numbers that a row reads of several groupings at the most, whose integral is not exact
+# levels of an effect for each parameter of its variance, below which it is not integrated out
+MIN_EFFECTS_PER_PARAMETER = 3
+MAX_EFFECTS_PER_ROW = 256  # numbers that a row reads at the most
+# numbers of all groupings but the first at the most: they are one dense system
+MAX_CROSSED_EFFECTS = 2048
+MAX_CROSS_ENTRIES = 2**24  # entries of the table between the first and the others at the most
+MAX_DENSE_ENTRIES = 2**18  # of these up to which the table is dense whatever is in it
+# numbers that a row reads of several groupings at the most, whose integral is not exact
+MAX_APPROXIMATE_EFFECTS_PER_ROW = 24
 
 
 def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tuple[str, ...]:
@@ -29,23 +32,23 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
 
     Args:
         closed: in closed form only; False: also by quadrature and Laplace's approximation.
-        few: also those of fewer members than FEWEST, as maximum likelihood must: without their
-            prior they would be coefficients, and nothing would tell their spread.
+        few: also those of fewer levels than MIN_EFFECTS_PER_PARAMETER, as maximum likelihood must:
+            otherwise their variance is not identified.
 
     Raises:
         Refusal: of maximum likelihood, where there are too many to be integrated out together.
     """
-    tied = {tie.name: tie for tie in hierarchy.ties(plan, rows)}
-    names = found(plan, tuple(tied), closed)
-    if few and (large := [name for name in found(plan, tuple(tied), closed, limited=False)
+    tied = {tie.name: tie for tie in hierarchy.degenerate_modes(plan, rows)}
+    names = integrable(plan, tuple(tied), closed)
+    if few and (large := [name for name in integrable(plan, tuple(tied), closed, limited=False)
                           if name not in names]):
         sizes = ", ".join(f"'{name}' {math.prod(plan.structure.sites[name].shape):,}"
                           for name in (*names, *large))
         raise Refusal(f"model '{plan.structure.model.name}' has too many crossed random effects "
                       f"for maximum likelihood ({sizes}): without the largest grouping, at most "
-                      f"{REST:,} effects are supported, and a cross table with the largest "
-                      f"grouping of at most {CROSS:,} entries. Omit a grouping, or sample the "
-                      f"posterior",
+                      f"{MAX_CROSSED_EFFECTS:,} effects are supported, and a cross table with the "
+                      f"largest grouping of at most {MAX_CROSS_ENTRIES:,} entries. Omit a "
+                      f"grouping, or sample the posterior",
                       ("NUTS",))
     return tuple(name for name in names if few or _shared(plan, tied[name]))
 
@@ -57,7 +60,7 @@ def coefficients(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
     free = tuple(name for name in plan.free if name not in names and sites[name].domain.unbounded
                  and why_not(plan, name, prior=False) is None
                  and not any(name in sites[other].parents for other in names))
-    both = found(plan, (*names, *free), prior=False)
+    both = integrable(plan, (*names, *free), prior=False)
     return tuple(name for name in free if name in both) if set(names) <= set(both) else ()
 
 
@@ -71,8 +74,8 @@ def centres(plan: Plan) -> tuple[str, ...]:
     ))
 
 
-def found(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: bool = True,
-          limited: bool = True) -> tuple[str, ...]:
+def integrable(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: bool = True,
+               limited: bool = True) -> tuple[str, ...]:
     """Of some parameters those that can be integrated out, all together.
 
     Args:
@@ -93,7 +96,7 @@ def found(plan: Plan, names: tuple[str, ...], closed: bool = True, prior: bool =
 
 def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> str | None:
     """Why a parameter by itself cannot be integrated out, in words; None: it can. Arguments as of
-    `found`."""
+    `integrable`."""
     structure, site = plan.structure, plan.structure.sites[name]
     if structure.model.whole:
         return "the model is one joint density without rows"
@@ -136,8 +139,9 @@ def _large(plan: Plan, names: tuple[str, ...]) -> set[str]:
     """The effects of a grouping too many to be integrated out beside the others."""
     parts = groupings(plan.structure, names)
     rest, cells = sum(part.size for part in parts[1:]), sum(part.cells for part in parts)
-    most = CELLS if not rest or integrals.exact(plan.structure, names) else APART
-    if cells <= most and rest <= REST and parts[0].size * rest <= CROSS:
+    most = (MAX_EFFECTS_PER_ROW if not rest or integrals.exact(plan.structure, names)
+            else MAX_APPROXIMATE_EFFECTS_PER_ROW)
+    if cells <= most and rest <= MAX_CROSSED_EFFECTS and parts[0].size * rest <= MAX_CROSS_ENTRIES:
         return set()
     return set(parts[-1].names)
 
@@ -148,13 +152,14 @@ def sparsely_crossed(plan: Plan) -> bool:
     its rows are added over pairs of rows of the data (device/load.py)."""
     first, *others = plan.groupings or (None,)
     return (first is not None and first.index is not None and not first.nodes
-            and first.size * sum(part.size for part in others) > DENSE)
+            and first.size * sum(part.size for part in others) > MAX_DENSE_ENTRIES)
 
 
-def _shared(plan: Plan, tie: hierarchy.Tie) -> bool:
-    """Whether what an effect is tied to is shared by enough of its numbers to be told from them."""
+def _shared(plan: Plan, tie: hierarchy.DegenerateMode) -> bool:
+    """Whether enough effects share a variance parameter to estimate it."""
     sites = plan.structure.sites
     size = math.prod(sites[tie.name].shape)
     # a correlation of two is a table of four numbers, and one that is free
     free = (sites[other].domain.size(sites[other].shape) for other in tie.others)
-    return tie.kind == "incidental" or all(size >= FEWEST * count for count in free)
+    return tie.kind == "incidental" or all(size >= MIN_EFFECTS_PER_PARAMETER * count
+                                           for count in free)

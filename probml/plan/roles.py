@@ -12,7 +12,7 @@ from probml.plan.plan import Variable
 from probml.structure.site import Site
 from probml.structure.structure import Structure
 
-FEW = 6  # binary digits of the joint states of a site that are summed out as they are
+MAX_JOINT_BITS = 6  # binary digits of the joint states of a site that are summed out as they are
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _is_latent(request: Request, site: Site, state: str | None, has_children: bo
     if not (site.rows and (request.pattern or request.targets or request.holes
                            or request.structure.losses)):
         return False
-    looked = state == "torn" and any(p in roles.latents for p in site.parents)
+    looked = state == "partially_observed" and any(p in roles.latents for p in site.parents)
     return bool(state is None and has_children or site.name in request.holes or looked
                 or site.chain)
 
@@ -160,7 +160,7 @@ def _is_spread(structure: Structure, site: Site, state: str | None, asked: set[s
     one; it, or what depends on it, is seen or asked for."""
     return (site.rows and site.time is None and state != "likelihood" and site.finite is not None
             and math.prod(site.cells) > 1  # of one cell the states are the table
-            and math.prod(site.cells) * math.log2(max(site.finite, 2)) > FEW
+            and math.prod(site.cells) * math.log2(max(site.finite, 2)) > MAX_JOINT_BITS
             and not any(site.name in joint for joint in joints)
             and any(name in asked for name in (site.name, *structure.children[site.name])))
 

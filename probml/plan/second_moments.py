@@ -10,8 +10,8 @@ from probml.jaxpr.memo import memo
 from probml.latents.gaussian import is_location_affine
 from probml.plan.plan import Plan
 
-MOST = 512  # numbers of a row
-FEW = 16  # numbers of a row that depends on effects
+MAX_NUMBERS = 512  # numbers of a row
+MAX_NUMBERS_WITH_EFFECTS = 16  # numbers of a row that depends on effects
 
 
 @memo(512)
@@ -25,11 +25,12 @@ def by_moments(plan: Plan) -> tuple[str, ...]:
     """
     apart = (plan.variables or plan.pooled or plan.rowwise or plan.groupings or plan.carried
              or plan.structure.losses)
-    if apart or plan.even != plan.latents or any(map(plan.timed, plan.latents)):
+    if apart or plan.poolable_groups != plan.latents or any(map(plan.timed, plan.latents)):
         return ()
     seen = tuple(name for group in plan.latents for name in group.sites if name not in group.names)
     closed = all(group.kind.exact for group in plan.latents)
-    return seen if are_all_observed(plan, seen) and closed and numbers(plan, seen) <= MOST else ()
+    return seen if are_all_observed(plan, seen) and closed and numbers(plan,
+                                                                       seen) <= MAX_NUMBERS else ()
 
 
 def are_all_observed(plan: Plan, names: tuple[str, ...]) -> bool:
@@ -77,7 +78,7 @@ def by_members(plan: Plan) -> Members | None:
     size = numbers(plan, plan.grouped) + sum(math.prod(n or 1 for n in shape)
                                              for shape in shapes.values())
     return (Members(plan.grouped, tuple(shapes), codes)
-            if size <= FEW and _affine(plan, *shapes, *above) else None)
+            if size <= MAX_NUMBERS_WITH_EFFECTS and _affine(plan, *shapes, *above) else None)
 
 
 def _affine(plan: Plan, *names: str) -> bool:

@@ -1,7 +1,6 @@
 """Scale parameters of latents and effects, and of data about latents: at a scale of 0 the density
 stays finite, so that an optimisation may end there.
 
-
 A parameter need not be a standard deviation: of a variance, a precision, a concentration the power
 of it to which standard deviations are proportional is found by doubling it.
 """
@@ -25,10 +24,10 @@ from probml.plan.products import powers
 from probml.structure.densities import example
 
 UNKNOWN = (NotImplementedError, AttributeError, ModelError)  # of distributions without a variance
-LEAST = 0.25  # power below which a parameter is no scale
+MIN_SCALE_POWER = 0.25  # power below which a parameter is no scale
 
 
-class Width(NamedTuple):
+class ScaleParameter(NamedTuple):
     """A scale parameter, or a power of one.
 
     Attributes:
@@ -52,33 +51,33 @@ class Width(NamedTuple):
 
 
 @memo(512)
-def spreads(plan: Plan) -> tuple[Width, ...]:
+def scale_parameters(plan: Plan) -> tuple[ScaleParameter, ...]:
     """The scale parameters of latents and of effects of groups."""
     sites, found = plan.structure.sites, {}
-    for name in (name for name in plan.numbers if name not in plan.pattern):
+    for name in (name for name in plan.continuous_latents if name not in plan.pattern):
         for argument, uses in sites[name].uses.items():
             found |= {p: name for p in uses if argument not in sites[name].locations}
     products: dict[str, float] = {}
     if plan.groupings:
         whole = decide.make(plan.structure, plan.pattern, plan.given)
-        for tie in (tie for tie in hierarchy.ties(whole) if tie.name in plan.effects):
+        for tie in (tie for tie in hierarchy.degenerate_modes(whole) if tie.name in plan.effects):
             if tie.kind == "product":
                 products |= {p: powers(whole)[tie.name, p] for p in tie.others}
             else:
                 found |= dict.fromkeys(tie.others, tie.name)
-    return _widths(plan, found, products)
+    return _scale_parameters(plan, found, products)
 
 
 @memo(512)
-def noises(plan: Plan) -> tuple[Width, ...]:
+def noise_scales(plan: Plan) -> tuple[ScaleParameter, ...]:
     """The scale parameters of data about latents."""
     sites, found = plan.structure.sites, {}
     below = [name for group in plan.latents for name in group.sites if name not in group.names]
     for name in (name for name in below if sites[name].family is not None):
         for argument in sites[name].traits.scatter:
             found |= dict.fromkeys(sites[name].uses.get(argument, ()), name)
-    own = {width.name for width in spreads(plan)}
-    return _widths(plan, {p: name for p, name in found.items() if p not in own}, {})
+    own = {width.name for width in scale_parameters(plan)}
+    return _scale_parameters(plan, {p: name for p, name in found.items() if p not in own}, {})
 
 
 def correlations(plan: Plan) -> tuple[str, ...]:
@@ -87,7 +86,8 @@ def correlations(plan: Plan) -> tuple[str, ...]:
                  if isinstance(plan.structure.sites[name].domain, Correlations))
 
 
-def _widths(plan: Plan, found: dict[str, str], products: dict[str, float]) -> tuple[Width, ...]:
+def _scale_parameters(plan: Plan, found: dict[str, str],
+                      products: dict[str, float]) -> tuple[ScaleParameter, ...]:
     """The free parameters among these that are positive, or unbounded and logarithms of scales.
 
     Args:
@@ -103,10 +103,10 @@ def _widths(plan: Plan, found: dict[str, str], products: dict[str, float]) -> tu
     for p in free:
         power, plain = float(products[p] if p in products else told[found[p], p]), bool(
             sites[p].domain.from_zero)
-        if np.isfinite(power) and abs(power) >= LEAST:
-            out.append(Width(p, power, plain))
+        if np.isfinite(power) and abs(power) >= MIN_SCALE_POWER:
+            out.append(ScaleParameter(p, power, plain))
         elif plain:
-            out.append(Width(p, 1.0, plain))
+            out.append(ScaleParameter(p, 1.0, plain))
     return tuple(out)
 
 

@@ -38,7 +38,7 @@ def is_affine_in_rows(plan: Plan) -> bool:
     return True
 
 
-MOST = 256  # coefficients
+MAX_COEFFICIENTS = 256  # coefficients
 
 
 @memo(512)
@@ -62,7 +62,7 @@ def _affine(plan: Plan, name: str) -> bool:
         return False
     uses = site.uses["loc"]
     size = sum(math.prod(plan.structure.sites[p].shape) for p in names)
-    if (not all(uses[p].is_affine for p in names) or size > MOST
+    if (not all(uses[p].is_affine for p in names) or size > MAX_COEFFICIENTS
             or math.prod(site.lattice) * (1 + size) ** 2 > TABLE):
         return False
     program, takes = plan.structure.programs[name]

@@ -3,7 +3,7 @@
 import numpy as np
 
 # effective draws of a chain, below which means and tails are inaccurate (Vehtari et al. 2021)
-LEAST = 100
+MIN_EFFECTIVE_PER_CHAIN = 100
 
 
 def _ranked(x: np.ndarray) -> np.ndarray:
@@ -62,12 +62,13 @@ def effective(x: np.ndarray, tail: bool = False) -> np.ndarray:
 
 def energy_fraction(energy: np.ndarray) -> np.ndarray:
     """E-BFMI of each chain, (chains, draws) → (chains,): the variance of the change of the energy
-    from draw to draw over that of the energy; NaN of fewer than LEAST draws or a constant.
+    from draw to draw over that of the energy; NaN of fewer than MIN_EFFECTIVE_PER_CHAIN draws
+    or a constant.
 
     Source: Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in HMC.
     """
     energy = np.asarray(energy, float)
-    if energy.shape[1] < LEAST:
+    if energy.shape[1] < MIN_EFFECTIVE_PER_CHAIN:
         return np.full(len(energy), np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         return (np.diff(energy, axis=1) ** 2).mean(1) / energy.var(1)

@@ -88,8 +88,8 @@ class Draws(_Draws, Posterior):
             return random.integers(self.size, size=n)
         return random.permutation(self.size)[:n]
 
-    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array],
-                                                                jax.Array | None]:
+    def averaging_draws(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array],
+                                                                         jax.Array | None]:
         """At most n draws, evenly from all chains, to average over; the same at every call."""
         return self.pick(
             np.unique(np.linspace(0, self.size - 1, min(n, self.size)).round().astype(int))

@@ -21,6 +21,7 @@ from jax.typing import ArrayLike
 
 from probml.device.rows import Known
 from probml.errors import ModelError
+from probml.language.former_members import former_members, rename_members
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
@@ -45,6 +46,10 @@ class Averaged(NamedTuple):
     several: bool
 
 
+FORMER = {"spread": "averaging_draws"}  # members: old name → the name now
+
+
+@former_members(**FORMER)
 class Posterior(Protocol):
     """A posterior distribution of the sites outside rows; `plan` and `known` are those of the fit.
     Defaults are those of a distribution that can only be drawn from."""
@@ -106,7 +111,8 @@ class Posterior(Protocol):
         units.py; without those whose covariance is in no closed form."""
         return {}
 
-    def spread(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array], PyTree]:
+    def averaging_draws(self, plan: Plan, known: Known, n: int) -> tuple[dict[str, jax.Array],
+                                                                         PyTree]:
         """At most n draws to average over, the same at every call, and their tables."""
         return self.draw(plan, known, n, 0), None
 
@@ -117,7 +123,7 @@ class Posterior(Protocol):
         Args:
             params: the point estimates of the fit.
         """
-        values, tables = self.spread(fitted, known, n)
+        values, tables = self.averaging_draws(fitted, known, n)
         return Averaged({name: values[name] for name in params}, tables, {}, True)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -142,6 +148,7 @@ def register(kind: Kind) -> Kind:
     Raises:
         ModelError: another kind has its name.
     """
+    rename_members(kind, FORMER)
     if KINDS.setdefault(kind.__name__, kind) is not kind:
         raise ModelError(f"posteriors.register: the kind {kind.__name__} is registered already")
     return kind

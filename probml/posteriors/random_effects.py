@@ -33,24 +33,24 @@ from probml.posteriors.posterior import Posterior, part, register
 from probml.typing import Json, SiteValues
 
 
-class Given(NamedTuple):
+class Conditioned(NamedTuple):
     """The distribution of effects given the rows and parameters at one point."""
 
     prior: Prior
     found: Conditional
 
 
-def given(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Given:
-    return Given(information.compute_prior(plan, params, known),
-                 condition_on_rows(plan, params, known, rows.total))
+def conditional(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Conditioned:
+    return Conditioned(information.compute_prior(plan, params, known),
+                       condition_on_rows(plan, params, known, rows.total))
 
 
-def draw(at: Given, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
+def draw(at: Conditioned, plan: Plan, key: jax.Array) -> dict[str, jax.Array]:
     """A joint draw of the effects, name → its shape."""
     return _effects_at(plan, at, integration.draw_deviation(at.found, key))
 
 
-def _effects_at(plan: Plan, at: Given, noise: EffectVector) -> dict[str, jax.Array]:
+def _effects_at(plan: Plan, at: Conditioned, noise: EffectVector) -> dict[str, jax.Array]:
     return information.effects_at(plan, at.prior, jax.tree.map(jnp.add, at.found.centre, noise))
 
 
@@ -58,7 +58,7 @@ class _Effects(NamedTuple):
     names: tuple[str, ...]
     point: dict[str, ArrayLike]
     moments: integration.Moments
-    at: Given
+    at: Conditioned
 
 
 @register
@@ -83,7 +83,7 @@ class Effects(_Effects, Posterior):
     def draw(self, plan: Plan, known: Known, n: int, seed: int):
         return self._all(_draws(self._plan(plan), self.at, random_key(seed), n, False), n)
 
-    def spread(self, plan: Plan, known: Known, n: int):
+    def averaging_draws(self, plan: Plan, known: Known, n: int):
         """Antithetic pairs about the mean, so that averages of affine functions are exact; with a
         quadrature n even quantiles of each effect, in random order."""
         if self.at.found.nodes is not None:
@@ -134,7 +134,7 @@ class Effects(_Effects, Posterior):
         prior = Prior(two, 0.0, (0.0,) * min(int(meta.get("others", 0)), len(arrays)))
         blank = cls(names, {name: 0.0 for name in plan.free if name not in names},
                     integration.Moments(dict.fromkeys(names, 0.0), 0.0, 0.0, 0.0),
-                    Given(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, Nodes(0.0, 0.0, 0.0)
+                    Conditioned(prior, Conditional(0.0, two, 0.0, 0.0, 0.0, Nodes(0.0, 0.0, 0.0)
                                             if meta.get("nodes") else None)))
         count = len(jax.tree.leaves(blank[1:]))
         if set(arrays) != set(map(str, range(count))) or not set(names) <= set(plan.free):
@@ -150,20 +150,20 @@ class Effects(_Effects, Posterior):
         return found
 
 
-def found(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
+def effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows) -> Effects:
     """The conditional posterior of the effects of a plan, given the point `params`."""
-    at, moments = jax.device_get(_found(plan, placed_all(dict(params)), known, rows))
+    at, moments = jax.device_get(_effects_posterior(plan, placed_all(dict(params)), known, rows))
     return Effects(plan.effects, dict(params), moments, at)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE)
-def _found(plan: Plan, params: Mapping, known: Known, rows: Rows):
-    at = given(plan, params, known, rows)
+def _effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows):
+    at = conditional(plan, params, known, rows)
     return at, integration.moments(plan, at.prior, at.found)
 
 
 @functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
-def _quantiles(plan: Plan, at: Given, key: jax.Array, n: int) -> dict[str, jax.Array]:
+def _quantiles(plan: Plan, at: Conditioned, key: jax.Array, n: int) -> dict[str, jax.Array]:
     assert at.found.nodes is not None  # of a quadrature
     members = at.found.nodes.loc.shape
     even = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
@@ -173,7 +173,8 @@ def _quantiles(plan: Plan, at: Given, key: jax.Array, n: int) -> dict[str, jax.A
 
 
 @functools.partial(jit, static_argnums=(0, 3, 4), seldom=ASKED)
-def _draws(plan: Plan, at: Given, key: jax.Array, n: int, pairs: bool) -> dict[str, jax.Array]:
+def _draws(plan: Plan, at: Conditioned, key: jax.Array, n: int, pairs: bool) -> dict[str,
+                                                                                     jax.Array]:
     def draw_effects(key: jax.Array):
         noise = integration.draw_deviation(at.found, key)
         ways = [noise, jax.tree.map(jnp.negative, noise)] if pairs else [noise]

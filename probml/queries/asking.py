@@ -37,13 +37,13 @@ from probml.typing import PyTree
 # table entries per row up to which one program serves a network for every pattern of missing cells
 WORK = 2**25
 # rows to which a query is padded, where that costs less than compiling for another number
-LEAST = 64
-SMALL = 2**17  # table entries of all padded rows at most
+MIN_PADDED_ROWS = 64
+MAX_PADDED_ENTRIES = 2**17  # table entries of all padded rows at most
 GROUPS = 1024  # maximum number of parameter draws of a simulation, shared among its rows
 DRAWS = 256  # parameter draws over which a predictive without closed form is averaged
 
 PARTED = 2**20  # numbers in all rows from which they are split: some milliseconds per part
-FEWEST = 32  # minimum rows of a part: a scan over fewer costs as much
+MIN_PART_ROWS = 32  # minimum rows of a part: a scan over fewer costs as much
 # plan → (rows of a part, query) pairs whose programs are compiled already
 _MET: WeakKeyDictionary[Plan, set[Any]] = WeakKeyDictionary()
 
@@ -146,7 +146,7 @@ def _least(plan: Plan, steps: int | None, draws: int) -> int:
     """Minimum number of rows after padding, a power of two: one program then serves all smaller
     queries."""
     entries = max(plan.work, plan.width, 1) * load.room(steps) * draws
-    return 1 << min(LEAST, max(SMALL // entries, 1)).bit_length() - 1
+    return 1 << min(MIN_PADDED_ROWS, max(MAX_PADDED_ENTRIES // entries, 1)).bit_length() - 1
 
 
 def back(data: dataset.Data, order: np.ndarray | None, array: np.ndarray,
@@ -176,7 +176,7 @@ def _planned(data: dataset.Data, targets: tuple[str, ...], joints: tuple,
             if plan.work <= WORK:
                 return loose, plan
     data = data.loosened({name for joint in joints for name in joint})
-    if data.table.rows <= LEAST:  # one program for few rows, whichever cells are missing
+    if data.table.rows <= MIN_PADDED_ROWS:  # one program for few rows, whichever cells are missing
         data = data.torn_open((*targets, *hidden))
     return data, data.plan(targets, merge_globals=True, joints=joints, hidden=hidden)
 
@@ -272,7 +272,7 @@ def answer(
     data = data if ask else data.trimmed()
     posed, plan = _posed(fit, data, [site for _, site in ask])
     network = data.structure.network
-    beside = [v for group in plan.latents if plan.timed(group) for v in plan.reach(group)]
+    beside = [v for group in plan.latents if plan.timed(group) for v in plan.group_scope(group)]
     if view != queries.ALL and beside:
         raise Refusal(f"given='{view}' of model '{fit.model.name}': expected latent states along "
                       f"time that depend on no other latent variable, got a dependence on "
@@ -346,7 +346,7 @@ def _in_parts(data: dataset.Data, plan: Plan) -> list[dataset.Data]:
     """The rows in parts of equal size (the last may be smaller), one part where splitting does not
     pay. Nothing is copied."""
     rows = data.table.rows
-    count = min(cores(), rows // FEWEST)
+    count = min(cores(), rows // MIN_PART_ROWS)
     numbers = rows * (data.steps or 1) * plan.effort
     if count < 2 or numbers < PARTED or jax.default_backend() != "cpu":
         return [data]

@@ -146,7 +146,7 @@ def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Kn
     and weights instead. (draws, chunks, b, ...), of a site along time (draws, chunks, b, steps,
     ...). A vector that is not normal is approximated by the normal of its mean and covariance."""
     group, site = plan.hidden[name], plan.structure.sites[name]
-    reach, start = plan.reach(group), 0
+    reach, start = plan.group_scope(group), 0
     states = math.prod(plan.variables[v].states for v in reach)
     for latent in group.names:
         size = math.prod(plan.structure.sites[latent].cells)

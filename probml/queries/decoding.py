@@ -14,7 +14,7 @@ from probml.elimination import elimination
 from probml.elimination.chains import paths as chain_best
 from probml.elimination.factor import Factor
 from probml.errors import Refusal
-from probml.evidence import passes
+from probml.evidence import e_step
 from probml.factors import integrated, sequences
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
@@ -119,7 +119,7 @@ def _best_paths(plan: Plan, sites: tuple[str, ...], parts: Parts, steps: PyTree,
         return *found, []
     inside = elimination.remainder(parts.steps, [v for v in plan.step_order if v not in sites])
     chain = sequences.chain_of(plan, inside, parts.moves, steps, size, hard=True)
-    return *chain_best.maximise(chain, sequences.way_of(steps)), inside
+    return *chain_best.maximise(chain, sequences.layout_of(steps)), inside
 
 
 def _states_of_steps(plan: Plan, sites: tuple[str, ...], paths: jax.Array, inside: list[Factor],
@@ -162,4 +162,4 @@ def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarr
 
 @functools.partial(jit, static_argnums=0, seldom=ASKED)
 def _outside(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return passes.global_posterior(plan, params, known, rows)
+    return e_step.global_posterior(plan, params, known, rows)

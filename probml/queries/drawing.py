@@ -47,7 +47,7 @@ def drawn_once(plan: Plan, belief: Belief, known: Known, every: Rows, key: jax.A
             steps = rows.along
             chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
             key, other, last = jax.random.split(key, 3)
-            value, paths = chain_paths.draw(chain, other, sequences.way_of(steps))
+            value, paths = chain_paths.draw(chain, other, sequences.layout_of(steps))
             factors = [*parts.rows, sequences.of_rows(plan, value)]
         else:
             factors = parts.factor_graph()

@@ -39,8 +39,8 @@ class _Many(Draws):
     """Posterior draws, all of which are averaged over and not a subset: effects of new groups vary
     more than the other parameters."""
 
-    def spread(self, plan: object, known: object, n: int) -> tuple[dict[str, jax.Array],
-                                                             jax.Array | None]:
+    def averaging_draws(self, plan: object, known: object, n: int) -> tuple[dict[str, jax.Array],
+                                                                              jax.Array | None]:
         return self.pick(np.arange(self.size))
 
 
@@ -90,7 +90,7 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
             raise Refusal(f"{what} has no value in an array that is a setting of the model and is "
                           f"also indexed by '{index.name}'. Pass the values of that array in the "
                           f"data instead, as an input with one value per row")
-        if (index.rigid or index.low is None or index.high is None or index.cells
+        if (index.no_new_groups or index.low is None or index.high is None or index.cells
             and index.input in structure.timed):
             raise Refusal(
                 f"{what} cannot be predicted: expected a model that uses the effects one group at "
@@ -200,7 +200,7 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
         return replace(at, point={
             **fit.point, **{name: np.asarray(means[name]) for name in names}
         }, belief=Point(fit.belief.table))
-    values, tables = fit.belief.spread(fit._plan, fit._known(), DRAWS)
+    values, tables = fit.belief.averaging_draws(fit._plan, fit._known(), DRAWS)
     repeats = int(np.clip(HELD // sum(value.size for value in values.values()), 1, REPEATS))
     values = {name: jnp.repeat(jnp.asarray(value), repeats, 0) for name, value in values.items()}
     keys = jax.random.split(random_key(0), len(values[names[0]]))

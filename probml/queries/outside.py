@@ -56,7 +56,7 @@ def point(fit: Fitted) -> dict[str, ArrayLike]:
         return _host({name: jnp.tensordot(weights, value, 1)
                       for name, value in at_each(structure, draws, known).items()})
     values = fit.belief.chains
-    draws = fit.belief.spread(fit._plan, fit._known(), KEPT)[0] if values is None else {
+    draws = fit.belief.averaging_draws(fit._plan, fit._known(), KEPT)[0] if values is None else {
         n: jnp.asarray(v).reshape(-1, *np.shape(v)[2:]) for n, v in values.items()
     }
     out = {name: value.mean(0) for name, value in at_each(structure, draws, known).items()}

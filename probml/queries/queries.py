@@ -154,12 +154,12 @@ def _so_far(plan: Plan, belief: Belief, known: Known, rows: Chunk, parts: Parts,
     apart = [n for n in plan.order if n not in plan.along]
     left = elimination.sum_out(parts.rows, apart)
     names = (*plan.along, *plan.chains)
-    log = sequences.spread(left.log, left.names, plan.along)
+    log = sequences.expand_axes(left.log, left.names, plan.along)
     outer = [plan.variables[n].states for n in plan.along]
     log = jnp.broadcast_to(log, (size, *outer)).reshape(size, -1)
     if plan.chains:
         chain = sequences.chain_of(plan, parts.steps, parts.moves, steps, size)
-        predicted, _, before = chain_paths.filtered(chain, sequences.way_of(steps))
+        predicted, _, before = chain_paths.filtered(chain, sequences.layout_of(steps))
         prior = jnp.repeat(log.T, steps.blocks, 1)[None] + before
         prior = jnp.exp(prior - finite(prior.max(1, keepdims=True)))[:, :, None] * predicted
         prior = jnp.moveaxis(

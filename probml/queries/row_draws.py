@@ -28,7 +28,7 @@ from probml.queries.simulation import simulate_rows
 from probml.structure.structure import Structure
 from probml.typing import SiteValues
 
-MOST = 2**26  # numbers in the draws of all rows, at most
+MAX_DRAWN_NUMBERS = 2**26  # numbers in the draws of all rows, at most
 
 
 def names_of(fit: Fitted) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
         draws: site outside rows → (draws, ...), discrete ones as codes.
         sampled: site inside rows → (draws, rows, *cells).
 
-    Returns {} with a warning where there would be more than MOST numbers.
+    Returns {} with a warning where there would be more than MAX_DRAWN_NUMBERS numbers.
     Cost: one likelihood evaluation of all rows per draw.
     """
     names, sites = names_of(fit), fit.structure.named
@@ -59,12 +59,12 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
         return {}
     held, count = present(fit.data), len(next(iter({**draws, **sampled}.values())))
     cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
-    if count * held.table.rows * cells > MOST:
+    if count * held.table.rows * cells > MAX_DRAWN_NUMBERS:
         warnings.warn(
             f"draws({count}): {quoted(names)} of {held.table.rows} rows are left out of the draws, "
             f"because they would be {count * held.table.rows * cells:.2g} numbers, more than the "
-            f"limit of {MOST:.2g}: ask for fewer draws, or use simulate(given=data) for one draw "
-            f"per row", RuntimeWarning, stacklevel=4)
+            f"limit of {MAX_DRAWN_NUMBERS:.2g}: ask for fewer draws, or use simulate(given=data) "
+            f"for one draw per row", RuntimeWarning, stacklevel=4)
         return {}
     discrete = {name: np.asarray(value)[0] for name, value in draws.items()
                 if fit.structure.sites[name].discrete}

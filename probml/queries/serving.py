@@ -118,7 +118,7 @@ class Filter:
         inner = sequences.within(plan, parts.steps) if parts.steps else None
         states = plan.variables[moves.name].states
         log = (jnp.zeros(states) if inner is None else
-               jnp.broadcast_to(sequences.spread(inner.log, inner.names, plan.chains)[0],
+               jnp.broadcast_to(sequences.expand_axes(inner.log, inner.names, plan.chains)[0],
                                 (states,)))
         return moves.initial[0], moves.transition[0], log
 

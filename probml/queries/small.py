@@ -17,7 +17,7 @@ import numpy as np
 
 from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import host
-from probml.elimination.elimination import MANY
+from probml.elimination.elimination import MIN_NAMES_FOR_LEVELS
 from probml.errors import Refusal
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
@@ -26,10 +26,11 @@ from probml.queries.parts import Belief, parts_of
 
 Asked = Sequence[tuple[str, str | tuple[str, ...]]]
 ENTRIES = 2**21  # of all tables, up to which NumPy takes less time than compiling a small program
-LARGE = 2**27  # the same where the program has many variables or large tables
-MOST = 2**31  # maximum entries where no program fits into memory: some minutes
-LONG = 2.0  # seconds that NumPy may take for the tables of a large network
-FEW = 64  # maximum rows that are grouped by their pattern of evidence
+# the same where the program has many variables or large tables
+MAX_ENTRIES_OF_LARGE_PROGRAMS = 2**27
+MAX_ENTRIES = 2**31  # maximum entries where no program fits into memory: some minutes
+MAX_SECONDS = 2.0  # seconds that NumPy may take for the tables of a large network
+MAX_PATTERN_ROWS = 64  # maximum rows that are grouped by their pattern of evidence
 QUESTIONS = 8  # maximum of min(queries, rows); above it a compiled program is used
 # number of variables, summed over the patterns of evidence, up to which each pattern is summed
 # separately (50 µs per variable); of a large network 16 times as many
@@ -51,7 +52,7 @@ def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Name
 
 _small = jit(_factors, static_argnums=0, seldom=ASKED, on_host=True)
 # compiling 1,000 tables takes half a minute
-_large = jit(_factors, static_argnums=0, seldom=LONG, on_host=True)
+_large = jit(_factors, static_argnums=0, seldom=MAX_SECONDS, on_host=True)
 
 
 def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
@@ -62,10 +63,10 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     Raises:
         Refusal: both the compiled program and these sums exceed the limits of memory and time.
     """
-    heavy = len(plan.order) > MANY or plan.work > ENTRIES
+    heavy = len(plan.order) > MIN_NAMES_FOR_LEVELS or plan.work > ENTRIES
     cheap = plan.work * count <= ENTRIES and min(len(ask), count) <= QUESTIONS
     scopes = [site if isinstance(site, tuple) else (site,) for _, site in ask]
-    if (not (cheap or heavy and count <= FEW) or rows.chunks > 1
+    if (not (cheap or heavy and count <= MAX_PATTERN_ROWS) or rows.chunks > 1
         or not _sums_states(plan, [question for question, _ in ask], scopes)):
         return None
     chunk = jax.tree.map(np.asarray, rows).first  # NumPy arrays, so that nothing is compiled
@@ -77,15 +78,15 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
     groups = host.conditioned([f for f in factors if needed.issuperset(f.names)], count,
                               PATTERNS * (1 + 15 * heavy))
     cost = sum(_cost(group, scopes) for group in groups)
-    if cost > (LARGE if heavy else ENTRIES):
+    if cost > (MAX_ENTRIES_OF_LARGE_PROGRAMS if heavy else ENTRIES):
         if TABLES * plan.work <= BUDGET:
             return None
-        if cost > MOST:
+        if cost > MAX_ENTRIES:
             raise Refusal(
                 f"model '{plan.structure.model.name}': this query sums over tables of {cost:.3g} "
                 f"entries ({8 * cost:.3g} bytes) for {count} row{'s' * (count != 1)}; the limit is "
-                f"{MOST:.3g} entries. Query fewer sites or fewer rows at once, give values of more "
-                f"sites, or use simulate(), which answers by Monte Carlo")
+                f"{MAX_ENTRIES:.3g} entries. Query fewer sites or fewer rows at once, give values of "
+                f"more sites, or use simulate(), which answers by Monte Carlo")
     return _answers(plan, groups, dict(zip(ask, scopes, strict=True)), count)
 
 

@@ -60,8 +60,8 @@ class Index(NamedTuple):
         axes: the indexed axes of parameters.
         table: whether it also indexes constant arrays (settings), which have no entry for a new
             group.
-        rigid: whether it is used in a way that excludes new groups: after other arithmetic, or
-            where the row depends on the whole axis.
+        no_new_groups: whether it is used in a way that excludes new groups: after other arithmetic,
+            or where the row depends on the whole axis.
         code: whether it selects an entry itself, up to scale and shift. Else the index is computed
             from it, as in a[floor(x / 10)], and it may be any number.
     """
@@ -73,7 +73,7 @@ class Index(NamedTuple):
     high: int | None
     axes: tuple[Axis, ...]
     table: bool
-    rigid: bool
+    no_new_groups: bool
     code: bool = True
 
     @property
@@ -117,7 +117,7 @@ class Formula(NamedTuple):
             return evaluated(self.nodes, self.number, codes, {})
 
 
-class Facts(NamedTuple):
+class IndexUsage(NamedTuple):
     """The indices of a model.
 
     Attributes:
@@ -130,7 +130,8 @@ class Facts(NamedTuple):
     formulas: tuple[Formula, ...]
 
 
-def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple]) -> Facts:
+def index_usage(programs: Programs, sites: Mapping[str, Site],
+                specs: Sequence[tuple]) -> IndexUsage:
     """Returns the indices of a model.
 
     Args:
@@ -155,7 +156,7 @@ def facts(programs: Programs, sites: Mapping[str, Site], specs: Sequence[tuple])
         for cell, index in found.items():
             own = index._replace(cells=(cell,))
             out[own.name] = own
-    return Facts(out, tuple(formulas.values()))
+    return IndexUsage(out, tuple(formulas.values()))
 
 
 def parameter_axes(programs: Programs, sites: Mapping[str, Site],
@@ -213,7 +214,7 @@ def _read(programs: Programs, sites: Mapping[str, Site],
 
 def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) -> Index:
     """Combines all readings by one cell, or input, into one `Index`."""
-    low, high, lengths, axes, table, rigid = -math.inf, math.inf, [], set(), False, False
+    low, high, lengths, axes, table, no_new_groups = -math.inf, math.inf, [], set(), False, False
     code = False
     for reading in readings:
         _, scale, offset, least, most, _ = reading.number
@@ -223,7 +224,7 @@ def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) ->
             axes |= {Axis(p, axis, int(scale), int(offset) - shift)
                      for p, axis, shift in reading.labels if p != TABLE}
         table |= not reading.labels or any(label[0] == TABLE for label in reading.labels)
-        rigid |= not affine or reading.whole or math.isfinite(least) or math.isfinite(most)
+        no_new_groups |= not affine or reading.whole or math.isfinite(least) or math.isfinite(most)
         if not affine or reading.free:
             continue
         ends = sorted([(0 - offset) / scale, (reading.last - offset) / scale])
@@ -236,7 +237,8 @@ def _merge_readings(name: str, readings: Sequence[Reading], mixed: frozenset) ->
                      min(high, math.floor(ends[1])) if above else high)
         if (low, high) != before:
             lengths.append(reading.length)
-    rigid |= any(axis[:2] in mixed for axis in axes)
+    no_new_groups |= any(axis[:2] in mixed for axis in axes)
     first, last = (None if math.isinf(bound) else int(bound) for bound in (low, high))
-    return Index(name, (), min(lengths, default=0), first, last, tuple(sorted(axes)), table, rigid,
+    return Index(name, (), min(lengths, default=0), first, last, tuple(sorted(axes)), table,
+                 no_new_groups,
                  code)

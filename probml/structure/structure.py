@@ -28,6 +28,7 @@ from probml.families import domains
 from probml.jaxpr import levels
 from probml.jaxpr.program import ClosedJaxpr, Literal, evaluate, jaxpr_of, one_way
 from probml.jaxpr.switches import SETTING
+from probml.language.former_members import former_members
 from probml.language.language import Bound
 from probml.numerics.identity import digest
 from probml.numerics.process.making import unchecked
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import networkx
 
 
+@former_members(likeness="program_key")
 @dataclass(frozen=True, eq=False)
 class Structure:
     """The sites of a model, and the traced programs of their arguments.
@@ -120,14 +122,14 @@ class Structure:
         """The sites, then the deterministics, by name."""
         return {**self.sites, **self.deterministics}
 
-    def likeness(self, name: str) -> tuple | None:
+    def program_key(self, name: str) -> tuple | None:
         """Returns a key that is equal for two sites whose arguments are the same program, applied
         to different parameters and discrete parents; None if a site cannot share its program.
 
         Sites with equal keys are stacked and evaluated together, so that a network of 400 nodes
         compiles as fast as one with a few nodes of different kinds.
         """
-        if name not in self._likeness:
+        if name not in self._program_keys:
             (program, takes), site = self.programs[name], self.sites[name]
             plain = all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows)
                         for t in takes)
@@ -142,11 +144,11 @@ class Structure:
                 layout = (*kind, site.batch, site.independent, site.event, site.axes, site.row_axis)
                 order = tuple(takes.index(p) for p in site.parents)
                 key = (str(program.jaxpr), consts, kinds, layout, order)
-            self._likeness[name] = key
-        return self._likeness[name]
+            self._program_keys[name] = key
+        return self._program_keys[name]
 
     @functools.cached_property
-    def _likeness(self) -> dict[str, tuple | None]:
+    def _program_keys(self) -> dict[str, tuple | None]:
         return {}
 
     def row_uses(self, name: str) -> dict[str, dict[str, levels.Use]]:
@@ -366,8 +368,8 @@ class Structure:
         return self._indices.formulas
 
     @functools.cached_property
-    def _indices(self) -> indices.Facts:
-        return indices.facts(self.programs, self.sites, self.specs)
+    def _indices(self) -> indices.IndexUsage:
+        return indices.index_usage(self.programs, self.sites, self.specs)
 
     def unfolded(self, steps: int | None) -> dict[str, Site]:
         """Returns sites and deterministics with chains of so many steps, for running the user's

@@ -63,11 +63,12 @@ def maximise(
         if not closed:
             params.update(_ascend(objective, stage, steps))
         elif all(block.form and block.conjugate for block in stage):
-            params.update(modes(params, stage, read(objective, stage)))
+            params.update(modes(params, stage, natural_parameters(objective, stage)))
         elif stage[0].form:
             params.update(_ascend_form(objective, stage[0], steps))
         elif not only_forms:
-            params.update((_ascend_curved if stage[0].newton else _ascend)(objective, stage, steps))
+            params.update((_take_newton_steps if stage[0].newton else _ascend)(objective, stage,
+                                                                               steps))
     return params
 
 
@@ -79,7 +80,7 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     """
     plan, params, known = objective.plan, objective.params, objective.known
     objective.priors = tuple(name for name in objective.priors if name not in block.names)
-    natural = read(objective, [block])[0]
+    natural = natural_parameters(objective, [block])[0]
     form = block.closed_form
 
     def value(point: Mapping[str, jax.Array]):
@@ -114,8 +115,8 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
     return {name: maps[name](best[name]) for name in block.names}
 
 
-def read(objective: Objective, stage: Sequence[Block],
-         rounds: int | None = None) -> list[dict[str, jax.Array]]:
+def natural_parameters(objective: Objective, stage: Sequence[Block],
+                       rounds: int | None = None) -> list[dict[str, jax.Array]]:
     """Read the natural parameters of every block's form, all blocks of a stage with one
     differentiation."""
     params = objective.params
@@ -205,17 +206,17 @@ def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
 def modes(params: Mapping, stage: Sequence[Block],
           natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
     """The parameters at the modes of the closed forms."""
-    return _led(params, stage, natural, lambda form, *found: form.mode(*found))
+    return _map_blocks(params, stage, natural, lambda form, *found: form.mode(*found))
 
 
 def ahead(params: Mapping, stage: Sequence[Block],
           natural: Sequence[Mapping[str, jax.Array]]) -> dict[str, jax.Array]:
     """The parameters at which forms that were read at `params` are read next."""
-    return _led(params, stage, natural, lambda form, *found: form.onward(*found))
+    return _map_blocks(params, stage, natural, lambda form, *found: form.onward(*found))
 
 
-def _led(params: Mapping, stage: Sequence[Block], natural: Sequence[Mapping[str, jax.Array]],
-         where: Callable) -> dict[str, jax.Array]:
+def _map_blocks(params: Mapping, stage: Sequence[Block], natural: Sequence[Mapping[str, jax.Array]],
+                where: Callable) -> dict[str, jax.Array]:
     """where(form, natural, c, event) of each block as parameters; blocks of one form together."""
     out, of = {}, {block.names: found for block, found in zip(stage, natural, strict=True)}
     for alike in _bundled_blocks(params, stage):
@@ -276,8 +277,8 @@ def _ascend(objective: Objective, stage: Sequence[Block], steps: int) -> dict[st
     return {name: maps[name](best[name]) for name in names}
 
 
-def _ascend_curved(objective: Objective, stage: Sequence[Block],
-                   steps: int) -> dict[str, jax.Array]:
+def _take_newton_steps(objective: Objective, stage: Sequence[Block],
+                       steps: int) -> dict[str, jax.Array]:
     """Damped Newton steps, by the Hessian of the present point, on blocks that are affine in the
     rows' arguments, all together; never lowers the objective.
 

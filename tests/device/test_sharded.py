@@ -15,7 +15,7 @@ import pytest
 from jax.sharding import Mesh
 
 from probml.device.rows import Chunk, Resident
-from probml.device.sharded import repeated, spread
+from probml.device.sharded import distribute_rows, repeated
 from probml.errors import DataError, ModelError
 from probml.numerics.compiling import jit
 from probml.numerics.outside.meshes import mesh_of
@@ -41,7 +41,7 @@ def asked(rows, powers, index, order):
 
 def test_sums_answers_samples_and_batches_are_those_of_one_device():
     powers, index = np.array([1.0, 2.0]), np.array([[11, 0], [5, 5]])
-    rows = spread(HELD, mesh_of(jax.devices()[:1]))
+    rows = distribute_rows(HELD, mesh_of(jax.devices()[:1]))
     assert rows.weight == WEIGHTS.sum() and rows.size == SIZE and rows.chunks == CHUNKS
     sums, answers, some, (weight, count) = asked(rows, powers, index, jax.random.key(0))
     for p, own in zip(powers, sums, strict=True):
@@ -59,7 +59,7 @@ def side_by_side(rows, powers):
 
 def test_runs_side_by_side_find_what_they_find_where_rows_are_held_once():
     powers, rows = np.array([1.0, 2.0, 3.0]), repeated(HELD, mesh_of(jax.devices()[:1]))
-    assert rows.lanes == 1 and not rows.joint and spread(HELD, mesh_of(jax.devices()[:1])).joint
+    assert rows.lanes == 1 and not rows.joint and distribute_rows(HELD, mesh_of(jax.devices()[:1])).joint
     for some in (powers, powers[:1]):
         np.testing.assert_allclose(side_by_side(rows, some), side_by_side(HELD, some), rtol=1e-6)
 

@@ -10,7 +10,7 @@ import pytest
 
 from probml.elimination.chains import paths
 from probml.elimination.chains import sums as chains
-from probml.elimination.chains.arithmetic import Chain, Way
+from probml.elimination.chains.arithmetic import Chain, ScanLayout
 from probml.elimination.chains.walk import Pieces, Tables
 
 ROWS, STEPS, OUTER, STATES, SIZE = 3, 96, 2, 3, 6
@@ -54,13 +54,13 @@ def blank_of(own):
 
 
 def whole(blocks, initial, transition, shared, own, alive, told):
-    return chains.evidence(Chain(initial, transition, own + shared * told, alive), Way(blocks))
+    return chains.evidence(Chain(initial, transition, own + shared * told, alive), ScanLayout(blocks))
 
 
 def apart(blocks, initial, transition, shared, own, alive, told):
     count = len(own) // SIZE
     cut = own.reshape(count, SIZE, *own.shape[1:])
-    return chains.in_pieces(emit, Way(blocks), Tables(initial, transition, alive), Pieces(
+    return chains.in_pieces(emit, ScanLayout(blocks), Tables(initial, transition, alive), Pieces(
         shared, told, cut, jnp.zeros((count, SIZE, 1, 1, 1), own.dtype), blank_of(own)))
 
 
@@ -99,9 +99,9 @@ def paths_of(blocks, held):
     cut = own.reshape(count, SIZE, *own.shape[1:])
     nothing = jnp.zeros((count, SIZE, 1, 1, 1), own.dtype)
     return paths.in_pieces(
-        emit, Way(blocks), Tables(held.initial, held.transition, held.alive),
+        emit, ScanLayout(blocks), Tables(held.initial, held.transition, held.alive),
         Pieces(nothing[0, 0], nothing[0, 0], cut, nothing, blank_of(own)),
-    ), paths.maximise(held, Way(blocks))
+    ), paths.maximise(held, ScanLayout(blocks))
 
 
 @pytest.mark.parametrize("precision", [np.float64, np.float32])

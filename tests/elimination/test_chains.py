@@ -12,7 +12,7 @@ import pytest
 from probml.elimination.chains import paths as chain_best
 from probml.elimination.chains import paths as chain_paths
 from probml.elimination.chains import sums as chains
-from probml.elimination.chains.arithmetic import Chain, Way
+from probml.elimination.chains.arithmetic import Chain, ScanLayout
 
 ROWS, STEPS, OUTER, STATES = 3, 6, 2, 3
 # blocks, parallel, wide
@@ -93,7 +93,7 @@ def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragg
 
     def total(initial, transition, emission):
         log = chains.evidence(Chain(initial, transition, emission, held.alive),
-                              Way(blocks, parallel, wide))
+                              ScanLayout(blocks, parallel, wide))
         return (jnp.where(jnp.isfinite(log), log, 0.0) * share).sum(), log
 
     def hardest(emission):
@@ -103,7 +103,7 @@ def test_evidence_its_gradient_and_the_best_path_equal_enumeration(varying, ragg
     @jax.jit
     def all_at_once(held):
         slopes, log = jax.grad(total, (0, 1, 2), has_aux=True)(*held[:3])
-        return (slopes, log, chain_best.maximise(held, Way(blocks, parallel)),
+        return (slopes, log, chain_best.maximise(held, ScanLayout(blocks, parallel)),
                 jax.value_and_grad(hardest)(held.emission))
 
     slopes, log, (best, states), (hard, one_hot) = all_at_once(held)
@@ -146,7 +146,7 @@ def test_filters_and_draws_equal_enumeration(blocks, parallel, wide):
     )
     one = held._replace(emission=held.emission[..., :blocks])
     predicted, filtered, before = jax.jit(
-        lambda c: chain_paths.filtered(c, Way(blocks, parallel, wide))
+        lambda c: chain_paths.filtered(c, ScanLayout(blocks, parallel, wide))
     )(one)
     for t in range(STEPS):
         block, step = divmod(t, STEPS // blocks)
@@ -157,8 +157,8 @@ def test_filters_and_draws_equal_enumeration(blocks, parallel, wide):
         np.testing.assert_allclose(filtered[step, 0, :, block],
                                    enumerate_paths(initial, moves, emission[: t + 1])[1][-1],
                                    atol=1e-12)
-    _, states = jax.jit(lambda c: chain_paths.draw(c, jax.random.key(1), Way(blocks, parallel,
-                                                                               wide)))(held)
+    _, states = jax.jit(lambda c: chain_paths.draw(c, jax.random.key(1), ScanLayout(blocks, parallel,
+                                                                                      wide)))(held)
     codes = back(states, blocks)[..., 0] @ STATES ** np.arange(STEPS)[::-1]
     share, q = np.bincount(codes, minlength=STATES**STEPS) / draws, enumerate_paths(initial, moves,
                                                                                     emission)[-1]
@@ -187,8 +187,8 @@ def test_blocks_equal_the_plain_scan_on_long_chains(stay):
 
         @jax.jit
         def both(c, b=blocks, p=parallel):
-            return (jax.value_and_grad(lambda c: chains.evidence(c, Way(b, p)).sum())(c),
-                    chain_best.maximise(c, Way(b, p)))
+            return (jax.value_and_grad(lambda c: chains.evidence(c, ScanLayout(b, p)).sum())(c),
+                    chain_best.maximise(c, ScanLayout(b, p)))
 
         (value, slope), (_, states) = both(held)
         found[precision, blocks, parallel] = (
@@ -217,7 +217,7 @@ def test_wide_keeps_what_is_lost_to_the_range_of_a_float():
         ) for a in (initial[None, :, None], transition[None, None, :, :, None])), None, None)
         held = held._replace(emission=jnp.asarray(emission, precision)[:, None, :, None])
         value, slope = jax.jit(jax.value_and_grad(
-            lambda c: chains.evidence(c, Way(wide=True)).sum()))(held)
+            lambda c: chains.evidence(c, ScanLayout(wide=True)).sum()))(held)
         np.testing.assert_allclose(value, want[0], rtol=slack)
         np.testing.assert_allclose(slope.emission[:, 0, :, 0], want[1], atol=10 * slack)
         assert tuple(np.asarray(jax.jit(chain_best.maximise)(held)[1])[:, 0, 0]) == want[3]
@@ -237,9 +237,9 @@ def test_blocks_have_the_paths_and_the_evidence_of_a_plain_scan(precision, stick
     @functools.partial(jax.jit, static_argnums=1)
     def found(held, blocks):
         def log(*logs):
-            return chains.evidence(Chain(*logs, held.alive), Way(blocks)).sum()
+            return chains.evidence(Chain(*logs, held.alive), ScanLayout(blocks)).sum()
 
-        return (jax.value_and_grad(log, (1, 2))(*held[:3]), chain_best.maximise(held, Way(blocks)))
+        return (jax.value_and_grad(log, (1, 2))(*held[:3]), chain_best.maximise(held, ScanLayout(blocks)))
 
     ends = []
     for blocks in (1, 4):

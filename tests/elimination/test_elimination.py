@@ -43,7 +43,7 @@ def way(request, monkeypatch):
     monkeypatch.setattr(elimination, "_many",
                         lambda factors, order: factors and request.param in ("levelwise", "wide"))
     if request.param == "wide":
-        monkeypatch.setattr(levelwise, "WIDE", 1)
+        monkeypatch.setattr(levelwise, "MIN_TENSOR_ENTRIES", 1)
         levelwise._schedule.cache_clear()
         request.addfinalizer(levelwise._schedule.cache_clear)
     return request.param

@@ -240,7 +240,7 @@ def test_half_of_the_chains_begin_at_draws_of_the_prior_where_no_mode_was_found(
         starts = Starts(u + 0.1 * np.arange(8.0)[:, None], np.zeros(8), np.zeros((8, 2)))
         return begin.Mode(frame, np.eye(2), np.zeros(()), np.asarray(converged), np.zeros(1), starts)
 
-    found = places.starts(SimpleNamespace(seen=None), None, about(np.zeros(2)), 4, about).u
+    found = places.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2)), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 20.2, 10.3])
-    found = places.starts(SimpleNamespace(seen=None), None, about(np.zeros(2), True), 4, about).u
+    found = places.starts(SimpleNamespace(posterior_points=None), None, about(np.zeros(2), True), 4, about).u
     np.testing.assert_allclose(found[:, 0], [0.0, 0.1, 0.2, 0.3])

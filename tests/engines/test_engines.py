@@ -10,10 +10,10 @@ import probml
 from probml.dataset.read import read
 from probml.engines import ladder
 from probml.engines.engine import Engine, Status, checked, problem_of
-from probml.engines.progress import Progress, Turn, in_threads, iterate
+from probml.engines.progress import Progress, StepResult, in_threads, iterate
 from probml.models import gaussian_mixture
 
-VALUES = [*ladder.LADDER, *ladder.ON_REQUEST, probml.EmpiricalBayes(("scale",)),
+VALUES = [*ladder.SELECTION_ORDER, *ladder.ON_REQUEST, probml.EmpiricalBayes(("scale",)),
           probml.EM(restarts=3, prior=False), probml.Laplace(over=("a",))]
 
 
@@ -28,21 +28,21 @@ def test_an_engine_is_a_frozen_value_that_is_known_by_its_settings(engine):
 
 @pytest.mark.parametrize("engine", VALUES, ids=repr)
 def test_an_engine_is_read_again_from_what_a_file_says_of_it(engine):
-    assert ladder.written(repr(engine)) == engine
+    assert ladder.parse_engine(repr(engine)) == engine
 
 
 @pytest.mark.parametrize("text", ["known", "Mine(steps=3)", "EM(restarts=print())", "MAP(", "EM",
                                   "MAP(optimizer=GradientTransformation())", "os.system('ls')"])
 def test_what_is_no_engine_of_ours_is_not_read_from_a_file(text):
     with pytest.raises(probml.ModelError, match="give the engine of each model, engines="):
-        ladder.written(text)
+        ladder.parse_engine(text)
 
 
 def test_the_ladder_is_climbed_from_exact_to_samples():
-    assert [type(engine).__name__ for engine in ladder.LADDER] == ["Exact", "EM", "Laplace", "MAP",
-                                                                   "NUTS"]
-    assert ladder.LADDER[-1].target_accept == 0.9  # nobody asked for it: the more careful steps
-    assert [engine.capabilities.finds for engine in ladder.LADDER] == ["posterior", "point", "posterior",
+    assert [type(engine).__name__ for engine in ladder.SELECTION_ORDER] == [
+        "Exact", "EM", "Laplace", "MAP", "NUTS"]
+    assert ladder.SELECTION_ORDER[-1].target_accept == 0.9  # nobody asked for it: the more careful steps
+    assert [engine.capabilities.finds for engine in ladder.SELECTION_ORDER] == ["posterior", "point", "posterior",
                                                           "point", "posterior"]
 
 
@@ -59,7 +59,7 @@ def test_the_loop_ends_at_its_limit_or_where_a_turn_says_how():
 
     def turn(done, end=None):
         asked.append(done)
-        return Turn(4, float(done), Status.STALLED if done == end else Status.RUNNING)
+        return StepResult(4, float(done), Status.STALLED if done == end else Status.RUNNING)
 
     with Progress("test", 10, False) as bar:
         assert iterate(bar, 10, turn) is Status.MAX_ITERATIONS
@@ -68,7 +68,7 @@ def test_the_loop_ends_at_its_limit_or_where_a_turn_says_how():
         assert iterate(bar, 100, lambda done: turn(done, end=8), lanes=2) is Status.STALLED
     assert bar.count == 24
     with Progress("test", 3, False) as bar:  # a turn that makes no iteration ends all the same
-        assert iterate(bar, 3, lambda done: Turn(0, 0.0)) is Status.MAX_ITERATIONS
+        assert iterate(bar, 3, lambda done: StepResult(0, 0.0)) is Status.MAX_ITERATIONS
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
@@ -83,7 +83,7 @@ def test_where_one_of_several_threads_is_interrupted_the_others_end_after_their_
                 raise error
             turns.append(part)
             bar.stopped.wait(10)
-            return Turn(1, 0.0)
+            return StepResult(1, 0.0)
 
         return iterate(bar, 1000, turn)
 

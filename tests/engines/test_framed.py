@@ -96,7 +96,7 @@ def test_parts_of_the_rows_tell_what_all_do(rows, double, monkeypatch):
     monkeypatch.setattr(slices, "cores", lambda: 2)
     model, engine = logistic_regression(), probml.MAP()
     data = read(model, rows)
-    plan = planned(engine.taken(data), engine)
+    plan = planned(engine.prepare_data(data), engine)
     held, known = load(data, plan)
     assert len(slices.split_rows(plan, held)) == 2
     u = np.array([0.3, 0.8, -0.2, 0.1])

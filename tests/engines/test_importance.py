@@ -11,8 +11,8 @@ from scipy import stats
 
 import probml
 from coded import codes
-from probml.engines.importance import heavy_tail, nearly_normal, proposal, weighted
-from probml.engines.importance import tested as draw_weighted
+from probml.engines.importance import heavy_tail, nearly_normal, proposal, sample_adaptively
+from probml.engines.importance import sample_with_tail_check as draw_weighted
 from probml.posteriors.drawn import Normal
 
 RANDOM = np.random.default_rng(3)
@@ -51,7 +51,7 @@ def noise_of(n, p):
 @pytest.mark.parametrize(("n", "p"), [(8, 3), (12, 5), (20, 3), (60, 4), (300, 5)])
 def test_weighted_draws_have_the_mean_and_width_of_a_noise_that_few_rows_inform(n, p):
     density, mode, mean, deviation = noise_of(n, p)
-    found = weighted(density, [mode], 1000)
+    found = sample_adaptively(density, [mode], 1000)
     assert found.reliable
     z = (found.points[:, p] - mean) / deviation
     assert abs(found.weights @ z) < 0.1
@@ -60,8 +60,8 @@ def test_weighted_draws_have_the_mean_and_width_of_a_noise_that_few_rows_inform(
 
 def test_of_a_normal_all_weights_pass_and_the_evidence_is_its_constant():
     root = np.array([[0.7, 0.0], [0.3, 0.01]])
-    found = weighted(lambda u: stats.multivariate_normal(np.ones(2), root @ root.T).logpdf(u),
-                     [proposal(np.ones(2), root)], 1000)
+    found = sample_adaptively(lambda u: stats.multivariate_normal(np.ones(2), root @ root.T).logpdf(u),
+                              [proposal(np.ones(2), root)], 1000)
     assert found.k < 0.2 and abs(found.log_evidence) < 3 * found.error < 0.2
 
 
@@ -70,7 +70,7 @@ def test_a_peak_on_a_wide_hill_is_found_by_moving_the_proposal_or_does_not_pass(
         square = (u**2).sum(1)
         return np.logaddexp(0.5 - square / 2e-4, -square / 2.0)
 
-    found = weighted(density, [at_mode(2, 0.01 * np.eye(2))], 1000)
+    found = sample_adaptively(density, [at_mode(2, 0.01 * np.eye(2))], 1000)
     wide = math.sqrt(found.weights @ found.points[:, 0] ** 2)
     assert not found.reliable or wide == pytest.approx(1.0, rel=0.15)
 
@@ -89,7 +89,7 @@ def funnel(d):
 @pytest.mark.parametrize("d", [3, 10])
 def test_the_joint_mode_of_effects_and_their_deviation_does_not_pass(d):
     density, mode = funnel(d)
-    assert not weighted(density, [mode], 1000).reliable
+    assert not sample_adaptively(density, [mode], 1000).reliable
 
 
 @pytest.mark.parametrize(("degrees", "heavy"), [(1.0, True), (1.5, True), (8.0, False),
@@ -103,7 +103,7 @@ def test_a_tail_without_a_variance_is_seen_beyond_all_draws(degrees, heavy):
 
 @pytest.mark.parametrize("d", [1, 5, 40, 200])
 def test_a_normal_of_any_size_passes(d):
-    found = weighted(normal, [at_mode(d)], 1000)
+    found = sample_adaptively(normal, [at_mode(d)], 1000)
     assert found.reliable and found.k < 0.5
 
 
@@ -113,13 +113,13 @@ def test_two_modes_are_both_drawn_from_by_their_mass():
                             math.log(0.75) - 0.5 * (u[:, 0] - 8) ** 2)
 
     modes = [proposal(np.array([side]), np.eye(1)) for side in (8.0, -8.0)]
-    found = weighted(density, modes, 1000)
+    found = sample_adaptively(density, modes, 1000)
     assert found.reliable and found.weights @ (found.points[:, 0] > 0) == pytest.approx(0.75,
                                                                                         abs=0.03)
 
 
 def test_a_density_that_is_nowhere_finite_does_not_pass():
-    assert not weighted(lambda u: np.full(len(u), np.nan), [at_mode(2)], 1000).reliable
+    assert not sample_adaptively(lambda u: np.full(len(u), np.nan), [at_mode(2)], 1000).reliable
 
 
 @pytest.mark.parametrize(("wide", "passes"), [(1.0, True), (1.05, True), (2.0, False)])
@@ -231,7 +231,7 @@ def test_a_kink_at_the_mode_does_not_narrow_the_draws():
 
     curvature = precision + np.diag([3e6, 0.0])  # as differences over 1e-6 find it
     mode = proposal(np.zeros(2), np.linalg.cholesky(np.linalg.inv(curvature)))
-    assert not weighted(log_density, [mode], 1000).reliable
+    assert not sample_adaptively(log_density, [mode], 1000).reliable
     found, heavy, power, _ = draw_weighted(log_density, [mode], 1000, 0, np.asarray)
     assert found.reliable and heavy < 0 and not power
     line = np.linspace(-3, 3, 601)

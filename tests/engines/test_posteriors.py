@@ -156,7 +156,7 @@ def test_a_mixture_is_sampled_over_its_parameters_alone(sampled):
 
 
 def test_hidden_states_are_averaged_and_drawn_with_the_draws(sampled):
-    values, _ = sampled.drawn.spread(sampled._plan, sampled._known(), 256)
+    values, _ = sampled.drawn.averaging_draws(sampled._plan, sampled._known(), 256)
     x = np.array([-3.0, -0.6, -0.3, 2.0])
     logs = np.log(values["weights"])[
         :, None

@@ -80,7 +80,7 @@ def test_one_start_is_made_where_there_is_nothing_to_tell_apart_and_fewer_of_man
 
 
 def test_ten_starts_are_made_where_an_m_step_takes_a_large_hessian_of_the_rows():
-    for columns, count in ((1, race.MANY), (10, race.LEAST)):
+    for columns, count in ((1, race.MAX_STARTS), (10, race.MIN_STARTS)):
         x = np.random.default_rng(0).normal(size=(300, columns))
         y = (x[:, 0] > 0).astype(int)
         data, plan = held(mixture_of_experts(k=2, classes=2), {"x": x, "y": y})
@@ -161,10 +161,10 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     trail[3, :8] = -800  # climbs yet
     status = np.array([0, 0, 0, 0, 1, 0, Status.COLLAPSED])
     np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, True),
-                                  [0, 0, Status.LEFT, 0, 1, Status.LEFT, Status.COLLAPSED])
-    np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, False)[:2], [0, Status.LEFT])
-    found = race.restarts_finding(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0,
-                             1e-3)
+                                  [0, 0, Status.STOPPED, 0, 1, Status.STOPPED, Status.COLLAPSED])
+    np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, False)[:2], [0, Status.STOPPED])
+    status = np.array([1, 1, Status.STOPPED, 1, 1, Status.STOPPED, Status.COLLAPSED])
+    found = race.restarts_finding(status, value, 0, 1e-3)
     assert found.problem == ("best of 7 random starts (1 reached the same optimum; the next best is "
                              "lower by 1; 2 were stopped early; 1 collapsed and were discarded)")
 
@@ -173,14 +173,14 @@ def test_many_rows_are_searched_on_a_sample_first_and_each_of_several_fits_is_wo
     assert race.plan_effort(215, 60, 3) == race.Effort(32)
     few, many, huge = (race.plan_effort(rows, 50, 3) for rows in (20_000, 200_000, 10_000_000))
     for made, rows in ((few, 20_000), (many, 200_000), (huge, 10_000_000)):
-        assert (made.starts == race.FINAL and made.scouts >= race.LEAST
-                and race.ROWS <= made.size < rows)
-        assert made.scouts * made.size <= max(race.EFFORT / 50, race.PASS * rows)
+        assert (made.starts == race.FOLLOWED_STARTS and made.pilots >= race.MIN_STARTS
+                and race.MIN_PILOT_ROWS <= made.size < rows)
+        assert made.pilots * made.size <= max(race.MAX_ENTRIES / 50, race.PILOT_SHARE * rows)
     assert huge.large and not few.large
     # a sample large enough for 50 states is no saving
     assert race.plan_effort(5_000, 125_000, 50) == race.Effort(1, large=True)
-    assert race.plan_effort(1_000, 100, 3, programs=6).starts == race.LEAST
-    assert race.plan_effort(20_000, 50, 3, sampling=False).scouts == 0
+    assert race.plan_effort(1_000, 100, 3, programs=6).starts == race.MIN_STARTS
+    assert race.plan_effort(20_000, 50, 3, sampling=False).pilots == 0
 
 
 def test_a_sample_keeps_the_weights_and_cuts_long_sequences_into_stretches():
@@ -207,7 +207,7 @@ def test_a_sample_keeps_the_weights_and_cuts_long_sequences_into_stretches():
 
 def test_ends_on_a_sample_are_finished_one_of_each_height_if_not_hopeless():
     value = np.array([-50.0, -10, -10.01, -12, -13, -14, -900, -5])
-    status = np.array([1, 1, 1, 0, 1, 1, 1, Status.LEFT])
+    status = np.array([1, 1, 1, 0, 1, 1, 1, Status.STOPPED])
     np.testing.assert_array_equal(race.promising(status, value, 100.0), [1, 3, 4])
     np.testing.assert_array_equal(race.promising(status[:3], value[:3], 100.0), [1])
     assert not len(race.promising(np.array([Status.COLLAPSED]), np.array([np.nan]), 100.0))
@@ -220,7 +220,7 @@ def test_a_fit_of_many_rows_ends_where_all_starts_on_all_rows_do(monkeypatch):
              < np.array([0.1, 0.5, 0.9])[(z[:, None] + np.arange(6) // 3) % 3]).astype(int)
     items[700, 0] = 2  # once only
     best = LatentClass(3, prior=False).fit(items).fit_
-    monkeypatch.setattr(race, "EFFORT", 3e4)
+    monkeypatch.setattr(race, "MAX_ENTRIES", 3e4)
     for seed in range(2):
         fit = LatentClass(3, prior=False, random_state=seed).fit(items).fit_
         assert re.search(r"best of \d+ random starts on 7\d\d of 1500 rows \(.* continued on all",
@@ -232,9 +232,9 @@ def test_each_of_several_sizes_has_its_own_race(monkeypatch):
     models = {k: levels_apart(k=k) for k in (2, 3)}
     x = np.random.default_rng(5).normal(np.repeat([0.0, 9.0, 30.0], 150), 1.0)
     fits = grid(models, {"x": x}, "z", probml.EM())
-    assert all(restarts_finding(fit)[0] >= race.LEAST for fit in fits.values())
-    monkeypatch.setattr(race, "EFFORT", 1e4)
-    monkeypatch.setattr(race, "ROWS", 100)
+    assert all(restarts_finding(fit)[0] >= race.MIN_STARTS for fit in fits.values())
+    monkeypatch.setattr(race, "MAX_ENTRIES", 1e4)
+    monkeypatch.setattr(race, "MIN_PILOT_ROWS", 100)
     for k, fit in grid(models, {"x": x}, "z", probml.EM()).items():
         assert "of 450 rows" in fit.status and fit.history[-1] > fits[k].history[-1] - 0.1
 
@@ -352,7 +352,7 @@ def test_what_an_m_step_would_climb_on_the_rows_is_left_to_laplace_and_by_name_h
     y = 1 + random.poisson(3.0, 644)
     data, plan = held(model(), {"x": random.normal(size=644), "y": y})
     assert choose(data)[0][0] == probml.Laplace()
-    assert probml.EM().starts(data, plan, {}) < race.LEAST
+    assert probml.EM().starts(data, plan, {}) < race.MIN_STARTS
 
 
 @pytest.mark.slow

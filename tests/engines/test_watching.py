@@ -11,7 +11,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.engines import progress
-from probml.engines.progress import Progress, Turn, iterate
+from probml.engines.progress import Progress, StepResult, iterate
 from probml.errors import ModelError
 
 
@@ -79,7 +79,7 @@ def test_a_long_run_that_nobody_looks_on_writes_a_line_of_what_is_done_and_how_l
         monkeypatch, capsys):
     monkeypatch.setattr(progress, "DELAY", 0.05)
     with Progress("fit of 'm'", None, False), Progress("EM", 40, False) as bar:
-        iterate(bar, 40, lambda done: (time.sleep(0.005), Turn(1, -3.0))[1])
+        iterate(bar, 40, lambda done: (time.sleep(0.005), StepResult(1, -3.0))[1])
     said = capsys.readouterr().err
     assert re.search(r"fit of 'm', EM: \d+ of at most 40 iterations, objective -3; .*at most about "
                      r"\d+ s more", said)

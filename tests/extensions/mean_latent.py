@@ -32,7 +32,7 @@ class Mean(Quadrature):
     def description(self) -> str:
         return "integrated out, a mean in closed form"
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         if structure.sites[group.name].kind != "InverseGamma":
             return f"'{group.name}' is no InverseGamma"
         for name in (name for name in group.sites if name != group.name):
@@ -40,7 +40,7 @@ class Mean(Quadrature):
             rate = looked.get("rate", {}).get(group.name)
             if site.kind != "Exponential" or rate is None or rate.coordinate != (("power", -1.0),):
                 return f"'{name}' ({site.kind}) is no Exponential of rate c / '{group.name}'"
-        return super().claims(structure, group)
+        return super().why_not(structure, group)
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, own = joint_density(structure, group, env, seen)

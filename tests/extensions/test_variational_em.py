@@ -39,7 +39,7 @@ from probml.extend import (
     Refusal,
     Rows,
     Status,
-    Turn,
+    StepResult,
     backward,
     blocks,
     check_distinct,
@@ -48,8 +48,8 @@ from probml.extend import (
     iterate,
     jit,
     log_prior,
+    natural_parameters,
     naturals,
-    read,
     starts,
     users,
 )
@@ -110,13 +110,13 @@ class VariationalEM(Engine):
         found, bounds = _first(plan, params, known, rows), []
         gain = self.tolerance * float(rows.weights.sum())
 
-        def turn(done: int) -> Turn:
+        def turn(done: int) -> StepResult:
             nonlocal found
             count = min(BLOCK, self.max_iterations - done)
             found, trail = _several(plan, found, known, rows, count)
             bounds.extend(np.asarray(trail)[:count].tolist())
             level = len(bounds) > 1 and bounds[-1] - bounds[-2] <= gain
-            return Turn(count, bounds[-1], Status.CONVERGED if level else Status.RUNNING)
+            return StepResult(count, bounds[-1], Status.CONVERGED if level else Status.RUNNING)
 
         with Progress("VariationalEM", self.max_iterations, False) as bar:
             status = iterate(bar, self.max_iterations, turn)
@@ -193,7 +193,7 @@ def _maximised(plan: Plan, expected, params: Mapping, known: Known, rows: Rows) 
     """The M-step: q(θ) of every block, and the points about which functions of it are averaged."""
     natural, points = [], {}
     for stage in blocks(plan, True):
-        natural += read(Objective(plan, expected, params, known, rows, True, mode=False), stage)
+        natural += natural_parameters(Objective(plan, expected, params, known, rows, True, mode=False), stage)
     for block, found in zip(_all_blocks(plan), natural, strict=True):
         link, u, _ = _reading(plan, block, found)
         points[block.names[0]] = link(u)

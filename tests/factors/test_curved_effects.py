@@ -12,7 +12,7 @@ from scipy import integrate, optimize, stats
 import probml
 from probml.dataset import read
 from probml.device import load
-from probml.evidence import density, passes, random_effect_modes
+from probml.evidence import density, e_step, random_effect_modes
 from probml.factors.random_effects import information
 from probml.plan import integrals
 from probml.plan.random_effects import effects as integrable
@@ -67,7 +67,7 @@ def loaded(model, table, nodes=None):
 
 def evidence(plan, rows, known, params):
     at = {name: jnp.asarray(value) for name, value in params.items()}
-    return float(jax.jit(lambda at: passes.log_evidence(plan, at, known, rows))(at))
+    return float(jax.jit(lambda at: e_step.log_evidence(plan, at, known, rows))(at))
 
 
 def of_group(g, a):

@@ -13,7 +13,7 @@ from scipy import stats
 import probml
 from probml.dataset import read
 from probml.device import load
-from probml.evidence import density, passes, random_effect_gradients, random_effects
+from probml.evidence import density, e_step, random_effect_gradients, random_effects
 from probml.factors.random_effects import information, integration
 from probml.plan import random_effects as plan_effects
 from probml.plan.random_effects import effects as integrable
@@ -124,7 +124,7 @@ def test_the_evidence_is_that_of_the_joint_normal(case):
     y, mean, covariance, *_ = joint(table, POINT)
     want = stats.multivariate_normal(mean, covariance).logpdf(y)
     at = {name: jnp.asarray(value) for name, value in POINT.items()}
-    both = jax.jit(lambda at, rows: passes.log_evidence(plan, at, known, rows))
+    both = jax.jit(lambda at, rows: e_step.log_evidence(plan, at, known, rows))
     assert float(both(at, rows)) == pytest.approx(want, abs=1e-9)
     assert float(both(at, cut(rows, 2))) == pytest.approx(want, abs=1e-9)
 
@@ -178,7 +178,7 @@ def test_the_gradient_is_that_of_differences_in_one_chunk_and_in_several(case):
 def test_effects_eliminated_by_pairs_of_rows_have_the_joint_normal_of_all_rows(monkeypatch,
                                                                                weights):
     """Of large crossed effects, here of small ones: vectors, and others that every row reads."""
-    monkeypatch.setattr(plan_effects, "DENSE", 0)
+    monkeypatch.setattr(plan_effects, "MAX_DENSE_ENTRIES", 0)
     monkeypatch.setattr(load, "SCATTERED", 1e-3)
     table = data()
     plan, rows, known = loaded(table, weights)
@@ -211,7 +211,7 @@ def test_the_surrogate_touches_the_evidence(case):
         _, held = random_effects.expect(plan, at, known, rows.total)
         q = jax.grad(lambda at: random_effects.row_surrogate(plan, at, known, one, held)
                      + random_effects.surrogate(plan, at, known, held))(at)
-        return q, jax.grad(lambda at: passes.log_evidence(plan, at, known, rows))(at)
+        return q, jax.grad(lambda at: e_step.log_evidence(plan, at, known, rows))(at)
 
     q, evidence = gradients(at)
     for name in at:
@@ -224,7 +224,7 @@ def test_a_spread_of_zero_is_the_model_without_the_effects(case):
         **POINT, "tau": 0.0, "wide": np.zeros(2), "spread": 0.0, "flat": 0.0}.items()}
     y, mean, covariance, *_ = joint(table, at)
     value, gradient = jax.jit(jax.value_and_grad(
-        lambda at: passes.log_evidence(plan, at, known, rows)))(at)
+        lambda at: e_step.log_evidence(plan, at, known, rows)))(at)
     want = stats.multivariate_normal(mean, np.asarray(covariance)).logpdf(y)
     assert float(value) == pytest.approx(want, abs=1e-9)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
@@ -237,5 +237,5 @@ def test_weights_are_copies_of_rows():
     twice = {name: value[again] for name, value in table.items()}
     _, more, _ = loaded(twice)
     at = {name: jnp.asarray(value) for name, value in POINT.items()}
-    evidence = jax.jit(lambda at, rows: passes.log_evidence(plan, at, known, rows))
+    evidence = jax.jit(lambda at, rows: e_step.log_evidence(plan, at, known, rows))
     assert float(evidence(at, rows)) == pytest.approx(float(evidence(at, more)), abs=1e-9)

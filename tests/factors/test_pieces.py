@@ -11,7 +11,7 @@ from numpyro import plate, sample
 import probml
 from probml.dataset.read import read
 from probml.device.load import load
-from probml.evidence import passes
+from probml.evidence import e_step
 from probml.factors import sequences
 from probml.factors.chains import divided
 from probml.factors.naturals import naturals
@@ -111,15 +111,15 @@ def test_steps_in_pieces_have_the_statistics_slopes_marginals_and_path_of_all_at
         """Traced anew: how many pieces there are is no part of what programs are known by."""
         @jax.jit
         def every(params):
-            expected = passes.expect(plan, params, known, rows)
+            expected = e_step.expect(plan, params, known, rows)
             natural = naturals(plan, params, known)
             if "z" in natural:  # averages of logarithms, whose exponentials do not sum to 1
                 moved = natural["z"]["transition"]
                 natural["z"] = {**natural["z"], "transition": moved - 0.3 * jnp.abs(jnp.sin(
                     jnp.arange(moved.size))).reshape(moved.shape)}
-            averaged = passes.expect(plan, params, known, rows, natural=divided(plan, natural))
+            averaged = e_step.expect(plan, params, known, rows, natural=divided(plan, natural))
             slopes = jax.value_and_grad(
-                lambda own: passes.log_evidence(plan, own, known, rows))(params)
+                lambda own: e_step.log_evidence(plan, own, known, rows))(params)
             asked = answer(plan, (("probability", "z"),), False,
                                        Belief(params, None, {}), known, rows)
             best = decode(plan, ("c", "z") if case == "classes" else ("z",), (),
@@ -131,7 +131,7 @@ def test_steps_in_pieces_have_the_statistics_slopes_marginals_and_path_of_all_at
 
     count, whole = found()
     assert count == 1
-    monkeypatch.setattr(sequences, "LARGE", 0)
+    monkeypatch.setattr(sequences, "MAX_STORED_EMISSIONS", 0)
     monkeypatch.setattr(sequences, "IN_CACHE", 1 if case != "long" else 2**12)
     count, cut = found()
     assert count > 1

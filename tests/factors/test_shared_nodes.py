@@ -13,7 +13,7 @@ from scipy.special import log_expit, logsumexp
 import probml
 from probml.dataset import read
 from probml.device import load
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.shared_nodes import message
 
 nan = np.nan

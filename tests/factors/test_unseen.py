@@ -17,7 +17,7 @@ import probml
 from probml.dataset import read
 from probml.device import layout, load
 from probml.device.rows import Chunk, picked
-from probml.evidence import passes
+from probml.evidence import e_step
 from probml.families import marginal_normal
 from probml.families.likelihoods.multivariate_normal import MultivariateNormal
 from probml.models import gaussian_mixture
@@ -55,7 +55,7 @@ def test_the_kernel_is_the_density_of_the_sub_vector_and_its_gradient(d, switch,
     if d == 5:
         monkeypatch.setattr(marginal_normal, "HELD", 2**9)  # a few rows at a time
     loc, covariance = random.normal(size=(3, 1, d)), covariances(random, 3, d)[:, None]
-    n = marginal_normal.MANY if d == 8 else 40  # so many are written out
+    n = marginal_normal.MIN_TILES if d == 8 else 40  # so many are written out
     x, seen, weight = (random.normal(size=(n, 1, d)), holes(random, n, d)[:, None],
                        random.random((n, 3)))
     found = marginal_normal.locate(seen, switch)
@@ -390,10 +390,10 @@ def test_expected_statistics_of_rows_in_tiles_are_those_of_rows_as_they_come(mon
     plan, found = held.plan(), []
     params = {"weights": np.array([0.3, 0.7]), "mean": 1e3 + random.normal(size=(2, 4)),
               "covariance": covariances(random, 2, 4)}
-    monkeypatch.setattr(layout, "FEW", 100)
+    monkeypatch.setattr(layout, "MIN_ROWS_FOR_TILES", 100)
     for keep in (layout.choose_layout(held, plan), layout.choose_layout(held, plan, whole=False)):
         rows, known = load.load(held, plan, weights, keep)
-        found.append(jax.jit(functools.partial(passes.expect, plan))(params, known, rows))
+        found.append(jax.jit(functools.partial(e_step.expect, plan))(params, known, rows))
     assert rows.first.unseen["x"].tiles is None
     tiled, plain = ((e.statistics, e.log_evidence) for e in found)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-8), tiled, plain)

@@ -12,7 +12,7 @@ import probml
 from probml.dataset.read import read
 from probml.device.load import load
 from probml.engines.engine import planned
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.models import hierarchical_mixture_of_experts, mixture_of_experts
 from probml.plan.strands import columns
 from probml.updates import objective as objectives
@@ -44,7 +44,7 @@ def rows_of(n=90):
 def found(model, names, start):
     engine = probml.EM()
     data = read(model, rows_of())
-    plan = planned(engine.taken(data), engine)
+    plan = planned(engine.prepare_data(data), engine)
     rows, known = load(data, plan)
     params = {name: jnp.asarray(value, float) for name, value in start.items()}
     c, unpack = ravel_pytree({name: params[name] for name in names})
@@ -83,6 +83,6 @@ def test_the_hessian_of_a_gate_is_that_of_all_directions(case, double, monkeypat
 def test_gates_below_a_choice_are_left_to_all_directions():
     model = hierarchical_mixture_of_experts(branches=(2, 2))
     data = read(model, rows_of())
-    plan = planned(probml.EM().taken(data), probml.EM())
+    plan = planned(probml.EM().prepare_data(data), probml.EM())
     assert columns(plan, "z1", ("gate1",)) is not None
     assert columns(plan, "z2", ("gate2",)) is None  # looks at z1

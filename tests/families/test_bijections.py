@@ -32,12 +32,12 @@ def test_values_coordinates_and_volumes_are_numpyros(name, far):
     value = theirs(u)
     close = dict(rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(ours(u), value, **close)
-    np.testing.assert_allclose(domain.host.enter(np.asarray(u)), value, **close)
+    np.testing.assert_allclose(domain.host.forward(np.asarray(u)), value, **close)
     np.testing.assert_allclose(ours.log_abs_det_jacobian(u, value),
                                theirs.log_abs_det_jacobian(u, value), rtol=1e-9)
     if far == 1.0:
         np.testing.assert_allclose(ours.inv(value), u, rtol=1e-7, atol=1e-7)
-        np.testing.assert_allclose(domain.host.leave(np.asarray(value)), u, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(domain.host.inverse(np.asarray(value)), u, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["simplex", "many states", "positive definite"])

@@ -6,12 +6,12 @@ import pytest
 from scipy import stats
 
 from probml.families.likelihoods.lognormal import LogNormal
-from probml.families.likelihoods.normal import MANY, Normal
+from probml.families.likelihoods.normal import MIN_CELLS_TIMES_STATES, Normal
 from probml.numerics.logs import MAX_SERIES_ARGUMENT
 
 RANDOM = np.random.default_rng(2)
 P, C = 3, 7
-N = MANY // (P * C) + 1
+N = MIN_CELLS_TIMES_STATES // (P * C) + 1
 LOC, SCALE = RANDOM.normal(size=(P, C)), 1 + RANDOM.random((P, C))
 
 

@@ -167,7 +167,7 @@ def test_cells_on_which_elements_depend_are_those_of_brute_force(data, traced, e
 def test_elements_beyond_a_bound_are_not_followed_one_by_one(monkeypatch):
     closed = jax.make_jaxpr(lambda x: x.reshape(T, N))(np.zeros((N, T)))
     assert (cells(closed, {0: "x"})[0]["x"] >= 0).all()
-    monkeypatch.setattr(provenance, "LARGEST", 50)
+    monkeypatch.setattr(provenance, "MAX_TRACKED_ELEMENTS", 50)
     assert (cells(closed, {0: "x"})[0]["x"] == SEVERAL).all()
 
 

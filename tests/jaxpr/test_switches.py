@@ -134,7 +134,7 @@ def test_every_comparison_has_its_own_side_where_numbers_are_equal():
     data = {f"y{i}": np.random.default_rng(i).poisson(2.0, 9) for i in range(12)}
     model, want = compared(), np.zeros(40)
     made = read.read(model, {"t": times, **data}).plan()
-    assert len(made.ordered) == 12 and not made.others.touching
+    assert len(made.ordered) == 12 and not made.others.row_globals
     for k, tau in enumerate(range(1, 41)):
         for i, f in enumerate([*compare, *turned]):
             want[k] += poisson.logpmf(data[f"y{i}"], np.where(f(times, tau), 3.5, 1.2)).sum()

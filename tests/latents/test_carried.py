@@ -18,7 +18,7 @@ from probml.device import load
 from probml.engines.engine import problem_of
 from probml.engines.sampling import carrying
 from probml.evidence import density, row_coordinates
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.prior import log_prior
 from probml.posteriors.drawn import Draws
 

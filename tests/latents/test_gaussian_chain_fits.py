@@ -16,7 +16,7 @@ from scipy import stats
 import probml
 from probml.dataset import read
 from probml.device import lanes, load
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 
 nan = np.nan
 
@@ -183,7 +183,7 @@ def test_a_long_sequence_in_blocks_is_what_it_is_in_one_piece(monkeypatch):
                 told.params["turn"])
 
     whole = answers()
-    monkeypatch.setattr(lanes, "LONG", 16)
+    monkeypatch.setattr(lanes, "MIN_STEPS_TO_CUT", 16)
     monkeypatch.setattr(lanes, "BLOCK", 8)
     for one, other in zip(whole, answers(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-8)

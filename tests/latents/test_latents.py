@@ -16,7 +16,7 @@ from cases import fitted
 from probml.dataset import read
 from probml.device import load
 from probml.engines.engine import Outcome, Status
-from probml.evidence.passes import expect, log_evidence
+from probml.evidence.e_step import expect, log_evidence
 from probml.evidence.surrogates import row_surrogate, surrogate
 from probml.fits import boundary
 
@@ -218,7 +218,7 @@ def test_the_m_step_climbs_what_touches_the_evidence(case):
                   "drift": 0.3, "width": 0.8}
     held = read.read(model, data)
     plan = held.plan()
-    assert bool(plan.even) == (case != "rows of their own")
+    assert bool(plan.poolable_groups) == (case != "rows of their own")
     rows, known = load.load(held, plan)
     params = {name: jnp.asarray(value) for name, value in params.items()}
 
@@ -227,7 +227,7 @@ def test_the_m_step_climbs_what_touches_the_evidence(case):
         expected = expect(plan, params, known, rows)
 
         def climbed(p):
-            taps = jax.tree.map(lambda leaf: leaf[0], expected.taps)  # all rows are one chunk
+            taps = jax.tree.map(lambda leaf: leaf[0], expected.responsibilities)  # all rows are one chunk
             return surrogate(plan, expected, p, known) + row_surrogate(plan, taps, p, known,
                                                                        rows.first, params)
 

@@ -12,7 +12,7 @@ from scipy import optimize, stats
 import probml
 from probml.dataset import read
 from probml.device import load
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 
 nan = np.nan
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import probml
 from probml.models import bayesian_network, gaussian_mixture
-from probml.models.bayesian_networks.bif import MOST, read_bif, render, write_bif
+from probml.models.bayesian_networks.bif import MAX_FILE_BYTES, read_bif, render, write_bif
 from probml.models.bayesian_networks.bif_reader import Network, parse
 
 VARIABLES = """network sprinkler { }
@@ -495,7 +495,7 @@ def test_a_small_file_that_stands_for_much_is_refused(tmp_path):
     with pytest.raises(probml.ModelError, match="'v0', which has 39 parents.*more than 16,777,216"):
         parse(text)
     path = tmp_path / "bomb.bif"
-    path.write_bytes(gzip.compress(b"/" * (MOST + 1)))
+    path.write_bytes(gzip.compress(b"/" * (MAX_FILE_BYTES + 1)))
     with pytest.raises(probml.ModelError, match="at most 67,108,864 bytes of text"):
         read_bif(path)
 

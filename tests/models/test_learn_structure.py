@@ -226,7 +226,7 @@ def test_tables_larger_than_the_rows_are_counted_the_same(score, monkeypatch):
     dag = nx.DiGraph([(parent, child) for i, child in enumerate("abcdef")
                       for parent in "abcdef"[:i]])
     dense = structure_score(data, dag, score)
-    monkeypatch.setattr(scoring, "LARGEST", 10)
+    monkeypatch.setattr(scoring, "MAX_CELLS", 10)
     np.testing.assert_allclose(structure_score(data, dag, score), dense, rtol=1e-12)
 
 

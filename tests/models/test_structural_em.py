@@ -161,7 +161,7 @@ def test_with_half_of_the_cells_unseen_the_end_is_as_high_as_the_truth(shared_da
 def test_where_fillings_are_too_many_draws_find_the_same_graph(score, monkeypatch):
     data = small(1000, 0.2)
     dag = learn_structure(data, score, restarts=2)
-    monkeypatch.setattr(filling, "MOST", 10)
+    monkeypatch.setattr(filling, "MAX_COMPLETIONS", 10)
     drawn = learn_structure(data, score, restarts=2)
     assert set(pattern_of(drawn).edges) == set(pattern_of(dag).edges)
     assert (np.diff(drawn.graph["trace"]) > 0).all()

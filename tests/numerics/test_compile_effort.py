@@ -62,7 +62,7 @@ def test_each_size_is_compiled_once_at_its_level(monkeypatch):
     own = compile_effort.options
     monkeypatch.setattr(compile_effort, "options", lambda *args: asked.append(own(*args)) or asked[-1])
     double = compiling.jit(_twice)
-    few, many = np.ones(3), np.ones(compile_effort.SMALL + 1)
+    few, many = np.ones(3), np.ones(compile_effort.MAX_SMALL_PROGRAM_ENTRIES + 1)
     with compiled() as found:
         for values in (few, many, few, many, few + 1.0):
             np.testing.assert_array_equal(double(values), 2.0 * values)

@@ -32,7 +32,7 @@ def test_small_matrices_have_one_thread_and_large_ones_all(several):
             pass
         assert counts() == {1}
     assert counts() == several
-    with threads.one_thread(threads.LARGE + 1):
+    with threads.one_thread(threads.MIN_COLUMNS_FOR_THREADS + 1):
         assert counts() == several
 
 

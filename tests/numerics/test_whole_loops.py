@@ -44,7 +44,7 @@ def test_options_are_written_as_protocol_buffers_are():
     assert whole_loops._varint(300) == b"\xac\x02" and whole_loops._varint(7) == b"\x07"
 
 
-@pytest.mark.parametrize("count, whole", [(4, True), (compile_effort.LITTLE + 1, False)])
+@pytest.mark.parametrize("count, whole", [(4, True), (compile_effort.MAX_WHOLE_LOOP_ENTRIES + 1, False)])
 def test_steps_over_little_are_asked_to_be_whole(monkeypatch, count, whole):
     asked = []
     own = jax.jit

@@ -13,7 +13,7 @@ from numpyro import sample
 import probml
 from probml.dataset.read import read
 from probml.device.load import load
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.models import factor_analysis, mixture_of_experts, mixture_of_factor_analysers
 from probml.plan.blocks import blocks, unpack
 from probml.updates import updates
@@ -74,7 +74,7 @@ def test_normal_equations_of_vectors_apart_are_those_of_all_coefficients():
         def once(params, known, rows, each=each):
             expected = expect(plan, params, known, rows)
             objective = Objective(plan, expected, params, known, rows, True)
-            return updates.read(objective, [each])[0]
+            return updates.natural_parameters(objective, [each])[0]
 
         found.append(jax.jit(once)(params, known, rows))
     apart, whole = found

@@ -78,7 +78,7 @@ def test_sequences_in_parts_side_by_side_have_the_answers_of_all(monkeypatch, gi
 
     whole = asked()
     monkeypatch.setattr(asking, "PARTED", 0)
-    monkeypatch.setattr(asking, "FEWEST", 2)
+    monkeypatch.setattr(asking, "MIN_PART_ROWS", 2)
     monkeypatch.setattr(asking, "cores", lambda: 2)
     for _ in range(2):  # one part after the other, then side by side
         for part, all_at_once in zip(asked(), whole, strict=True):

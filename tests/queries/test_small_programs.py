@@ -177,7 +177,7 @@ def test_a_large_network_is_answered_as_by_a_program_and_compiles_nothing(monkey
         rows[name][np.random.default_rng(len(name)).random(6) < 0.8] = None
     pair = ("HR", "CATECHOL")
     program = fit.predict_proba(rows, nodes), fit.joint(rows, pair), fit.log_prob(rows)
-    monkeypatch.setattr(small, "MANY", 0)
+    monkeypatch.setattr(small, "MIN_NAMES_FOR_LEVELS", 0)
     with compiled() as found:
         alone = fit.predict_proba(rows, nodes), fit.joint(rows, pair), fit.log_prob(rows)
     assert found == []
@@ -190,7 +190,7 @@ def test_a_large_network_is_answered_as_by_a_program_and_compiles_nothing(monkey
 def test_a_question_that_is_too_large_is_refused_before_any_sum(monkeypatch):
     with resources.as_file(resources.files("probml.data") / "alarm.bif") as path:
         fit = read_bif(path)
-    for name, limit in (("MANY", 0), ("LARGE", 10), ("MOST", 100), ("BUDGET", 10)):
+    for name, limit in (("MIN_NAMES_FOR_LEVELS", 0), ("MAX_ENTRIES_OF_LARGE_PROGRAMS", 10), ("MAX_ENTRIES", 100), ("BUDGET", 10)):
         monkeypatch.setattr(small, name, limit)
     with pytest.raises(Refusal, match=r"tables of [\d.e+]+ entries .* 1 row; the limit is 100"):
         fit.predict_proba({"HR": [None]}, list(fit.model.graph))

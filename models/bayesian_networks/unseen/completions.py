@@ -7,7 +7,7 @@ import numpy as np
 from probml.models.bayesian_networks.folding import folded
 from probml.models.bayesian_networks.variables import Variables
 
-MOST = 2**21  # fillings of all distinct rows that are held at once
+MAX_COMPLETIONS = 2**21  # fillings of all distinct rows that are held at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Completions:
 
 
 def completions(variables: Variables) -> Completions | None:
-    """The fillings of a table of discrete columns; None where they are more than `MOST`.
+    """The fillings of a table of discrete columns; None where they are more than `MAX_COMPLETIONS`.
 
     Cost: memory of d + 4 numbers for each filling.
     """
@@ -54,7 +54,7 @@ def completions(variables: Variables) -> Completions | None:
     ways = np.ones(len(first))
     for values, k in zip(rows, states, strict=True):
         ways *= np.where(values < 0, k, 1)
-    if ways.sum() > MOST:
+    if ways.sum() > MAX_COMPLETIONS:
         return None
     ways = ways.astype(int)
     owner = np.repeat(np.arange(len(ways)), ways)

@@ -27,7 +27,7 @@ arc more may look worse than it is, what is one arc away is at last settled by i
 (`search_neighbours`), where that is affordable.
 
 q is held as it is, a number for every filling of every distinct row, where these are at most
-`completions.MOST`; else the counts are those of draws (drawn.py).
+`completions.MAX_COMPLETIONS`; else the counts are those of draws (drawn.py).
 
 Sources: Friedman (1998), "The Bayesian structural EM algorithm"; Friedman (1997), "Learning belief
 networks in the presence of missing values and hidden variables", for the penalised likelihood; Beal

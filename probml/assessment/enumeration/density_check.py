@@ -22,7 +22,7 @@ from probml.engines.engine import Engine, Problem, planned
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.prior import log_prior
 from probml.fits.fitting import reduce_rows
 from probml.language.language import chain_length_scope
@@ -112,7 +112,7 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
         Refusal: there are too many joint states, or numbers, for brute force.
     """
     held = held if plain else _subsample(held, seed)
-    data = engine.taken(held)
+    data = engine.prepare_data(held)
     plan = planned(data, engine if asked else None)
     rows, known = load.load(data, plan)
     problem = reduce_rows(engine, Problem(data, plan, rows, known, asked=asked))

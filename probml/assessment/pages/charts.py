@@ -12,7 +12,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5
 INK = 'fill="currentColor" fill-opacity="0.85"'
 AXIS = 'stroke="currentColor" stroke-opacity="0.7"'
 GRID = 'stroke="currentColor" stroke-opacity="0.13"'
-WIDE, HIGH = 620.0, 250.0
+WIDTH, HEIGHT = 620.0, 250.0
 LEFT, RIGHT, TOP, FOOT = 66.0, 14.0, 12.0, 44.0  # margins, in dots
 
 
@@ -23,15 +23,15 @@ def lines(series: Sequence[Sequence[float] | np.ndarray], title: str, across: st
     points = [point for each in kept for point in each]
     if not points:
         return ""
-    x, y = _scale(0.0, max(max(p[0] for p in points), 1.0), LEFT, WIDE - RIGHT), _room(
-        [p[1] for p in points], HIGH - FOOT, TOP)
+    x, y = _scale(0.0, max(max(p[0] for p in points), 1.0), LEFT, WIDTH - RIGHT), _room(
+        [p[1] for p in points], HEIGHT - FOOT, TOP)
     parts = _axes(x, y, across, up)
     for i, each in enumerate(kept):
         path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in _downsample(each))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[i % 7]}" '
                      f'stroke-width="1.4"/>')
     low, high = min(p[1] for p in points), max(p[1] for p in points)
-    return _svg(parts, HIGH, title, f"{up} from {kept[0][0][1]:.4g} to {kept[0][-1][1]:.4g}, "
+    return _svg(parts, HEIGHT, title, f"{up} from {kept[0][0][1]:.4g} to {kept[0][-1][1]:.4g}, "
                 f"between {low:.4g} and {high:.4g}")
 
 
@@ -42,7 +42,7 @@ def intervals(rows: Sequence[tuple[str, float, float, float]], title: str, acros
         return ""
     left = 20 + 7.2 * max(len(row[0]) for row in rows)
     high = TOP + 20 * len(rows) + FOOT
-    x = _room([value for row in rows for value in row[1:]], left, WIDE - RIGHT)
+    x = _room([value for row in rows for value in row[1:]], left, WIDTH - RIGHT)
     parts = _across(x, high - FOOT, TOP, across, left)
     for i, (name, low, middle, top) in enumerate(rows):
         y = TOP + 20 * i + 10
@@ -61,7 +61,7 @@ def reliability(bins: Sequence[tuple[float, float, float]], title: str, across: 
     which the two are equal."""
     if not bins:
         return ""
-    x, y = _scale(0.0, 1.0, LEFT, WIDE - RIGHT), _scale(0.0, 1.0, HIGH - FOOT, TOP)
+    x, y = _scale(0.0, 1.0, LEFT, WIDTH - RIGHT), _scale(0.0, 1.0, HEIGHT - FOOT, TOP)
     parts = _axes(x, y, across, up)
     parts.append(f'<line x1="{x(0)}" y1="{y(0)}" x2="{x(1)}" y2="{y(1)}" {AXIS} '
                  f'stroke-dasharray="5 4"/>')
@@ -72,15 +72,15 @@ def reliability(bins: Sequence[tuple[float, float, float]], title: str, across: 
     parts += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="{3 + 5 * math.sqrt(rows / most):.1f}" '
               f'fill="{COLOURS[0]}"/>' for a, b, rows in bins]
     said = "; ".join(f"predicted {a:.2f}, observed {b:.2f}, {rows:g} rows" for a, b, rows in bins)
-    return _svg(parts, HIGH, title, said)
+    return _svg(parts, HEIGHT, title, said)
 
 
 def counts(edges: np.ndarray, seen: np.ndarray, low: np.ndarray,
            middle: np.ndarray, high: np.ndarray, title: str, across: str,
            up: str) -> str:
     """Numbers in bins, as dots, over the band and the middle of what was expected there."""
-    x = _scale(float(edges[0]), float(edges[-1]), LEFT, WIDE - RIGHT)
-    y = _scale(0.0, 1.05 * max(max(seen), max(high), 1.0), HIGH - FOOT, TOP)
+    x = _scale(float(edges[0]), float(edges[-1]), LEFT, WIDTH - RIGHT)
+    y = _scale(0.0, 1.05 * max(max(seen), max(high), 1.0), HEIGHT - FOOT, TOP)
     parts = _axes(x, y, across, up)
     for i, (dot, least, half, most) in enumerate(zip(seen, low, middle, high, strict=True)):
         left, right = x(float(edges[i])), x(float(edges[i + 1]))
@@ -92,7 +92,8 @@ def counts(edges: np.ndarray, seen: np.ndarray, low: np.ndarray,
                   f'<circle cx="{(left + right) / 2:.1f}" cy="{y(dot):.1f}" r="3.5" '
                   f'fill="{COLOURS[1]}"/>']
     out = sum(not a <= dot <= b for dot, a, b in zip(seen, low, high, strict=True))
-    return _svg(parts, HIGH, title, f"{len(seen)} bins from {edges[0]:.4g} to {edges[-1]:.4g}; the "
+    return _svg(parts, HEIGHT, title,
+                f"{len(seen)} bins from {edges[0]:.4g} to {edges[-1]:.4g}; the "
                                     f"observed share is outside the band in {out} of them")
 
 
@@ -129,22 +130,22 @@ def _downsample(points: list[tuple[float, float]], most: int = 800) -> list[tupl
 
 
 def _axes(x: _Axis, y: _Axis, across: str, up: str) -> list[str]:
-    parts = _across(x, HIGH - FOOT, TOP, across, LEFT)
+    parts = _across(x, HEIGHT - FOOT, TOP, across, LEFT)
     for tick in y.ticks():
-        parts += [f'<line x1="{LEFT}" x2="{WIDE - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" '
+        parts += [f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" '
                   f'{GRID}/>', _text(LEFT - 6, y(tick) + 4, f"{tick:.6g}", "end")]
-    middle = (TOP + HIGH - FOOT) / 2
+    middle = (TOP + HEIGHT - FOOT) / 2
     parts.append(f'<text transform="translate(13 {middle:.1f}) rotate(-90)" text-anchor="middle" '
                  f'font-size="12" {INK}>{escape(up)}</text>')
     return parts
 
 
 def _across(x: _Axis, foot: float, top: float, name: str, left: float) -> list[str]:
-    parts = [f'<line x1="{left:.1f}" x2="{WIDE - RIGHT}" y1="{foot}" y2="{foot}" {AXIS}/>']
+    parts = [f'<line x1="{left:.1f}" x2="{WIDTH - RIGHT}" y1="{foot}" y2="{foot}" {AXIS}/>']
     for tick in x.ticks():
         parts += [f'<line x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{top}" y2="{foot}" '
                   f'{GRID}/>', _text(x(tick), foot + 16, f"{tick:.6g}", "middle")]
-    parts.append(_text((left + WIDE - RIGHT) / 2, foot + 34, name, "middle"))
+    parts.append(_text((left + WIDTH - RIGHT) / 2, foot + 34, name, "middle"))
     return parts
 
 
@@ -154,8 +155,8 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _svg(parts: list[str], high: float, title: str, words: str) -> str:
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDE:g}" '
-            f'height="{high:g}" viewBox="0 0 {WIDE:g} {high:g}" '
-            f'style="max-width:100%;min-width:{0.75 * WIDE:g}px;height:auto" '
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH:g}" '
+            f'height="{high:g}" viewBox="0 0 {WIDTH:g} {high:g}" '
+            f'style="max-width:100%;min-width:{0.75 * WIDTH:g}px;height:auto" '
             f'font-family="system-ui, sans-serif"><title>{escape(title)}</title>'
             f"<desc>{escape(words)}</desc>{''.join(parts)}</svg>")

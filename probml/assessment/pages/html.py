@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST = 2000  # rows of a table in a page
-LONG = 40  # characters of a cell that is given room
+MAX_TABLE_ROWS = 2000  # rows of a table in a page
+MAX_NARROW_CHARACTERS = 40  # characters of a cell that is given room
 FIRST = 25  # of a long table that are shown before one asks for the rest
 
 STYLE = """
@@ -109,7 +109,7 @@ def table(records: Sequence[Mapping[str, object]], caption: str, sortable: bool 
         text = escape(format_cell(record.get(name)))
         if first:
             return f'<th scope="row">{text}</th>'
-        kind = "n" if name in numeric else "long" if len(text) > LONG else ""
+        kind = "n" if name in numeric else "long" if len(text) > MAX_NARROW_CHARACTERS else ""
         return f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>"
 
     kind = ' class="sortable"' if sortable else ""
@@ -126,9 +126,10 @@ def table(records: Sequence[Mapping[str, object]], caption: str, sortable: bool 
     count = len(records)
     if count <= FIRST + 5:
         return part(records, caption)
-    left = f"<p>{count - MOST:,} further rows are not shown.</p>" if count > MOST else ""
+    beyond = count - MAX_TABLE_ROWS
+    left = f"<p>{beyond:,} further rows are not shown.</p>" if beyond > 0 else ""
     return part(records[:FIRST], f"{caption}: the first {FIRST} of {count:,}") + folded(
-        f"All {count:,} rows", [part(records[:MOST], f"{caption}: all"), left])
+        f"All {count:,} rows", [part(records[:MAX_TABLE_ROWS], f"{caption}: all"), left])
 
 
 def _is_number(value: object) -> bool:

@@ -13,13 +13,13 @@ from probml.errors import ModelError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LETTER, SMALL = 0.088, 0.068  # inches a letter of a name, and of a note
-HEIGHT, LEAST = 0.48, 0.7  # inches: of a box, its least width
+LETTER, NOTE_LETTER = 0.088, 0.068  # inches a letter of a name, and of a note
+HEIGHT, MIN_BOX_WIDTH = 0.48, 0.7  # inches: of a box, its least width
 PAD, LABEL, MARGIN = 0.16, 0.24, 0.08  # inches: inside a plate, its name, around all
 ENTRY, LINE = 1.9, 0.28  # inches: of an entry of the legend, and of a line of it
 DETOURS = (0.0, 0.4, 0.8, 1.2, 1.7, 2.3, 3.0, 4.0)  # inches to the side that an arrow may bend
 CLEAR = 0.05  # inches that it keeps from a box
-FEW = 40  # boxes up to which ways around them are looked for
+MAX_BOXES_FOR_DETOURS = 40  # boxes up to which ways around them are looked for
 
 Points = tuple[tuple[float, float], ...]  # four, of a cubic curve
 
@@ -169,7 +169,7 @@ def _placed(nodes: tuple[Node, ...], edges: list, path: tuple[str, ...],
              for name, group in groups.items()}
     size = {("node", node.name): _size(node) for node in nodes if not node.plates[depth:]}
     for name, (width, height, *_) in inner.items():
-        wide = max(width, SMALL * len(frames.get(name, name)))
+        wide = max(width, NOTE_LETTER * len(frames.get(name, name)))
         size["plate", name] = wide + 2 * PAD, height + 2 * PAD + LABEL
     # the layout names its waypoints by pairs, so that nodes are text there
     text = {item: f"{item[0]} {item[1]}" for item in dag}
@@ -194,8 +194,8 @@ def _placed(nodes: tuple[Node, ...], edges: list, path: tuple[str, ...],
 
 
 def _size(node: Node) -> tuple[float, float]:
-    width = max(LETTER * len(node.name), SMALL * len(node.note)) + 2 * PAD
-    return max(width, LEAST), HEIGHT
+    width = max(LETTER * len(node.name), NOTE_LETTER * len(node.note)) + 2 * PAD
+    return max(width, MIN_BOX_WIDTH), HEIGHT
 
 
 def routed(a: Box, b: Box, boxes: Sequence[Box]) -> Points:
@@ -211,7 +211,7 @@ def routed(a: Box, b: Box, boxes: Sequence[Box]) -> Points:
     others = [box for box in boxes if box is not a and box is not b
               and a.y < box.y + box.height and box.y < b.y + b.height]
     ways = []
-    for aside in DETOURS if others and len(boxes) <= FEW else (0.0,):
+    for aside in DETOURS if others and len(boxes) <= MAX_BOXES_FOR_DETOURS else (0.0,):
         for sign in (-1, 1) if aside else (1,):
             shift = sign * aside
             heads = [((b.x + b.width * (0.5 + 0.25 * (shift > 0) - 0.25 * (shift < 0)), b.y), 0.0)]

@@ -7,16 +7,16 @@ from probml.dataset.dataset import Data
 from probml.families.domains import UnitInterval
 
 # spreads from 0 at which float32, of 24 bits, leaves a spread 12; and a share beside 1 what is left
-FAR = 2.0**12
+MAX_CENTRE_SDS = 2.0**12
 # of a pooled density of terms as large as the square of that, which cancel
 TERMS = 2.0**5
 TOLD = 2**14  # rows that tell where a column lies
-MANY = 2**14  # a count n: float32 rounds the terms n log n of its log density by a hundredth
-LITTLE = 2.0**-10  # a weight of all rows: beside a prior's, of 1, float32 leaves it 14 bits
+MAX_COUNT = 2**14  # a count n: float32 rounds the terms n log n of its log density by a hundredth
+MIN_WEIGHT = 2.0**-10  # a weight of all rows: beside a prior's, of 1, float32 leaves it 14 bits
 # of columns: rows and columns that are looked at, and the least singular value beside the largest,
 # over whose square float32's rounding is a thousandth
-FEW, WIDE, NEAR = 2**11, 64, 2.0**-7
-SMALL, LARGE = 2.0**-24, 2.0**24  # spreads whose fourth powers are held with room to spare
+MAX_SAMPLED_ROWS, MAX_SAMPLED_COLUMNS, MIN_SINGULAR_RATIO = 2**11, 64, 2.0**-7
+MIN_SD, MAX_SD = 2.0**-24, 2.0**24  # spreads whose fourth powers are held with room to spare
 ROUNDING = 64 * np.finfo(float).eps  # of a value: less is no spread, but its rounding in double
 
 
@@ -30,7 +30,7 @@ def find_precision_loss(data: Data) -> str | None:
     if data.weights is not None:
         if found := _many(np.asarray(data.weights), None):
             return f"a weight of a row{found}"
-        if (total := float(np.sum(data.weights, dtype=float))) < LITTLE:
+        if (total := float(np.sum(data.weights, dtype=float))) < MIN_WEIGHT:
             return (f"weights of rows are too small for the precision of the computation: their "
                     f"sum {total:.2g} is lost to rounding when it is added to a prior")
     for name, column in data.table.columns.items():
@@ -38,7 +38,7 @@ def find_precision_loss(data: Data) -> str | None:
         if site.discrete and site.states is None and (found := _many(column.values, column.seen)):
             return f"'{name}'{found}"
         if not site.discrete and (found := _far(column.values, column.seen, site.time,
-                                                TERMS if site.traits.terms else FAR)):
+                                                TERMS if site.traits.terms else MAX_CENTRE_SDS)):
             return f"'{name}'{found}"
         if isinstance(site.domain, UnitInterval) and (found := _near_one(column.values,
                                                                          column.seen)):
@@ -75,11 +75,11 @@ def _find_collinearity(values: np.ndarray) -> str | None:
     """How near the columns are to linear dependence, as a text; None where they are far from it.
 
     Args:
-        values: (rows, columns); others are not looked at, nor more than WIDE columns.
+        values: (rows, columns); others are not used, nor more than MAX_SAMPLED_COLUMNS columns.
     """
-    if values.ndim != 2 or not 1 < values.shape[1] <= WIDE:
+    if values.ndim != 2 or not 1 < values.shape[1] <= MAX_SAMPLED_COLUMNS:
         return None
-    some = np.asarray(values[:: max(len(values) // FEW, 1)], float)
+    some = np.asarray(values[:: max(len(values) // MAX_SAMPLED_ROWS, 1)], float)
     if len(some) <= some.shape[1]:
         return None
     some = some - some.mean(0)
@@ -88,7 +88,7 @@ def _find_collinearity(values: np.ndarray) -> str | None:
         return None
     found = np.linalg.svd(some / spread, compute_uv=False)
     left = found[-1] / found[0]
-    if not ROUNDING * len(found) < left < NEAR:
+    if not ROUNDING * len(found) < left < MIN_SINGULAR_RATIO:
         return None
     return (f" has too little precision: one of its columns is nearly a linear combination of "
             f"others (a fraction {left:.1g} of its standard deviation is not explained by them)")
@@ -97,7 +97,8 @@ def _find_collinearity(values: np.ndarray) -> str | None:
 def _many(values: np.ndarray, seen: np.ndarray | None) -> str | None:
     """What is wrong with a count that float32 does not hold well, in words."""
     most = values.max(initial=0) if seen is None else np.where(seen, values, 0).max(initial=0)
-    return f" has too little precision: its counts go up to {int(most):,}" if most > MANY else None
+    return (f" has too little precision: its counts go up to {int(most):,}" if most > MAX_COUNT
+            else None)
 
 
 def _near_one(values: np.ndarray, seen: np.ndarray | None) -> str | None:
@@ -106,11 +107,11 @@ def _near_one(values: np.ndarray, seen: np.ndarray | None) -> str | None:
     below = (values < 1) if seen is None else (values < 1) & seen
     least = 1.0 - float(np.max(values, initial=0.0, where=below))
     return (f" has too little precision: a value is only {least:.2g} below "
-            f"1" if least < 1 / FAR else None)
+            f"1" if least < 1 / MAX_CENTRE_SDS else None)
 
 
 def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,
-         most: float = FAR) -> str | None:
+         most: float = MAX_CENTRE_SDS) -> str | None:
     """What is wrong with the first cell that float32 does not hold well, in words.
 
     Args:
@@ -120,7 +121,7 @@ def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,
     with np.errstate(over="ignore", invalid="ignore"):
         centre, spread = measured(values, seen, (0,) if time is None else (0, 1 + time))
         size = np.abs(centre)
-        far, wide = size > most * spread, (spread < SMALL) | (spread > LARGE)
+        far, wide = size > most * spread, (spread < MIN_SD) | (spread > MAX_SD)
         bad = (far | wide) & (spread > ROUNDING * size)
     if not bad.any():
         return None

@@ -17,8 +17,10 @@ from probml.dataset.sources.sequences import along_steps, lengthened
 from probml.errors import DataError
 
 SAMPLE_ROWS = 2**16  # at most; engines find a start on the sample
-SAMPLE_NUMBERS, FEWEST = 2**23, 2**10  # numbers in the sample at most, but as many rows at least
-WEAKER = ("seen", "part", "torn")  # patterns: that of all rows is the last of those of the parts
+# numbers in the sample at most, but as many rows at least
+SAMPLE_NUMBERS, MIN_SAMPLE_ROWS = 2**23, 2**10
+# patterns: that of all rows is the last of those of the parts
+WEAKER = ("seen", "part", "partially_observed")
 
 
 def profile_of(data: Data, name: str = "", first: int = 0,
@@ -110,12 +112,12 @@ def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, ArrayLike]
             column = tables.Column(values, np.zeros(shape, bool))
             if state == "likelihood":
                 column = replace(column, likelihood=np.ones((rows, site.states or 0)))
-        elif state in ("part", "torn") and column.seen is None:
+        elif state in ("part", "partially_observed") and column.seen is None:
             column = replace(column, seen=np.ones(shape, bool))
         if column.seen is not None and (name in means or site.discrete):
             fill = np.asarray(means.get(name, 0)).astype(column.values.dtype)
             column = replace(column, values=np.where(column.seen, column.values, fill))
-        columns[name] = replace(column, torn=state == "torn")
+        columns[name] = replace(column, torn=state == "partially_observed")
     return data._replace(table=replace(data.table, columns=columns))
 
 
@@ -131,7 +133,7 @@ def representative_sample(data: Data, weights: np.ndarray | None) -> tuple[Data,
 
 def _sample_size(data: Data) -> int:
     """The number of rows in a sample."""
-    return int(np.clip(SAMPLE_NUMBERS // max(data.numbers, 1), FEWEST, SAMPLE_ROWS))
+    return int(np.clip(SAMPLE_NUMBERS // max(data.numbers, 1), MIN_SAMPLE_ROWS, SAMPLE_ROWS))
 
 
 def _smallest(ranks: np.ndarray, k: int) -> np.ndarray:

@@ -12,7 +12,8 @@ from jax.typing import DTypeLike
 from probml.numerics.logs import divide, finite, log_of, log_sum
 
 ALIKE = 512  # units of rounding by which equal rows may differ
-SMALL = 1024  # multiplications of a step below which they are not done as a matrix product
+# multiplications of a step below which they are not done as a matrix product
+MIN_MATRIX_PRODUCT = 1024
 # states up to which comparisons are unrolled: a gather of bytes, or an argmax, is a scalar loop
 UNROLLED = 32
 PRECISE = lax.Precision.HIGHEST
@@ -29,7 +30,7 @@ class Chain(NamedTuple):
     alive: jax.Array | None
 
 
-class Way(NamedTuple):
+class ScanLayout(NamedTuple):
     """The layout of a pass along chains.
 
     Attributes:
@@ -43,7 +44,7 @@ class Way(NamedTuple):
     wide: bool = False
 
 
-UNCUT = Way()
+UNCUT = ScanLayout()
 
 
 class Arithmetic(NamedTuple):
@@ -51,7 +52,7 @@ class Arithmetic(NamedTuple):
 
     Attributes:
         weights: log weights → weights in the space of the pass.
-        seen: (predicted weights of a step, its log emissions, axis of states) → its filtered
+        condition: (predicted weights of a step, its log emissions, axis of states) → its filtered
             weights, and the log of their scale.
         move: (moves, filtered weights of a step, whether the next counts) → the predicted weights
             of the next, and what a pass keeps of the step: its weights, or the best state before
@@ -61,7 +62,7 @@ class Arithmetic(NamedTuple):
     """
 
     weights: Callable
-    seen: Callable
+    condition: Callable
     move: Callable
     slack: Callable
     pointers: bool = False
@@ -83,7 +84,7 @@ def one_step_back(transition: jax.Array, ratio: jax.Array) -> jax.Array:
 
 def is_small(weights: jax.Array) -> bool:
     """Whether a step is so little work that its cost is the number of its operations."""
-    return weights.size * weights.shape[1] <= SMALL
+    return weights.size * weights.shape[1] <= MIN_MATRIX_PRODUCT
 
 
 def best_moves(moves: jax.Array, log: jax.Array,
@@ -126,7 +127,8 @@ def normalised(u: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
     return u * jnp.expand_dims(divide(1, scale), axis), scale
 
 
-def seen_at(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array, jax.Array]:
+def condition_on_emission(ahead: jax.Array, emission: jax.Array, axis: int = 1) -> tuple[jax.Array,
+                                                                                         jax.Array]:
     """Predicted weights of states and a step's log emissions → filtered ones, normalised, and the
     log of their scale.
 
@@ -150,7 +152,7 @@ def _in_logs(reduce: Callable, move: Callable, pointers: bool) -> Arithmetic:
 
 
 SUMS = Arithmetic(
-    jnp.exp, seen_at, lambda moves, new, alive: (one_step(moves, new), new),
+    jnp.exp, condition_on_emission, lambda moves, new, alive: (one_step(moves, new), new),
     lambda high: ALIKE * jnp.finfo(high.dtype).eps * high + jnp.finfo(high.dtype).tiny * 2**20)
 WIDE = _in_logs(log_sum, lambda moves, new, alive: (log_sum(new[:, :, None] + moves, 1), new),
                 False)

@@ -17,7 +17,7 @@ from probml.elimination.chains.arithmetic import (
     UNCUT,
     UNROLLED,
     Chain,
-    Way,
+    ScanLayout,
     followed,
     kind,
     lanes_of,
@@ -25,16 +25,24 @@ from probml.elimination.chains.arithmetic import (
     share_of,
 )
 from probml.elimination.chains.sums import walk_of
-from probml.elimination.chains.walk import Pass, Pieces, Tables, Walk, cut, forward, given
+from probml.elimination.chains.walk import (
+    Pass,
+    Pieces,
+    Tables,
+    Walk,
+    cut,
+    forward,
+    stored_emissions,
+)
 from probml.numerics.logs import floored, unfloored
 from probml.typing import PyTree
 
 AT_ONCE = 64  # steps whose states are looked up together
 
 
-def _passed(chain: Chain, way: Way) -> tuple[Walk, Pass, jax.Array]:
+def _passed(chain: Chain, layout: ScanLayout) -> tuple[Walk, Pass, jax.Array]:
     """A forward pass, and the filtered weights of all steps, (L, G, K, M)."""
-    walk = walk_of(given, way, *cut(chain, way.blocks), ends=False)
+    walk = walk_of(stored_emissions, layout, *cut(chain, layout.blocks), ends=False)
     found = forward(walk)
     return walk, found, found.kept.reshape(-1, *walk.whole)
 
@@ -44,7 +52,7 @@ def _moves(walk: Walk, tables: jax.Array) -> jax.Array | None:
     return walk.arithmetic.weights(tables[1:]) if walk.timed else None
 
 
-def filtered(chain: Chain, way: Way = UNCUT) -> tuple[jax.Array, jax.Array, jax.Array]:
+def filtered(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Predicted and filtered distributions: p(state_t | data before t) and p(state_t | data up to
     t).
 
@@ -52,42 +60,43 @@ def filtered(chain: Chain, way: Way = UNCUT) -> tuple[jax.Array, jax.Array, jax.
         the predicted and the filtered state probabilities, (L, G, K, M), and the log evidence of
         all steps before each, (L, G, M).
     """
-    walk, found, alphas = _passed(chain, way)
+    walk, found, alphas = _passed(chain, layout)
     arithmetic, moves = walk.arithmetic, _moves(walk, chain.transition)
     moved = jax.vmap(lambda own, alpha: arithmetic.move(walk.into if own is None else own, alpha,
                                                         None)[0])(moves, alphas[:-1])
     ahead = jnp.concatenate([walk.entering(found.before)[None], moved])
     emission = chain.emission if chain.alive is None else jnp.where(chain.alive[:, None, None],
                                                                     chain.emission, 0.0)
-    scales = arithmetic.seen(ahead, emission, 2)[1]
+    scales = arithmetic.condition(ahead, emission, 2)[1]
     steps, g, m = scales.shape
-    whole = scales.reshape(steps, g, m // way.blocks, way.blocks)
+    whole = scales.reshape(steps, g, m // layout.blocks, layout.blocks)
     within = jnp.cumsum(whole, 0) - whole
     earlier = (jnp.cumsum(whole.sum(0), -1) - whole.sum(0) + within).reshape(steps, g, m)
-    if way.wide:
+    if layout.wide:
         return share_of(ahead, 2), jnp.exp(alphas), earlier
     return normalised(ahead, 2)[0], alphas, earlier
 
 
-def draw(chain: Chain, key: jax.Array, way: Way = UNCUT) -> tuple[jax.Array, jax.Array]:
+def draw(chain: Chain, key: jax.Array, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.Array]:
     """One joint draw of each row's path (forward filtering, backward sampling: Scott 2002): log
     evidence (G, rows), states (L, G, M)."""
-    walk, found, alphas = _passed(chain, way)
+    walk, found, alphas = _passed(chain, layout)
     steps, g, _, m = alphas.shape
     noise = jax.random.uniform(key, (steps + 1, g, m), alphas.dtype)
 
     def chosen(alpha: jax.Array, own: jax.Array | None, u: jax.Array) -> jax.Array:
         """For each state of a step, the state before it: (G, K, M)."""
         moves = walk.into if own is None else own
-        weight = share_of(alpha[:, :, None] + moves, 1) if way.wide else moves * alpha[:, :, None]
+        weight = (share_of(alpha[:, :, None] + moves, 1) if layout.wide
+                  else moves * alpha[:, :, None])
         return _pick(weight, 1, u[:, None, None])
 
-    ends = jnp.exp(found.last) if way.wide else found.last
+    ends = jnp.exp(found.last) if layout.wide else found.last
     between = None if found.before is None else chosen(found.before, None, noise[0])
     states = backtracked(_pick(ends, 1, noise[-1][:, None]), lambda now: chosen(*now),
                          (alphas[:-1], _moves(walk, chain.transition), noise[1:-1]), between,
-                         way.blocks)
-    possible = jnp.repeat(found.total > -jnp.inf, way.blocks, -1)
+                         layout.blocks)
+    possible = jnp.repeat(found.total > -jnp.inf, layout.blocks, -1)
     return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
 
 
@@ -146,7 +155,7 @@ def look(table: jax.Array, states: jax.Array) -> jax.Array:
     return out
 
 
-def maximise(chain: Chain, way: Way = UNCUT) -> tuple[jax.Array, jax.Array]:
+def maximise(chain: Chain, layout: ScanLayout = UNCUT) -> tuple[jax.Array, jax.Array]:
     """The most probable path: its log weight (G, rows), and its states (L, G, M), int32.
 
     Steps that do not count have the last state before them. Ties go to the lowest state, the last
@@ -155,21 +164,21 @@ def maximise(chain: Chain, way: Way = UNCUT) -> tuple[jax.Array, jax.Array]:
     Cost: O(T K²) a row, T K bytes; with blocks, O(K³) more for each step in which paths have not
         yet met.
     """
-    return in_pieces(given, way, *cut(chain, way.blocks))
+    return in_pieces(stored_emissions, layout, *cut(chain, layout.blocks))
 
 
-def in_pieces(emit: Callable, way: Way, tables: Tables,
+def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables,
               pieces: Pieces) -> tuple[jax.Array, jax.Array]:
     """As `maximise`, of chains whose emissions are made a piece at a time, as sums.in_pieces makes
     them."""
-    walk = Walk(emit, way, tables, pieces, BEST)
+    walk = Walk(emit, layout, tables, pieces, BEST)
     found = forward(walk)
     between = None if found.before is None else walk.move_into(found.before)[1]
     pointers = found.kept.reshape(-1, *walk.whole)
     states = backtracked(found.last.argmax(1).astype(pointers.dtype), lambda table: table,
-                         pointers[:-1], between, way.blocks)
-    possible = jnp.repeat(found.total > -jnp.inf, way.blocks, -1)
-    states = repeat_last_state(tables.alive, states, way.blocks)
+                         pointers[:-1], between, layout.blocks)
+    possible = jnp.repeat(found.total > -jnp.inf, layout.blocks, -1)
+    states = repeat_last_state(tables.alive, states, layout.blocks)
     return found.total, jnp.where(possible, states.astype(jnp.int32), 0)
 
 
@@ -186,7 +195,7 @@ def repeat_last_state(alive: jax.Array | None, states: jax.Array, blocks: int) -
 def best(chain: Chain, blocks: int = 1) -> jax.Array:
     """The log weight of the most probable path, (G, rows); its gradient is one-hot along that
     path."""
-    _, states = maximise(lax.stop_gradient(chain), Way(blocks))
+    _, states = maximise(lax.stop_gradient(chain), ScanLayout(blocks))
     chain = chain._replace(emission=floored(chain.emission), transition=floored(chain.transition),
                            initial=floored(chain.initial))
     steps, g, m = states.shape

@@ -40,7 +40,7 @@ from probml.elimination.chains.arithmetic import (
     UNCUT,
     WIDE,
     Chain,
-    Way,
+    ScanLayout,
     is_small,
     normalised,
     one_step,
@@ -54,13 +54,13 @@ from probml.elimination.chains.walk import (
     Walk,
     cut,
     forward,
-    given,
     one_by_one,
+    stored_emissions,
 )
 from probml.numerics.logs import divide
 
 
-def evidence(chain: Chain, way: Way = UNCUT) -> jax.Array:
+def evidence(chain: Chain, layout: ScanLayout = UNCUT) -> jax.Array:
     """log Σ over all paths of the product of a chain's weights, (G, rows), in nats; −∞ where no
     path is possible.
 
@@ -71,11 +71,11 @@ def evidence(chain: Chain, way: Way = UNCUT) -> jax.Array:
     Cost: O(T K²) a row; with blocks, O(K³) more for each step in which a chain has not yet
         forgotten its past.
     """
-    return in_pieces(given, way, *cut(chain, way.blocks))
+    return in_pieces(stored_emissions, layout, *cut(chain, layout.blocks))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def in_pieces(emit: Callable, way: Way, tables: Tables, pieces: Pieces) -> jax.Array:
+def in_pieces(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces) -> jax.Array:
     """As `evidence`, with its gradient with respect to the tables and to `shared` and `own`.
 
     Args:
@@ -84,13 +84,13 @@ def in_pieces(emit: Callable, way: Way, tables: Tables, pieces: Pieces) -> jax.A
     Cost: O(T K²) a row, and emissions once; memory T K numbers a row with a gradient, else nothing
         of that size.
     """
-    return _passed(emit, way, tables, pieces, False).total
+    return _passed(emit, layout, tables, pieces, False).total
 
 
-def walk_of(emit: Callable, way: Way, tables: Tables, pieces: Pieces, ends: bool = True,
+def walk_of(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces, ends: bool = True,
             keeps: bool = True) -> Walk:
     """The recursion of a sum, in linear space or, `wide`, in logs."""
-    return Walk(emit, way, tables, pieces, WIDE if way.wide else SUMS, ends, keeps)
+    return Walk(emit, layout, tables, pieces, WIDE if layout.wide else SUMS, ends, keeps)
 
 
 def _alone(function: Callable, pieces: Pieces) -> Callable:
@@ -99,19 +99,21 @@ def _alone(function: Callable, pieces: Pieces) -> Callable:
     return one_by_one(function) if several else function
 
 
-def _passed(emit: Callable, way: Way, tables: Tables, pieces: Pieces, keeps: bool = True) -> Pass:
-    return _alone(lambda tables, pieces: forward(walk_of(emit, way, tables, pieces, keeps=keeps)),
+def _passed(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces,
+            keeps: bool = True) -> Pass:
+    return _alone(lambda tables, pieces: forward(walk_of(emit, layout, tables, pieces,
+                                                         keeps=keeps)),
                   pieces)(tables, pieces)
 
 
-def _evidence_forward(emit: Callable, way: Way, tables: Tables, pieces: Pieces):
-    found = _passed(emit, way, tables, pieces)
+def _evidence_forward(emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces):
+    found = _passed(emit, layout, tables, pieces)
     return found.total, (found, tables, pieces)
 
 
-def _evidence_backward(emit: Callable, way: Way, kept: tuple, slope: jax.Array):
+def _evidence_backward(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array):
     of_initial, of_transition, of_shared, of_own, of_blank = _alone(
-        lambda kept, slope: _slopes(emit, way, kept, slope), kept[2])(kept, slope)
+        lambda kept, slope: _slopes(emit, layout, kept, slope), kept[2])(kept, slope)
     return (Tables(of_initial, of_transition, None),
             Pieces(of_shared, None, of_own, None, of_blank))
 
@@ -133,18 +135,18 @@ class _Share(NamedTuple):
     varying: bool
 
 
-def _slopes(emit: Callable, way: Way, kept: tuple, slope: jax.Array) -> tuple:
+def _slopes(emit: Callable, layout: ScanLayout, kept: tuple, slope: jax.Array) -> tuple:
     """The gradients with respect to initial and transition tables, `shared`, `own` and
     `blank`."""
     found, tables, pieces = kept
-    walk = walk_of(emit, way, tables, pieces)
+    walk = walk_of(emit, layout, tables, pieces)
     slope = jnp.where(jnp.isfinite(found.total), slope, 0.0)
     if walk.alive is not None:
-        slope = jnp.where(walk.alive[0, 0, :: way.blocks], slope, 0.0)
-    lanes = jnp.repeat(slope, way.blocks, -1) if way.blocks > 1 else slope
+        slope = jnp.where(walk.alive[0, 0, :: layout.blocks], slope, 0.0)
+    lanes = jnp.repeat(slope, layout.blocks, -1) if layout.blocks > 1 else slope
     share = _Share(lanes, tables.transition.shape[1:],
                    walk.timed or tables.transition.shape[-1] > 1)
-    last = jnp.exp(found.last) if way.wide else found.last
+    last = jnp.exp(found.last) if layout.wide else found.last
     last = last if found.after is None else normalised(last * found.after, 1)[0]
 
     def piece(carry: tuple, at: ArrayLike) -> tuple:
@@ -177,8 +179,8 @@ def _slopes(emit: Callable, way: Way, kept: tuple, slope: jax.Array) -> tuple:
         count = jnp.concatenate([mine[None], moved.reshape(-1, *share.shape)[:-1]])
     else:
         count = (count + mine)[None]
-        count = count if share.varying or way.wide else count * walk.into
-    first = reduced(gamma[..., :: way.blocks] * lanes[:, None, :: way.blocks],
+        count = count if share.varying or layout.wide else count * walk.into
+    first = reduced(gamma[..., :: layout.blocks] * lanes[:, None, :: layout.blocks],
                     tables.initial.shape)
     return first, count, of_shared, of_own, of_blank
 
@@ -196,7 +198,7 @@ def _smoothed(walk: Walk, share: _Share, carry: tuple, along: tuple) -> tuple:
         gamma, count = carry
         alpha, moves, here, inner = now
         own = walk.into if moves is None else moves
-        if walk.way.wide:
+        if walk.layout.wide:
             pair = share_of(alpha[:, :, None] + own, 1) * gamma[:, None]
             new = pair.sum(2)
             mine = reduced(pair * (here * share.lanes)[:, None, None], share.shape)

@@ -24,7 +24,7 @@ from probml.elimination.chains.arithmetic import (
     SUMS,
     Arithmetic,
     Chain,
-    Way,
+    ScanLayout,
     lanes_of,
     one_step,
     one_step_back,
@@ -89,7 +89,7 @@ def count_of(steps: int, size: int) -> int:
                 if steps % count == 0)
 
 
-def given(shared: PyTree, constants: PyTree, own: PyTree, fixed: PyTree) -> jax.Array:
+def stored_emissions(shared: PyTree, constants: PyTree, own: PyTree, fixed: PyTree) -> jax.Array:
     """Emissions that are arrays of all steps."""
     return own[0]
 
@@ -113,10 +113,10 @@ class Walk:
         keeps: whether the results of all steps are stored.
     """
 
-    def __init__(self, emit: Callable, way: Way, tables: Tables, pieces: Pieces,
+    def __init__(self, emit: Callable, layout: ScanLayout, tables: Tables, pieces: Pieces,
                  arithmetic: Arithmetic, ends: bool = True, keeps: bool = True):
-        self.emit, self.way, self.pieces, self.ends, self.keeps = emit, way, pieces, ends, keeps
-        self.arithmetic, self.blocks = arithmetic, way.blocks
+        self.emit, self.layout, self.pieces = emit, layout, pieces
+        self.ends, self.keeps, self.arithmetic, self.blocks = ends, keeps, arithmetic, layout.blocks
         self.initial, moves = map(arithmetic.weights, tables[:2])
         self.count = len(jax.tree.leaves((pieces.own, pieces.fixed))[0])
         self.alive = None if tables.alive is None else self.cut(tables.alive)
@@ -174,7 +174,7 @@ class Walk:
     def filtered(self, ahead: jax.Array, piece: ArrayLike) -> tuple[jax.Array, tuple]:
         """From the predicted weights of a piece's first step to those of the next piece; what is
         kept of its steps, the log of their scales (G, M), and the weights of its last step."""
-        seen, move, pointers = (self.arithmetic.seen, self.arithmetic.move,
+        seen, move, pointers = (self.arithmetic.condition, self.arithmetic.move,
                                 self.arithmetic.pointers)
         log, leaving, later = self._along(piece)
 
@@ -190,7 +190,7 @@ class Walk:
             ends = last[0] if pointers else kept[-1]
             return moved, (kept if self.keeps else kept[:0], scales.sum(0), ends)
 
-        if self.emit is given or self.count == 1 or self.arithmetic is not SUMS:
+        if self.emit is stored_emissions or self.count == 1 or self.arithmetic is not SUMS:
             return careful()
         # the largest emission of all states is subtracted, for all steps at once; where the states
         # that can be reached are so far below it that they underflow, the largest of these, step by
@@ -226,7 +226,7 @@ class Walk:
         def step(carry: tuple, now: tuple) -> tuple:
             p, _, scale = carry
             emission, moves, alive = now
-            new, factor = self.arithmetic.seen(p, emission[:, None], 2)
+            new, factor = self.arithmetic.condition(p, emission[:, None], 2)
             return (self.move_rows(self.into if moves is None else moves, new, alive), new,
                     scale + factor), None
 
@@ -330,8 +330,8 @@ def _forward_in_blocks(walk: Walk) -> Pass:
         transfer = Transfer(
             split_blocks(scale + jnp.where(single, scales.sum(0), 0.0)[:, None], blocks),
             split_blocks(jnp.where(single[:, None, None], last[:, None], new), blocks))
-        before = lanes_of(_before(transfer, arithmetic, walk.way.parallel))
-        after = lanes_of(_after(transfer, arithmetic, walk.way.parallel)) if smooths else None
+        before = lanes_of(_before(transfer, arithmetic, walk.layout.parallel))
+        after = lanes_of(_after(transfer, arithmetic, walk.layout.parallel)) if smooths else None
         return walk.entering(before), before, after
 
     def filter_piece(turn: jax.Array, carry: tuple) -> tuple:
@@ -357,7 +357,7 @@ def _forward_in_blocks(walk: Walk) -> Pass:
 
 def _joined(arithmetic: Arithmetic, first: Transfer, second: Transfer) -> Transfer:
     """The product of two blocks' matrices: P[s, k] = Σ over j of P₁[s, j] P₂[j, k]."""
-    new, factor = arithmetic.seen(first.end, second.scale[..., None, :, :], -2)
+    new, factor = arithmetic.condition(first.end, second.scale[..., None, :, :], -2)
     rows = jax.vmap(jax.vmap(lambda end, row: arithmetic.move(end, row, None)[0], (None, 1), 1))
     return Transfer(first.scale + factor, rows(second.end, new))
 
@@ -371,7 +371,7 @@ def _before(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.A
         return jnp.concatenate([found[:1], found[:-1]])
 
     def step(before: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
-        new, _ = arithmetic.seen(before, block.scale, 1)
+        new, _ = arithmetic.condition(before, block.scale, 1)
         return arithmetic.move(block.end, new, None)[0], before
 
     first = transfer.end[0, :, 0]
@@ -388,7 +388,7 @@ def _after(transfer: Transfer, arithmetic: Arithmetic, parallel: bool) -> jax.Ar
         return jnp.concatenate([jnp.exp(found - finite(found.max(2, keepdims=True))), nothing])[1:]
 
     def step(after: jax.Array, block: Transfer) -> tuple[jax.Array, jax.Array]:
-        new, _ = arithmetic.seen(one_step_back(block.end, after), block.scale, 1)
+        new, _ = arithmetic.condition(one_step_back(block.end, after), block.scale, 1)
         return new, new
 
     _, found = lax.scan(step, nothing[0], jax.tree.map(lambda leaf: leaf[1:], transfer),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
 from probml.engines.start.prior import prior_point
-from probml.evidence.passes import expect, log_evidence
+from probml.evidence.e_step import expect, log_evidence
 from probml.factors.prior import log_prior
 from probml.families.form import Natural
 from probml.families.links import backward, forward
@@ -20,7 +20,7 @@ from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals, coupled
 from probml.updates.least_squares import root, rooted
 from probml.updates.objective import Objective
-from probml.updates.updates import ahead, modes, read
+from probml.updates.updates import ahead, modes, natural_parameters
 
 # sweeps over all blocks: usually; those in which a block that rounding hides is evaluated at a
 # further place; at most, the last of them at the first place if there is no better one
@@ -46,7 +46,7 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
         at, found_at, natural, settled = dict(at), dict(found_at), [], jnp.ones((), bool)
         for stage in stages:
             objective = Objective(plan, expected, at, known, rows, True, mode=False)
-            found = read(objective, stage, rounds=1)
+            found = natural_parameters(objective, stage, rounds=1)
             if roots:
                 pairs = zip(stage, found, strict=True)
                 found = [root(plan, block, at, known, rows) if rooted(plan, block) else one

@@ -50,7 +50,7 @@ from probml.structure.trace import trace
 from probml.typing import PyTree
 from probml.updates.least_squares import rooted
 
-FAR = np.log(1e9)  # how far from the value bound a setting is looked for, as a factor
+MAX_LOG_FACTOR = np.log(1e9)  # how far from the value bound a setting is looked for, as a factor
 SURE = 20.0  # logits of a probability up to which it is looked for
 
 
@@ -154,7 +154,7 @@ class Evidence:
                           f"begins: give another value when you build the model")
         if bounds is None:
             return Axis(name, place, kind, begin, *((-SURE, SURE) if kind == "logit"
-                                                    else (-FAR, FAR)))
+                                                    else (-MAX_LOG_FACTOR, MAX_LOG_FACTOR)))
         low, high = map(float, bounds)
         if not low <= begin <= high or low == high or (kind != "line" and not low > 0) or (
             kind == "logit" and not high < 1

@@ -38,7 +38,7 @@ from probml.engines.restarting.restarts import run_to_convergence
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
 from probml.errors import present
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected, Settings
 from probml.factors.prior import log_prior
 from probml.families.links import backward
@@ -54,7 +54,7 @@ from probml.posteriors.mean_field import settings
 from probml.posteriors.posterior import Posterior
 from probml.typing import PyTree
 from probml.updates.objective import Objective
-from probml.updates.updates import maximise, read
+from probml.updates.updates import maximise, natural_parameters
 
 
 @memo(256)
@@ -105,7 +105,7 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
                               settings=others)
         new = {block.names: _without_impossible_states(
                    block, integrated(plan, block, natural, params, known), known)
-               for block, natural in zip(group, read(objective, group), strict=True)}
+               for block, natural in zip(group, natural_parameters(objective, group), strict=True)}
         found |= new
         # a scale stays at the reference of the locations that it scales
         moved = [block for block in group if block.names[0] not in references]

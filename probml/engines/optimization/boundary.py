@@ -31,7 +31,13 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
-from probml.plan.spreads import UNKNOWN, Width, correlations, noises, spreads
+from probml.plan.spreads import (
+    UNKNOWN,
+    ScaleParameter,
+    correlations,
+    noise_scales,
+    scale_parameters,
+)
 
 Params = Mapping[str, np.ndarray]
 
@@ -50,7 +56,7 @@ class NarrowScale(NamedTuple):
         residual: it is the scale of observed columns, not of latent variables or effects.
     """
 
-    width: Width
+    width: ScaleParameter
     index: tuple[int, ...]  # type: ignore[assignment] # not the tuple's method
     usual: float
     residual: bool
@@ -68,7 +74,7 @@ class NarrowScale(NamedTuple):
 def narrow_scales(plan: Plan, known: Known, params: Params) -> list[NarrowScale]:
     """The elements of scale parameters that are far smaller than usual."""
     middle, found = jax.device_get(compiled_prior_point(plan, known)), []
-    for residual, widths in ((False, spreads(plan)), (True, noises(plan))):
+    for residual, widths in ((False, scale_parameters(plan)), (True, noise_scales(plan))):
         for width in widths:
             own = width.logarithm(np.asarray(params[width.name], float))
             usual = np.broadcast_to(width.logarithm(np.asarray(middle[width.name], float)),
@@ -169,7 +175,7 @@ def _prior_point(problem: Problem) -> Mapping:
 
 # Distance from a bound, relative to the width of the support or to the prior point's distance,
 # below which an entry may be at it; and below which it is at it, however many rows there are.
-NEAR, AT_BOUND = 1e-3, 1e-9
+MAX_RELATIVE_DISTANCE, AT_BOUND_DISTANCE = 1e-3, 1e-9
 MIN_COUNT = 1e-6  # expected observations; a probability of fewer is at its bound
 MAX_IDLE_GAIN = 0.01  # of log density, that does not distinguish an entry from the bound
 
@@ -192,7 +198,7 @@ class NearBound(NamedTuple):
     def nearer(self, sums_to_one: bool) -> np.ndarray:
         """The parameter with the entries near the bound moved nearer; probabilities are normalised.
         """
-        moved = np.where(self.distance < NEAR, self.bound + np.exp(SHRINK_LOG)
+        moved = np.where(self.distance < MAX_RELATIVE_DISTANCE, self.bound + np.exp(SHRINK_LOG)
                          * (self.value - self.bound), self.value)
         return moved / moved.sum(-1, keepdims=True) if sums_to_one else moved
 
@@ -201,7 +207,7 @@ class NearBound(NamedTuple):
         bound."""
         steps = 1 if problem.data is None else problem.data.steps or 1
         count = 0.0 if problem.rows is None or self.half_bounded else problem.rows.weight * steps
-        return max(AT_BOUND, 4 * np.finfo(dtype).eps * bool(self.bound.any()),
+        return max(AT_BOUND_DISTANCE, 4 * np.finfo(dtype).eps * bool(self.bound.any()),
                    MIN_COUNT / count if count > 0 else 0.0)
 
     def finding(self, name: str, least: float) -> Finding | None:
@@ -232,7 +238,7 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool
     if outcome.status is not Status.CONVERGED or plan.carried:
         return outcome
     params = {name: np.asarray(outcome.params[name], float) for name in plan.free}
-    skipped = {*(width.name for width in (*spreads(plan), *noises(plan))),
+    skipped = {*(width.name for width in (*scale_parameters(plan), *noise_scales(plan))),
                *(finding.parameter for finding in outcome.findings)}
     near = {name: found for name in plan.free if name not in skipped
             and (found := _near_bound(problem, name, params)) is not None}
@@ -248,7 +254,7 @@ def find_boundaries(problem: Problem, prior: bool, outcome: Outcome, moved: bool
         top, *values = objective_at_points(problem, prior, points)
         for name, value in zip(uncertain, values, strict=True):
             if abs(top - value) < MAX_IDLE_GAIN:
-                least[name] = NEAR if moved else least[name]
+                least[name] = MAX_RELATIVE_DISTANCE if moved else least[name]
             elif uncertain[name].half_bounded:
                 least[name] = 0.0
     findings = [found.finding(name, least[name]) for name, found in near.items()]
@@ -272,7 +278,8 @@ def _near_bound(problem: Problem, name: str, params: Params) -> NearBound | None
         bound = low
     bound = np.broadcast_to(bound, value.shape)
     distance = np.abs(value - bound) / np.maximum(width, np.finfo(float).tiny)
-    return NearBound(value, bound, distance, high is None) if (distance < NEAR).any() else None
+    return NearBound(value, bound, distance,
+                     high is None) if (distance < MAX_RELATIVE_DISTANCE).any() else None
 
 
 def _bounds(problem: Problem, name: str,
@@ -411,14 +418,14 @@ def collapsed_scales(problem: Problem, params: Mapping[str, jax.Array]) -> list[
     """Parameters that make a scale smaller than the arithmetic distinguishes from 0, as
     factors.digits says."""
     plan, known = problem.plan, problem.known
-    deviations = [float(np.max(spread)) for spread in jax.device_get(known.spread).values()]
+    deviations = [float(np.max(spread)) for spread in jax.device_get(known.sd).values()]
     widest = max([deviation for deviation in deviations if deviation > 0], default=1.0)
     sites = plan.structure.sites
     small = [name for name in plan.free if sites[name].domain.log_scale and np.min(
         np.asarray(params[name]), initial=np.inf) < MAX_COLLAPSED_SCALE * widest]
     # parameters from which a scale is computed may take it to 0 if all rows are equal, or no more
     # than there are such parameters
-    computed = [name for observed in known.spread for argument in sites[observed].traits.scatter
+    computed = [name for observed in known.sd for argument in sites[observed].traits.scatter
                 for name in sites[observed].uses.get(argument, {})
                 if name in plan.free and not sites[name].domain.log_scale]
     count = problem.rows.weight if problem.size is None else problem.size  # of merged fits

@@ -33,7 +33,7 @@ from probml.engines.optimization.maximization import (
 )
 from probml.engines.optimization.objective import to_coordinates
 from probml.engines.restarting import vectors
-from probml.engines.restarting.squarem import advance, initial_state
+from probml.engines.restarting.squarem import initial_state, run_em_block
 from probml.engines.start.prior import compiled_prior_point
 from probml.engines.start.start import Start
 from probml.numerics.transfer import placed_all
@@ -56,7 +56,7 @@ def find_uninformed_entries(plan: Plan, params: Mapping[str, np.ndarray], first:
 
     Args:
         params: the optimum of EM. first: its starts, as many as its program is for.
-        static: settings of EM, see squarem.advance.
+        static: settings of EM, see squarem.run_em_block.
 
     Cost: two evaluations by the program of EM.
     """
@@ -100,8 +100,8 @@ def _m_step(plan: Plan, static: tuple, params: Mapping, first: Start, known: Kno
     """The parameters after an M-step from a point, and the objective at the point."""
     count = len(next(iter(first.params.values())))
     many = {name: np.broadcast_to(value, (count, *value.shape)) for name, value in params.items()}
-    state, *_ = advance(plan, static, initial_state(plan, many, False),
-                        first._replace(drawn=None), known, rows, 1, 0.0)
+    state, *_ = run_em_block(plan, static, initial_state(plan, many, False),
+                             first._replace(drawn=None), known, rows, 1, 0.0)
     return vectors.unpack(plan, state.pending[0]), state.value[0]
 
 

@@ -26,7 +26,7 @@ from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.transfer import placed, placed_all
 from probml.plan.plan import Plan
-from probml.plan.spreads import noises, spreads
+from probml.plan.spreads import noise_scales, scale_parameters
 
 # Curvatures here are eigenvalues of the negative Hessian with each coordinate in its own unit; a
 # direction with less curvature than this may be flat.
@@ -89,7 +89,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
     if found is Shape.MAXIMUM:
         return symmetry, None
     if found is Shape.UNBOUNDED:
-        return (separation_finding(_main_parameters(plan, known, top, flattest)),), Status.RUNAWAY
+        return (separation_finding(_main_parameters(plan, known, top, flattest)),), Status.DIVERGED
     described = describe_direction(flattest, np.abs(np.diagonal(hessian)),
                                    density.owners(plan))
     return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {described}"),
@@ -157,7 +157,7 @@ def check_direction_from_start(plan: Plan, known: Known, top: Optimum, steps: in
     found = classify_direction(top, lambda times: place(far * times), np.ones(len(end)), steps)
     if found is not Shape.UNBOUNDED:
         return (), None
-    return (separation_finding(_main_parameters(plan, known, top, ways[0])),), Status.RUNAWAY
+    return (separation_finding(_main_parameters(plan, known, top, ways[0])),), Status.DIVERGED
 
 
 class Shape(enum.Enum):
@@ -248,7 +248,7 @@ def _scale_powers(plan: Plan) -> dict[str, float]:
     """Scale parameter → the power of it to which the standard deviation is proportional: 1, of a
     precision −1/2. A standard deviation that goes to 0 is a boundary, reported by boundary.py and
     fits/boundary.py."""
-    return {width.name: width.power for width in (*spreads(plan), *noises(plan))}
+    return {width.name: width.power for width in (*scale_parameters(plan), *noise_scales(plan))}
 
 
 class Rise(enum.Enum):
@@ -369,7 +369,7 @@ def check_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
         out.append(Finding.of(Code.NO_INFORMATION,
                               names=quoted(list(dict.fromkeys(found[Rise.FLAT])))))
     limit = Status.LIMIT if found[Rise.GROWS] else None
-    return tuple(out), Status.RUNAWAY if found[Rise.DIVERGES] else limit
+    return tuple(out), Status.DIVERGED if found[Rise.DIVERGES] else limit
 
 
 def describe_direction(loads: np.ndarray, diagonal: np.ndarray, owners: Sequence[str]) -> str:

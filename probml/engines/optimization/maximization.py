@@ -16,7 +16,7 @@ from probml.engines.optimization.identifiability import (
     find_separation,
 )
 from probml.engines.optimization.objective import flat, from_coordinates, to_coordinates, unflat
-from probml.engines.progress import Loop, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import slices
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
@@ -235,7 +235,7 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
     separated = find_separation(
         plan, known, np.asarray(first), end.hessian, end.point - np.asarray(u), fall
     ) if lacks_prior(plan, engine.prior) else ()
-    return Outcome(unflat(plan, top, known), history, Status.RUNAWAY if separated else status,
+    return Outcome(unflat(plan, top, known), history, Status.DIVERGED if separated else status,
                    len(history) - 1, separated, state=State(optimum=end))
 
 
@@ -262,7 +262,7 @@ def run_in_blocks(engine: OptimizerSettings, block: Callable,
     limit, loop = engine.steps or 1000, Loop(state, history=GrowingList((None,)))
     history = loop.lists["history"]
 
-    def turn(done: int) -> Turn:
+    def turn(done: int) -> StepResult:
         size = min(BLOCK, limit - done)
         loop.state, value, count, values, flat = block(loop.state, size)
         history.append(np.asarray(values)[: int(count) + 1])
@@ -273,7 +273,7 @@ def run_in_blocks(engine: OptimizerSettings, block: Callable,
             status = Status.CONVERGED if flat else Status.STALLED
         elif done + size >= limit and flat:
             status = Status.CONVERGED
-        return Turn(int(count), float(value), status)
+        return StepResult(int(count), float(value), status)
 
     with Progress("MAP", limit, engine.progress) as bar:
         status = iterate(bar, limit, turn, held=loop)

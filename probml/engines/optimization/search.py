@@ -125,7 +125,7 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
     """
     plan, known, start = problem.plan, problem.known, problem.start
     outcome = maximize(params)
-    if outcome.status is Status.RUNAWAY:  # no other start has a maximum to go to
+    if outcome.status is Status.DIVERGED:  # no other start has a maximum to go to
         return outcome
 
     def draws(outcome: Outcome) -> list[Mapping]:

@@ -12,10 +12,10 @@ from probml.device.held_out import divided
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
-from probml.engines.progress import Loop, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.errors import ModelError
 from probml.evidence.density import from_free, log_posterior_and_gradient
-from probml.evidence.passes import row_totals, total_evidence
+from probml.evidence.e_step import row_totals, total_evidence
 from probml.factors.factors import global_factors
 from probml.numerics.compiling import jit
 from probml.numerics.optimum import is_flat
@@ -109,7 +109,7 @@ class _Descent(Loop):
         if self.held is not None:
             self.curve.append(float(_mean_log_evidence(self.plan, self.u, self.known, self.held)))
 
-    def turn(self, before: int) -> Turn:
+    def turn(self, before: int) -> StepResult:
         """Takes the steps up to the next evaluation."""
         done, end = before, min(before + self.every, self.limit)
         while done < end:
@@ -124,7 +124,7 @@ class _Descent(Loop):
                 self.known, self.rows, self.order, self.n, done % self.epoch, count)
             done += count
         self._record()
-        return Turn(done - before, self.history[-1], self._status())
+        return StepResult(done - before, self.history[-1], self._status())
 
     def _status(self) -> Status:
         """The status after the last evaluation."""
@@ -141,8 +141,8 @@ class _Descent(Loop):
         """The point after `count` steps, or the one with the best value of the held-out rows."""
         if status is Status.MAX_ITERATIONS:
             flat = bool(is_flat(self.value, self.gradient))
-            status = (Status.CONVERGED if flat else Status.WANDERED if _is_fluctuating(self.history)
-                      else status)
+            status = (Status.CONVERGED if flat
+                      else Status.FLUCTUATING if _is_fluctuating(self.history) else status)
         u = self.best[0] if self.curve and status is not Status.COLLAPSED else self.u
         return Outcome(from_coordinates(self.plan, u, self.known), np.array(self.history), status,
                        count, held_out=np.array(self.curve) if self.curve else None)

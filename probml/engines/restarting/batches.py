@@ -28,10 +28,10 @@ from probml.device.layout import choose_layout
 from probml.device.load import load
 from probml.device.rows import Known, Rows, Summary, compensated
 from probml.engines.engine import Engine, Problem, Status, check_batch
-from probml.engines.progress import Loop, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.start.race import sample_rows
 from probml.errors import Refusal
-from probml.evidence.passes import expect
+from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
 from probml.factors.prior import log_prior
@@ -130,7 +130,7 @@ def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: PyTr
     history = loop.lists["history"]
     history.append(first)
 
-    def turn(done: int) -> Turn:
+    def turn(done: int) -> StepResult:
         point, statistics, batches, best, highest = loop.state
         point, statistics, batches, value, sound = _run_pass(
             plan, static, point, statistics, batches, known, rows, key, np.int32(done)
@@ -142,9 +142,9 @@ def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: PyTr
             best, highest = point, history[-1]
         loop.state = point, statistics, batches, best, highest
         if not sound:
-            return Turn(1, history[-1], Status.COLLAPSED)
+            return StepResult(1, history[-1], Status.COLLAPSED)
         small = gain <= tolerance * rows.weight
-        return Turn(1, history[-1], Status.CONVERGED if small else Status.RUNNING)
+        return StepResult(1, history[-1], Status.CONVERGED if small else Status.RUNNING)
 
     with Progress(title, max_iterations, progress) as bar:
         status = iterate(bar, max_iterations, turn, held=loop)

@@ -14,11 +14,11 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
-from probml.engines.progress import Loop, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import slices
-from probml.engines.restarting.squarem import BLOCK, Settings, State, advance, initial_state
+from probml.engines.restarting.squarem import BLOCK, Settings, State, initial_state, run_em_block
 from probml.engines.restarting.vectors import unpack
-from probml.engines.start.race import Race, restarts_finding
+from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
 from probml.numerics.outside.checkpoint import GrowingList
 from probml.plan.plan import Plan
@@ -58,11 +58,12 @@ def converge_parameters(settings: Settings, plan: Plan, state: State, history: n
     ceiling = min(settings.max_iterations + 1, begun + max(int(MORE_EVALUATIONS * begun), BLOCK))
     is_best = np.arange(len(state.status)) == best
     others, start = np.asarray(state.status), first._replace(drawn=None)
-    now = state._replace(status=np.where(is_best, Status.RUNNING, Status.LEFT).astype(others.dtype),
+    now = state._replace(status=np.where(is_best, Status.RUNNING,
+                                         Status.STOPPED).astype(others.dtype),
                          stalled=np.zeros_like(np.asarray(state.stalled)))
     for _ in range(MAX_CALLS):
         limit = min(int(now.count[best]) + BLOCK, ceiling)
-        now, more, _ = advance(plan, static, now, start, known, rows, limit, gain)
+        now, more, _ = run_em_block(plan, static, now, start, known, rows, limit, gain)
         parts.append(more)
         if int(now.status[best]) != Status.RUNNING or limit == ceiling or not is_moving(now):
             break
@@ -72,7 +73,8 @@ def converge_parameters(settings: Settings, plan: Plan, state: State, history: n
     return now._replace(status=others), np.concatenate(parts, 1), hidden
 
 
-LONG = 2.0  # seconds of each of two consecutive device calls, from which compiling again pays
+# seconds of each of two consecutive device calls, from which compiling again pays
+MIN_SECONDS_TO_RECOMPILE = 2.0
 TIE = 0.01  # of the difference within which two optima count as one: the first of them is taken
 # A spurious maximum: starts that reach it, at most; starts that reach the usual one, at least; its
 # scale relative to the usual one's; log density within which two optima are one.
@@ -90,7 +92,7 @@ def run_restarts(settings: Settings, plan: Plan, first: Start, rows: Rows, known
     gain = settings.tolerance * rows.weight
 
     def steps(state: State, own: Start, limit: int) -> tuple[State, np.ndarray, bool]:
-        return advance(plan, static, state, own, known, rows, limit, gain)
+        return run_em_block(plan, static, state, own, known, rows, limit, gain)
 
     start = initial_state(plan, first.params, first.expected is not None, first.drawn)
     return run_to_convergence("EM", plan, rows, start, first._replace(drawn=None), steps, BLOCK,
@@ -132,7 +134,7 @@ class _Restarts(Loop):
         self.block, self.max_evaluations, self.race = block, max_evaluations, race
         self.index, self.compiled, self.long_calls = np.arange(self.restarts), False, 0
 
-    def turn(self, bar: Progress, done: int) -> Turn:
+    def turn(self, bar: Progress, done: int) -> StepResult:
         """One call; `done` counts M-steps, of which there is one less than evaluations."""
         race = self.race if self.race is not None and self.race.on else None
         early = not self.history
@@ -157,13 +159,14 @@ class _Restarts(Loop):
             self.all = jax.tree.map(functools.partial(_store, self.index), self.all, self.state)
         if half and not ended:
             self._keep(running)
-        return Turn(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
+        return StepResult(limit - 1 - done, best, Status.CONVERGED if ended else Status.RUNNING)
 
     def _is_long(self, bar: Progress, seconds: float) -> bool:
         """Whether calls take so long that compiling again pays, for the restarts that still run."""
         # a fit that may be resumed uses no clock: its result must not depend on one
         clocked = self.compiled and bar.journal is None and not self.rows.joint
-        self.long_calls = self.long_calls + 1 if clocked and seconds > LONG else 0
+        long = clocked and seconds > MIN_SECONDS_TO_RECOMPILE
+        self.long_calls = self.long_calls + 1 if long else 0
         self.compiled = True
         # in slices restarts that have ended cost nothing
         sliced = slices.runs_at_once(self.plan, self.rows, len(self.index)) < len(self.index)
@@ -197,13 +200,13 @@ def _store(index: np.ndarray, everything: np.ndarray, part: np.ndarray) -> np.nd
 
 def _has_ended(runs: PyTree) -> np.ndarray:
     """Which restarts were neither stopped early nor collapsed, (restarts,)."""
-    return ~np.isin(runs.status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(runs.value)
+    return has_ended(np.asarray(runs.status), np.asarray(runs.value))
 
 
 def stopped_is_highest(runs: PyTree) -> bool:
     """Whether a restart that was stopped early is higher than all that were not: those ahead of it
     have collapsed."""
-    stopped, value = np.asarray(runs.status) == Status.LEFT, np.asarray(runs.value)
+    stopped, value = np.asarray(runs.status) == Status.STOPPED, np.asarray(runs.value)
     return bool(stopped.any()
                 and value[stopped].max() > value[_has_ended(runs)].max(initial=-np.inf))
 
@@ -237,15 +240,14 @@ def outcome_of_best(runs: PyTree, values: np.ndarray, close: float, best: int) -
         values: of the objective of `best`. close: difference within which two optima count as one.
     """
     status, value = np.asarray(runs.status), np.asarray(runs.value)
-    alive = (status != Status.COLLAPSED) & np.isfinite(value)
-    ended = alive & (status != Status.LEFT)
+    alive, ended = is_alive(status, value), has_ended(status, value)
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
     collapsed = int((~alive).sum())
     return Outcome(
         {}, values[np.isfinite(values)],
         Status.MAX_ITERATIONS if final is Status.RUNNING else final,
         max(int(np.asarray(runs.count)[best]) - 1, 0),
-        (restarts_finding(value, ended, alive, best, close),) if ended.any() and len(value) > 1
+        (restarts_finding(status, value, best, close),) if ended.any() and len(value) > 1
         else (),
         # a few collapsed restarts of many are no sign of too little precision
     ).with_state(collapsed_restarts=collapsed if alive.any() and 2 * collapsed > len(value) else 0)

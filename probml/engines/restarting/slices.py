@@ -15,7 +15,7 @@ import numpy as np
 
 from probml.device.in_place import InPlaceRows
 from probml.device.rows import Resident
-from probml.evidence.passes import additive
+from probml.evidence.e_step import additive
 from probml.numerics.precision import in_same_precision
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan

@@ -1,8 +1,8 @@
 """Iterations of EM with SQUAREM extrapolation (Varadhan & Roland 2008), safeguarded: the device
 evaluates the objective and makes M-steps, the host chooses the next points.
 
-The choice takes a few numbers for each restart. In a loop on the device it was half of the program
-and of its compile time; here it costs less than a device call.
+The host chooses the next point of each restart from a few numbers: compiling this choice doubled
+compile time.
 """
 
 import functools
@@ -20,7 +20,7 @@ from probml.engines.engine import Status
 from probml.engines.restarting import slices, vectors
 from probml.engines.restarting.vectors import pack, unpack
 from probml.engines.start.start import Start
-from probml.evidence.passes import expect, gathered, swept
+from probml.evidence.e_step import expect, gathered, swept
 from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
 from probml.factors.naturals import naturals
@@ -114,17 +114,17 @@ def initial_state(plan: Plan, params: Mapping, labelled: bool,
                  np.zeros_like(value), zero, zero)
 
 
-def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows,
-            limit: int, gain: float) -> tuple[State, np.ndarray, bool]:
+def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: Known, rows: Rows,
+                 limit: int, min_gain: float) -> tuple[State, np.ndarray, bool]:
     """Evaluates until `limit`, BLOCK times, or until every restart has stopped: the states, the
     values of the objective (restarts, BLOCK), and whether all have stopped.
 
     Args:
         static: prior, hard, accelerate: settings of EM; closed: whether closed forms are used.
-        gain: of the objective, below which an evaluation counts as stalled.
+        min_gain: of the objective, below which an evaluation counts as stalled.
     """
     prior, hard, accelerate, closed = static
-    trail = np.full((len(state.value), BLOCK), np.nan, state.value.dtype)
+    objectives = np.full((len(state.value), BLOCK), np.nan, state.value.dtype)
     size = slices.runs_at_once(plan, rows, len(state.value))
     parts = slices.parts_for_threads(plan, rows, len(state.value))
 
@@ -156,10 +156,10 @@ def advance(plan: Plan, static: tuple, state: State, first: Start, known: Known,
             break
         found = evaluate_running(state, running, i == 0)
         with np.errstate(all="ignore"):  # restarts that have collapsed
-            new = _choose_next(plan, accelerate, state, first, found, known, gain)
-        trail[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
+            new = _choose_next(plan, accelerate, state, first, found, known, min_gain)
+        objectives[:, i] = np.where(running & (state.phase != START), new.value, np.nan)
         state = _select(running, new, state)
-    return state, trail, bool((state.status != Status.RUNNING).all())
+    return state, objectives, bool((state.status != Status.RUNNING).all())
 
 
 @functools.partial(jit, static_argnames=("plan", "static"))
@@ -242,7 +242,7 @@ def _select(flag: np.ndarray, a: object, b: object) -> PyTree:
 
 
 def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found: Evaluated,
-                 known: Known, gain: float) -> State:
+                 known: Known, min_gain: float) -> State:
     """The state after an evaluation at `pending`, with the next point to evaluate.
 
     A cycle is base → M-step → M-step → extrapolation; an extrapolation that lowers the objective is
@@ -274,12 +274,12 @@ def _choose_next(plan: Plan, accelerate: bool, state: State, first: Start, found
             distance = np.where(extrapolate, steps_left * _relative_changes(
                 plan, state.pending, improved), distance)
 
-    small = value - state.value <= gain
+    small = value - state.value <= min_gain
     stalled = np.where(rejected, state.stalled, np.where(small & ~starting, state.stalled + 1, 0))
     patience = np.asarray(2 if accelerate else 1)
     single = dtype == np.float32
     if single:
-        patience = patience * _float32_patience(plan, value, gain, state.pending, improved)
+        patience = patience * _float32_patience(plan, value, min_gain, state.pending, improved)
     status = np.where(stalled >= patience, int(Status.CONVERGED), int(Status.RUNNING))
     status = np.where(fell, int(Status.FELL), status)
     status = np.where(~healthy & ~rejected, int(Status.COLLAPSED), status)
@@ -313,12 +313,12 @@ def _constrain_first_steps(plan: Plan, first: Start, pending: np.ndarray, improv
     return out
 
 
-def _float32_patience(plan: Plan, value: np.ndarray, gain: float, here: np.ndarray,
+def _float32_patience(plan: Plan, value: np.ndarray, min_gain: float, here: np.ndarray,
                       after: np.ndarray) -> np.ndarray:
     """The factor on the number of stalled evaluations after which a run ends, where rounding hides
     what an evaluation gains: until gains add up, or the parameters have converged."""
     rounding = np.finfo(value.dtype).eps * np.abs(value)
-    hidden = np.ceil(rounding / gain) if gain > 0 else np.ones_like(value)
+    hidden = np.ceil(rounding / min_gain) if min_gain > 0 else np.ones_like(value)
     return np.where(_relative_changes(plan, here, after) > MIN_CHANGE,
                     np.clip(hidden, 1.0, MAX_PATIENCE), 1.0)
 

@@ -72,8 +72,8 @@ def to_unbounded(plan: Plan, points: np.ndarray, known: Known) -> np.ndarray:
         return np.zeros((count, 0), points.dtype)
     if all(domain.host for domain in domains):
         with np.errstate(all="ignore"):  # on the boundary
-            parts = [domain.host.leave(np.maximum(value, MIN_PROBABILITY) if domain.sums_to_one
-                                       else value)
+            parts = [domain.host.inverse(np.maximum(value, MIN_PROBABILITY) if domain.sums_to_one
+                                         else value)
                      for domain, value in zip(domains, _by_bundle(plan, points), strict=True)]
         free = np.concatenate([part.reshape(count, -1) for part in parts], 1)
     else:
@@ -95,7 +95,7 @@ def from_unbounded(plan: Plan, free: np.ndarray, near: np.ndarray, known: Known)
         return np.asarray(_from_unbounded(plan, free, near, known))
     shapes = [domain.bijection.inverse_shape(bundle.joined)
               for domain, bundle in zip(domains, plan.bundles, strict=True)]
-    parts = [domain.host.enter(part.reshape(count, *shape)) for domain, part, shape
+    parts = [domain.host.forward(part.reshape(count, *shape)) for domain, part, shape
              in zip(domains, split(free, list(map(math.prod, shapes))), shapes, strict=True)]
     return np.concatenate([part.reshape(count, -1) for part in parts], 1).astype(near.dtype)
 

@@ -37,7 +37,7 @@ def check_integrate(engine: str, integrate: object) -> None:
     given.check_word(integrate, INTEGRATE, f"{engine}(integrate)")
 
 
-def taken(data: Data, integrate: str) -> Data:
+def prepare_data(data: Data, integrate: str) -> Data:
     """The data with values for those latent variables of rows that are sampled.
 
     Args:
@@ -65,7 +65,7 @@ def taken(data: Data, integrate: str) -> Data:
     return data.carrying(names) if names else data
 
 
-def manner(problem: Problem) -> str:
+def describe_method(problem: Problem) -> str:
     """The latent variables that are sampled with the parameters, in words."""
     names, sites = problem.plan.carried, problem.plan.structure.sites
     if not names:

@@ -16,14 +16,14 @@ import numpy as np
 from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
-from probml.engines.progress import Loop, Progress, Turn, in_threads, iterate
+from probml.engines.progress import Loop, Progress, StepResult, in_threads, iterate
 from probml.engines.sampling import nuts_kernel as kernel
 from probml.engines.sampling.nuts_kernel import BLOCK, STATS
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.transfer import random_key, rows_of
 from probml.plan.plan import Plan
-from probml.posteriors.diagnostics import LEAST, effective, energy_fraction, r_hat
+from probml.posteriors.diagnostics import MIN_EFFECTIVE_PER_CHAIN, effective, energy_fraction, r_hat
 from probml.posteriors.pareto import k_limit, k_of_variance
 from probml.typing import PyTree, SiteValues
 
@@ -94,9 +94,10 @@ def diagnose_chains(values: SiteValues, z: np.ndarray, stats: SiteValues,
     counts = {n: np.min(value, initial=np.inf, where=~np.isnan(value))
               for n, value in fewest.items()}
     name = min(counts, key=lambda n: counts[n])
-    if counts[name] < LEAST * chains and draws >= 2 * LEAST:
+    if counts[name] < MIN_EFFECTIVE_PER_CHAIN * chains and draws >= 2 * MIN_EFFECTIVE_PER_CHAIN:
         short = True
-        found.append(Finding.of(Code.ESS, name, effective=counts[name], least=LEAST))
+        found.append(Finding.of(Code.ESS, name, effective=counts[name],
+                                least=MIN_EFFECTIVE_PER_CHAIN))
     if long := _long_tail({name: every[name] for name in values}):
         found.append(Finding.of(Code.DRAWS_TAIL, long[0], k=long[1]))
     found.sort(key=lambda finding: not finding.warns)
@@ -212,7 +213,7 @@ class Chains:
             # one iteration at first: it may take 2^depth gradients, of unknown duration
             out, size, spent = loop.lists["out"], 1, 0
 
-            def turn(done: int) -> Turn:
+            def turn(done: int) -> StepResult:
                 nonlocal size, spent
                 count = min(size, BLOCK, total - done)
                 began = time.perf_counter()
@@ -225,8 +226,8 @@ class Chains:
                 size = int(np.clip(most, 1, 8 * count))
                 spent += int(np.max(out[-1]["steps"].sum(axis)))
                 over = spent > limit.gradients or time.monotonic() > limit.deadline
-                return Turn(count, float(np.mean(out[-1]["log_density"])),
-                            Status.MAX_ITERATIONS if over else Status.RUNNING)
+                return StepResult(count, float(np.mean(out[-1]["log_density"])),
+                                  Status.MAX_ITERATIONS if over else Status.RUNNING)
 
             iterate(bar, total, turn, lanes, loop, str(number))
             return loop.state, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *out)

@@ -20,7 +20,7 @@ from numpyro import handlers
 from numpyro.distributions.distribution import validation_enabled
 
 from probml.engines.engine import Outcome, Problem, Status
-from probml.engines.progress import Loop, Progress, Turn, iterate
+from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.sampling.reliance import rising
 from probml.engines.sampling.states import with_states
 from probml.errors import ModelError, Refusal
@@ -115,11 +115,11 @@ def optimize(state: PyTree, descend: Callable[[PyTree, int, int], tuple[PyTree, 
     loop = Loop(state, losses=GrowingList((None,), 0))
     losses = loop.lists["losses"]
 
-    def turn(done: int) -> Turn:
+    def turn(done: int) -> StepResult:
         count = min(BLOCK, steps - done)
         loop.state, trail = descend(loop.state, done, count)
         losses.append(np.asarray(trail)[:count])
-        return Turn(count, -float(losses[-1].mean()))
+        return StepResult(count, -float(losses[-1].mean()))
 
     with Progress("SVI", steps, progress) as bar:
         iterate(bar, steps, turn, held=loop)

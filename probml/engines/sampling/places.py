@@ -48,7 +48,7 @@ def other_modes(begun: begin.Mode, measure: Measure) -> list[np.ndarray]:
 
 def _given_points(problem: Problem, known: Known, begun: begin.Mode) -> list[np.ndarray]:
     """Unbounded coordinates, (d,), of the points that the engine before found in the posterior."""
-    seen = problem.seen
+    seen = problem.posterior_points
     if not seen or problem.plan.carried or not set(problem.plan.free) <= set(seen):
         return []
     points = [density.flat(problem.plan, {name: seen[name][i] for name in problem.plan.free}, known)

@@ -11,10 +11,10 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
 from probml.engines.findings import Code, Finding
-from probml.engines.importance import densities_of, heavy_tail
+from probml.engines.importance import MAX_ROUNDING, densities_of, heavy_tail
 from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
-from probml.evidence.passes import log_evidence
+from probml.evidence.e_step import log_evidence
 from probml.factors.prior import log_prior
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
@@ -35,10 +35,10 @@ FAR_OUT = (30.0, 1000.0)  # standard deviations at which a density under a flat 
 MAX_STANDARD_ERRORS = 4.0  # by which a noisy bound may rise
 MIN_STEPS, MAX_RISE = 20, 1.0  # of a mean of bounds; the rise of a bound that is not reported
 STREAM = 12  # of random numbers, different from those of starts
-MAX_ROUNDING = 0.1  # of log densities, beyond which ratios are meaningless
 
 
-def doubts(problem: Problem, normal: Normal, most: float = MAX_DRAWS) -> tuple[Finding, ...]:
+def check_normal_approximation(problem: Problem, normal: Normal,
+                               most: float = MAX_DRAWS) -> tuple[Finding, ...]:
     """Findings on a normal distribution that is far from the posterior, by the ratios of their
     densities at its draws, and by the density in the tails, which no draw reaches.
 
@@ -62,7 +62,8 @@ def doubts(problem: Problem, normal: Normal, most: float = MAX_DRAWS) -> tuple[F
     return () if found is None else (found,)
 
 
-def doubts_of_blocks(problem: Problem, closed: Closed, most: float = MAX_DRAWS) -> Finding | None:
+def check_block_approximation(problem: Problem, closed: Closed,
+                              most: float = MAX_DRAWS) -> Finding | None:
     """The same for independent blocks q(θ), in the parameters' own coordinates. Usually they are
     too narrow, as for correlated parameters.
 

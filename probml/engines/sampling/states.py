@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
 from probml.evidence import row_coordinates
-from probml.evidence.passes import global_posterior
+from probml.evidence.e_step import global_posterior
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
@@ -65,7 +65,7 @@ def _drawn_effects(plan: Plan, draws: Draws, known: Known, rows: Rows,
 def _draw_effects(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array) -> dict:
     def draw_effects(pair: tuple):
         params, key = pair
-        return random_effects.draw(random_effects.given(plan, params, known, rows), plan, key)
+        return random_effects.draw(random_effects.conditional(plan, params, known, rows), plan, key)
 
     return jax.lax.map(draw_effects, (values, keys))
 

@@ -57,7 +57,7 @@ MAX_LOG_FALL = 10.0
 # further optimisations from draws of the prior, and the log density by which one must be higher
 PRIOR_STARTS, MIN_GAIN = 3, 0.1
 EM_RESTARTS = 4
-WIDE = 2.0  # the largest unit of coordinates that are logarithms or logits
+MAX_LOG_UNIT = 2.0  # the largest unit of coordinates that are logarithms or logits
 AWAY = 1e-2  # standard deviations from the mode within which an optimisation has converged
 # standard deviations by which the mode may move without a new measurement of the curvature;
 # measurements; steps with one measurement
@@ -107,8 +107,8 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     with a closed form replaced by their maximum."""
     data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
     weights, seed, start = problem.weights, problem.seed, problem.start
-    tied = hierarchy.ties(plan, problem.size)
-    if problem.astray:
+    tied = hierarchy.degenerate_modes(plan, problem.size)
+    if problem.mode_is_atypical:
         return {**compiled_prior_point(plan, known), **given_start(plan, start)}
     if tied:  # no closed form and no EM: they end where effects have a standard deviation of 0
         first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
@@ -118,7 +118,8 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
         return {name: placed(point[name] if name in at_prior else np.asarray(value)[0])
                 for name, value in first.params.items()}
     # with continuous latents or effects alone the mode of their scales may be 0
-    if not plan.complete and (hidden_variables(plan) or plan.cellwise and not plan.numbers
+    if not plan.complete and (hidden_variables(plan)
+                              or plan.cellwise and not plan.continuous_latents
                               or not (plan.latents or plan.groupings)):
         found = (MAP().maximize_posterior(replace(problem, asked=False))
                  if climbed_on_rows(plan, True)
@@ -251,7 +252,7 @@ def find_mode_and_curvature(
 
 def widest_units(plan: Plan) -> np.ndarray:
     """The largest unit that each coordinate may have, (d,)."""
-    return np.where(domain_flags(plan, "logarithmic"), WIDE, np.inf)
+    return np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
 
 
 _measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,

@@ -1,5 +1,5 @@
-"""Which of many starts are followed: how many are worth their time, which fall behind, which optima
-of short runs are worth continuing. Independent of the model.
+"""Allocation of random restarts: their number, early stopping of those far behind, and pilot runs
+on a subsample. Independent of the model.
 """
 
 from typing import NamedTuple
@@ -12,26 +12,29 @@ from probml.engines.engine import Status
 from probml.engines.findings import Code, Finding
 from probml.errors import present
 
-EFFORT = 2e6  # entries of tables in an evaluation of all starts, if the engine chooses their number
-LARGE = 4e6  # entries in an evaluation from which compiling again, for fewer starts, pays
-MANY = 32  # starts at most, if the engine chooses their number
-LEAST = 10  # starts; if fewer are possible on all rows, a sample of them is searched first
-SCOUTS = 16  # short runs on a sample, at most
-# share of all rows that the scouts together use in an evaluation, if EFFORT allows fewer
-PASS = 0.25
-ROWS, PER_STATE = 1024, 32  # rows of a sample, at least, and for each state
-SHORT = 80  # evaluations on a sample, at most
-RACE = 16  # evaluations of all starts, after which those far behind are stopped
-SETTLE = 6  # the same for optima that were found on a sample
-LATER = 4  # a start may still gain this multiple of what it gained in the second half of these
-FINAL = 3  # starts that are followed until they converge, at least
-ALIKE = 1e-4  # log density per row within which two optima of short runs count as one
+# entries of tables in an evaluation of all starts, if the engine chooses their number
+MAX_ENTRIES = 2e6
+# entries in an evaluation from which compiling again, for fewer starts, pays
+MIN_RECOMPILE_ENTRIES = 4e6
+MAX_STARTS = 32  # starts at most, if the engine chooses their number
+MIN_STARTS = 10  # starts; if fewer are possible on all rows, a sample of them is searched first
+MAX_PILOT_RUNS = 16  # short runs on a sample, at most
+# share of all rows that the pilot runs together use in an evaluation, if MAX_ENTRIES allows fewer
+PILOT_SHARE = 0.25
+MIN_PILOT_ROWS, PILOT_ROWS_PER_STATE = 1024, 32  # rows of a sample, at least, and for each state
+MAX_PILOT_EVALUATIONS = 80  # evaluations on a sample, at most
+FIRST_STAGE = 16  # evaluations of all starts, after which those far behind are stopped
+FIRST_STAGE_AFTER_PILOTS = 6  # the same for optima that were found on a sample
+# a start may still gain this multiple of what it gained in the second half of these
+GAIN_MULTIPLE = 4
+FOLLOWED_STARTS = 3  # starts that are followed until they converge, at least
+SAME_OPTIMUM = 1e-4  # log density per row within which two optima of short runs count as one
 # An optimum of a short run that is lower by this multiple of √rows is lower on all rows: the
 # standard error of a difference is √rows times the standard deviation of differences of rows,
 # usually below 0.5.
-HOPELESS = 2.0
-SEQUENCES = 16  # of a sample, at least, whole or in part
-STRETCH = 64  # steps of such a part, at least
+MAX_DEFICIT = 2.0
+MIN_PILOT_SEQUENCES = 16  # of a sample, at least, whole or in part
+MIN_PILOT_STEPS = 64  # steps of such a part, at least
 
 
 class Effort(NamedTuple):
@@ -39,12 +42,12 @@ class Effort(NamedTuple):
 
     Attributes:
         starts: on all rows.
-        scouts: short runs before them, each on `size` rows (of chains: steps); 0: none.
-        large: see LARGE.
+        pilots: short runs before them, each on `size` rows (of chains: steps); 0: none.
+        large: see MIN_RECOMPILE_ENTRIES.
     """
 
     starts: int
-    scouts: int = 0
+    pilots: int = 0
     size: int = 0
     large: bool = False
 
@@ -56,21 +59,23 @@ def plan_effort(rows: int, entries: int, states: int, programs: int = 1,
     Args:
         rows: of data, or their steps. entries: of the tables of a row. states: of all latent
             variables together.
-        programs: how many fits are made together; each is worth LEAST starts, if that holds for a
-            fit by itself.
-        sampling: scouts on a sample are possible.
+        programs: how many fits are made together; each is worth MIN_STARTS starts, if that holds
+            for a fit by itself.
+        sampling: pilot runs on a sample are possible.
     """
     units = max(rows * entries, 1)
-    alone = EFFORT / units
-    count = int(np.clip(EFFORT // (units * programs), np.clip(alone, 1, LEAST), MANY))
-    if alone >= LEAST or not sampling:
-        return Effort(count, 0, 0, count * units * programs > LARGE)
-    budget = max(EFFORT / entries, PASS * rows)
-    size = int(max(budget // SCOUTS, min(max(ROWS, PER_STATE * states), rows / 2)))
-    scouts = int(min(budget // size, SCOUTS))
-    if scouts <= max(alone, 2):
-        return Effort(count, 0, 0, count * units * programs > LARGE)
-    return Effort(FINAL, scouts, size, units * programs > LARGE)
+    alone = MAX_ENTRIES / units
+    count = int(np.clip(MAX_ENTRIES // (units * programs), np.clip(alone, 1, MIN_STARTS),
+                        MAX_STARTS))
+    if alone >= MIN_STARTS or not sampling:
+        return Effort(count, 0, 0, count * units * programs > MIN_RECOMPILE_ENTRIES)
+    budget = max(MAX_ENTRIES / entries, PILOT_SHARE * rows)
+    size = int(max(budget // MAX_PILOT_RUNS,
+                   min(max(MIN_PILOT_ROWS, PILOT_ROWS_PER_STATE * states), rows / 2)))
+    pilots = int(min(budget // size, MAX_PILOT_RUNS))
+    if pilots <= max(alone, 2):
+        return Effort(count, 0, 0, count * units * programs > MIN_RECOMPILE_ENTRIES)
+    return Effort(FOLLOWED_STARTS, pilots, size, units * programs > MIN_RECOMPILE_ENTRIES)
 
 
 def sample_rows(data: Data, weights: np.ndarray | None, size: int,
@@ -85,20 +90,21 @@ def sample_rows(data: Data, weights: np.ndarray | None, size: int,
     lengths = np.full(rows, max(data.steps or 1, 1)) if data.lengths is None else data.lengths
     total = float(mass @ lengths)
     mean = total / mass.sum()
-    if size >= SEQUENCES * mean:  # whole rows
+    if size >= MIN_PILOT_SEQUENCES * mean:  # whole rows
         mixed = random.permutation(rows)
-        picks, times = np.unique(mixed[_even(mass[mixed], int(size / mean), random)[0]],
+        picks, times = np.unique(mixed[systematic_sample(mass[mixed], int(size / mean),
+                                                          random)[0]],
                                  return_counts=True)
         return data.taken(picks), None if weights is None else times * min(total / size, 1.0)
-    steps = int(min(max(size // SEQUENCES, STRETCH), present(data.steps)))
-    picks, beyond = _even(mass * lengths, max(size // steps, 1), random)
+    steps = int(min(max(size // MIN_PILOT_SEQUENCES, MIN_PILOT_STEPS), present(data.steps)))
+    picks, beyond = systematic_sample(mass * lengths, max(size // steps, 1), random)
     begins = np.minimum((beyond / mass[picks]).astype(int), np.maximum(lengths[picks] - steps, 0))
     return (data.stretches(picks, begins, steps),
             None if weights is None else np.full(len(picks), min(total / size, 1.0)))
 
 
-def _even(mass: np.ndarray, count: int, random: np.random.Generator) -> tuple[np.ndarray,
-                                                                              np.ndarray]:
+def systematic_sample(mass: np.ndarray, count: int,
+                       random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Systematic sampling: indices at equal distances along the cumulative mass from a random
     place, and how far beyond the beginning of each index they are."""
     ends = np.cumsum(mass)
@@ -107,13 +113,23 @@ def _even(mass: np.ndarray, count: int, random: np.random.Generator) -> tuple[np
     return index, at - (ends - mass)[index]
 
 
+def is_alive(status: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Which starts have not collapsed."""
+    return (status != Status.COLLAPSED) & np.isfinite(value)
+
+
+def has_ended(status: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Which starts neither collapsed nor were stopped early."""
+    return is_alive(status, value) & (status != Status.STOPPED)
+
+
 class Race(NamedTuple):
     """Starts that compete within their group: at least `keep` of each are followed; if `compact`,
     compiling again for fewer starts pays."""
 
     groups: np.ndarray
-    keep: int = FINAL
-    first: int = RACE  # evaluations of the first stage
+    keep: int = FOLLOWED_STARTS
+    first: int = FIRST_STAGE  # evaluations of the first stage
     compact: bool = False
 
     @property
@@ -134,7 +150,7 @@ class Race(NamedTuple):
 
 
 def stop_hopeless(status: np.ndarray, value: np.ndarray, history: np.ndarray, early: bool,
-                  keep: int = FINAL, first: int = RACE) -> np.ndarray:
+                  keep: int = FOLLOWED_STARTS, first: int = FIRST_STAGE) -> np.ndarray:
     """The status of every start after a stage of the race: those far behind, given what they gained
     in the last half of it, are stopped.
 
@@ -142,37 +158,39 @@ def stop_hopeless(status: np.ndarray, value: np.ndarray, history: np.ndarray, ea
         history: (starts, evaluations) the objective. early: this is the first stage, after which
             the best are followed whatever they gained.
     """
-    alive = (status != Status.COLLAPSED) & np.isfinite(value)
+    alive = is_alive(status, value)
     reached = np.where(alive, value, -np.inf)
     half = history[:, : first // 2]
     half = np.where(np.isfinite(half), half, -np.inf).max(1)
     known = alive & np.isfinite(half)
     gain = np.maximum(np.where(known, reached, 0.0) - np.where(known, half, 0.0), 0.0)
-    hopeful = reached + LATER * gain >= reached.max()
+    hopeful = reached + GAIN_MULTIPLE * gain >= reached.max()
     if early:
         hopeful[np.argsort(-reached, kind="stable")[: max(keep, -(-len(value) // 3))]] = True
-    return np.where((status == Status.RUNNING) & ~hopeful, Status.LEFT, status).astype(status.dtype)
+    return np.where((status == Status.RUNNING) & ~hopeful, Status.STOPPED,
+                    status).astype(status.dtype)
 
 
 def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray:
     """Indices of the optima of short runs that are worth continuing, the best first: one of each
-    height, at most FINAL.
+    height, at most FOLLOWED_STARTS.
 
     Args:
         total: the weight of the rows of those runs.
     """
-    ended = ~np.isin(status, (Status.LEFT, Status.COLLAPSED)) & np.isfinite(value)
+    ended = has_ended(status, value)
     chosen: list[int] = []
     for i in (i for i in np.argsort(-np.where(ended, value, -np.inf), kind="stable") if ended[i]):
-        if not chosen or (value[chosen[-1]] - value[i] > ALIKE * total
-                          and value[chosen[0]] - value[i] <= HOPELESS * total**0.5):
+        if not chosen or (value[chosen[-1]] - value[i] > SAME_OPTIMUM * total
+                          and value[chosen[0]] - value[i] <= MAX_DEFICIT * total**0.5):
             chosen.append(int(i))
-    return np.array(chosen[:FINAL], int)
+    return np.array(chosen[:FOLLOWED_STARTS], int)
 
 
-def restarts_finding(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int,
-                     close: float, where: str = "", then: str = "") -> Finding:
+def restarts_finding(status: np.ndarray, value: np.ndarray, best: int, close: float,
+                     where: str = "", then: str = "") -> Finding:
     """The number of starts, how many reached the best optimum, how much lower the next one is."""
+    alive, ended = is_alive(status, value), has_ended(status, value)
     below = value[ended].max() - value[ended]
     same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
     lower = None if same.all() else below[~same].min()

@@ -253,10 +253,11 @@ def zeros(plan: Plan) -> EffectVector:
                jnp.zeros(sum(grouping.size for grouping in others)))
 
 
-def effects_at(plan: Plan, prior: Prior, noise: EffectVector) -> dict[str, jax.Array]:
+def effects_at(plan: Plan, prior: Prior, standardised: EffectVector) -> dict[str, jax.Array]:
     """The effects at ε."""
-    return by_name(plan, EffectVector(prior.loc.first + batched_product(prior.first, noise.first),
-                           prior.loc.rest + times_root(prior, noise.rest, True)))
+    return by_name(plan,
+                   EffectVector(prior.loc.first + batched_product(prior.first, standardised.first),
+                           prior.loc.rest + times_root(prior, standardised.rest, True)))
 
 
 def by_name(plan: Plan, numbers: EffectVector) -> dict[str, jax.Array]:

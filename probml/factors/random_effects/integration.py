@@ -11,8 +11,9 @@ which may be 0). The first grouping's part of K is one block for each
 member; the other groupings follow by one dense Cholesky factor of the Schur complement, whose
 products are added up over pairs of rows of a member if these are few (`Paired`). Effects with a
 flat prior (R = I; they have no part in |ε₀|², nor in the I of K) have a density of 1, and each adds
-½ log 2π: the evidence is then the restricted likelihood. If g, h and G are of the second order
-about a mode ε₀, this is Laplace's approximation.
+½ log 2π: the evidence is then the restricted likelihood. This is exact for rows that are normal
+given the effects. For others g, h and G are the value, gradient and negative Hessian of their log
+density at the mode ε₀: Laplace's approximation.
 
 Cost: members × cells³, (numbers of the other groupings)³, and members × (these numbers)², or pairs.
 """
@@ -61,8 +62,8 @@ def joint_gradient(prior: Prior, info: Information, noise: EffectVector,
     Args:
         info: of the rows about the effects at `noise`. mask: see `prior_mask`.
     """
-    turned = jnp.swapaxes(prior.first, -1, -2)
-    return EffectVector(batched_product(turned, info.slope.first) - mask.first * noise.first,
+    root_t = jnp.swapaxes(prior.first, -1, -2)
+    return EffectVector(batched_product(root_t, info.slope.first) - mask.first * noise.first,
                times_root(prior, info.slope.rest) - mask.rest * noise.rest)
 
 
@@ -79,9 +80,9 @@ def integrate_out(prior: Prior, info: Information, noise: EffectVector, mask: Ef
         info, mask: as of `joint_gradient`. damping: share of itself by which the diagonal of K is
             raised in a step towards the mode.
     """
-    turned = jnp.swapaxes(prior.first, -1, -2)
+    root_t = jnp.swapaxes(prior.first, -1, -2)
     slope = joint_gradient(prior, info, noise, mask)
-    lower = lapack.cholesky(_damped_precision(turned @ info.block @ prior.first, mask.first,
+    lower = lapack.cholesky(_damped_precision(root_t @ info.block @ prior.first, mask.first,
                                               damping))
     half = lapack.solve(lower, slope.first[..., None])
     log = joint_log_density(info, noise, mask) + 0.5 * jnp.sum(half**2)
@@ -94,7 +95,7 @@ def integrate_out(prior: Prior, info: Information, noise: EffectVector, mask: Ef
     if isinstance(info.cross, Paired):
         cross, square, pulled = _products_by_pairs(prior, info.cross, lower, half[..., 0])
     else:
-        cross = lapack.solve(lower, turned @ times_root(prior, info.cross))
+        cross = lapack.solve(lower, root_t @ times_root(prior, info.cross))
         flat = cross.reshape(-1, len(info.rest))
         square, pulled = flat.T @ flat, half.reshape(-1) @ flat
     own = _damped_precision(between_roots(prior, info.rest), mask.rest, damping)

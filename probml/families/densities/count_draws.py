@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 
 # variance of a count from which it is drawn as a normal with a third moment: what is left out is
 # below a twentieth of a count
-LARGE = 1e5
+MIN_NORMAL_VARIANCE = 1e5
 
 
 def of_poisson(distribution: dist.Distribution) -> dist.Distribution:
@@ -58,15 +58,15 @@ def _sample(draw: Callable, key: jax.Array, sample_shape: tuple[int, ...] = ()) 
 
 
 def _poisson(key: jax.Array, rate: jax.Array) -> jax.Array:
-    few = jax.random.poisson(key, jnp.minimum(rate, LARGE))
-    return jnp.where(rate > LARGE, _large(key, rate, rate, 1.0, few.dtype), few)
+    few = jax.random.poisson(key, jnp.minimum(rate, MIN_NORMAL_VARIANCE))
+    return jnp.where(rate > MIN_NORMAL_VARIANCE, _large(key, rate, rate, 1.0, few.dtype), few)
 
 
 def _binomial(key: jax.Array, total: jax.Array, probs: jax.Array,
               shape: tuple[int, ...]) -> jax.Array:
     total, probs = jnp.broadcast_to(total, shape), jnp.broadcast_to(probs, shape)
     variance = total * probs * (1 - probs)
-    large = variance > LARGE
+    large = variance > MIN_NORMAL_VARIANCE
     few = dist.BinomialProbs(probs, jnp.where(large, 1, total), validate_args=False).sample(key)
     many = _large(key, total * probs, variance, 1 - 2 * probs, few.dtype)
     return jnp.where(large, jnp.minimum(many, total), few)

@@ -13,7 +13,8 @@ from probml.families.likelihood import Arguments, Likelihood
 from probml.families.location_scale import univariate
 from probml.numerics.logs import LOG_TWO_PI, MAX_SERIES_ARGUMENT, log1p_of_little
 
-MANY = 2**14  # cells × states from which the sum of a row's logs is worth a longer program
+# cells × states from which the sum of a row's logs is worth a longer program
+MIN_CELLS_TIMES_STATES = 2**14
 
 
 def _log_densities_of_cell(eta: jax.Array, constant: jax.Array, x: jax.Array):
@@ -98,7 +99,7 @@ class Normal(Likelihood):
         """Of Student's t by the series of log(1 + u), u = ((x − loc)/scale)²/df, where all u of
         these rows are small, as they are from some thousand degrees of freedom on: no logarithm,
         and no division."""
-        if "df" not in arguments or x.size * len(arguments["loc"]) < MANY:
+        if "df" not in arguments or x.size * len(arguments["loc"]) < MIN_CELLS_TIMES_STATES:
             return None
         loc, df, cells = arguments["loc"], arguments["df"], x.shape[1]
         near = 1 / (arguments["scale"] * jnp.sqrt(df))

@@ -13,8 +13,8 @@ from probml.jaxpr.gathers.symbols import (
     ALTERNATIVES,
     HIGH,
     KNOWN,
-    LARGEST,
     LOW,
+    MAX_TRACKED_ELEMENTS,
     OFFSET,
     SOURCE,
     TABLE,
@@ -44,7 +44,7 @@ class Reading(NamedTuple):
     whole: bool  # every entry read depends on all entries of a parameter
 
 
-class Look(NamedTuple):
+class GatherIndex(NamedTuple):
     """An index of a gather, slice or scatter.
 
     Attributes:
@@ -65,7 +65,7 @@ class Look(NamedTuple):
         return index if self.column is None else index[..., self.column]
 
 
-def looks(eqn: JaxprEqn) -> list[Look]:
+def gather_indices(eqn: JaxprEqn) -> list[GatherIndex]:
     """The indices of an equation; empty if it is no gather, slice or scatter."""
     name, params = name_of(eqn), eqn.params
     dims = params.get("dimension_numbers")
@@ -75,21 +75,22 @@ def looks(eqn: JaxprEqn) -> list[Look]:
             fill, eqn.invars[0].aval.dtype)
         # vmap turns a slice into a gather that clips, whose axis is not collapsed; clipping along a
         # collapsed axis was asked for by the user
-        return [Look(1, k, axis, params["slice_sizes"][axis],
-                     stated or clips and axis in dims.collapsed_slice_dims)
+        return [GatherIndex(1, k, axis, params["slice_sizes"][axis],
+                            stated or clips and axis in dims.collapsed_slice_dims)
                 for k, axis in enumerate(dims.start_index_map)]
     if name.startswith("scatter"):
         away = (*dims.inserted_window_dims, *dims.operand_batching_dims)
         window = dict(zip((a for a in range(len(eqn.invars[0].aval.shape)) if a not in away),
                           dims.update_window_dims, strict=True))
-        return [Look(1, k, axis, eqn.invars[2].aval.shape[window[axis]] if axis in window else 1,
-                     params["mode"].name == "CLIP")
+        return [GatherIndex(1, k, axis,
+                            eqn.invars[2].aval.shape[window[axis]] if axis in window else 1,
+                            params["mode"].name == "CLIP")
                 for k, axis in enumerate(dims.scatter_dims_to_operand_dims)]
     if name not in ("dynamic_slice", "dynamic_update_slice"):
         return []
     first = 1 if name == "dynamic_slice" else 2
     sizes = params["slice_sizes"] if first == 1 else eqn.invars[1].aval.shape
-    return [Look(first + axis, None, axis, size) for axis, size in enumerate(sizes)]
+    return [GatherIndex(first + axis, None, axis, size) for axis, size in enumerate(sizes)]
 
 
 def blank(operand: Value) -> Value:
@@ -127,7 +128,7 @@ def gathered(eqn: JaxprEqn, operand: np.ndarray | None, indices: Sequence[Any],
     """
     dims, sizes, shape = (eqn.invars[0].aval.shape, eqn.params["slice_sizes"],
                           eqn.outvars[0].aval.shape)
-    if operand is None or math.prod(shape) > LARGEST or any(
+    if operand is None or math.prod(shape) > MAX_TRACKED_ELEMENTS or any(
             index is None or index.shape[1] > 1 for index in indices):
         return None
     # (6, *batch, components)
@@ -208,7 +209,7 @@ def _moved_numbers(eqn: JaxprEqn, parts: list[Any],
     """The numbers of each result, with the alternatives of each operand. Unknown numbers stay
     unknown, such as the state in the index of `mean[town, z]`."""
     if all(part is None for part in parts) or any(
-            math.prod(var.aval.shape) > LARGEST for var in eqn.outvars) or (
+            math.prod(var.aval.shape) > MAX_TRACKED_ELEMENTS for var in eqn.outvars) or (
             PRIMITIVES[name_of(eqn)].kind not in (Kind.JOIN, Kind.MOVE)):
         return [None] * len(eqn.outvars)
     ends = np.cumsum([math.prod(shape) for shape in shapes])
@@ -301,7 +302,7 @@ AXES: dict[str, Callable[[JaxprEqn, int, int, Sequence[int]], Places]] = {
 def counted(eqn: JaxprEqn) -> Value:
     """The result of `iota`."""
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
-    if math.prod(shape) > LARGEST:
+    if math.prod(shape) > MAX_TRACKED_ELEMENTS:
         return Value(None, tuple(frozenset([(TABLE, 0, 0)]) if i == axis else frozenset()
                                  for i in range(len(shape))))
     return constant(np.broadcast_to(

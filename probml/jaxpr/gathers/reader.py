@@ -22,8 +22,8 @@ from probml.jaxpr.gathers.moves import (
     Reading,
     blank,
     counted,
+    gather_indices,
     gathered,
-    looks,
     move_elements,
     unknown,
 )
@@ -107,14 +107,14 @@ def _indexed(eqn: JaxprEqn, values: list[np.ndarray | None]) -> Iterator[Beyond]
     """The constant indices of an equation, axis by axis. Not those of slices of several entries and
     of writes by a slice, which JAX moves inside the array."""
     name = name_of(eqn)
-    for look in looks(eqn) if name != "dynamic_update_slice" else ():
+    for look in gather_indices(eqn) if name != "dynamic_update_slice" else ():
         index, length = values[look.operand], eqn.invars[0].aval.shape[look.axis]
         if index is not None and not look.free and (look.size == 1 or name == "gather"):
             yield Beyond(look.of(index), length, length - look.size)
 
 
 READS = frozenset({"dynamic_slice", "gather"})
-LOOKS = READS | named(Kind.WRITE)
+GATHERS = READS | named(Kind.WRITE)
 
 
 class Reader(Domain[Value]):
@@ -134,7 +134,7 @@ class Reader(Domain[Value]):
 
     def equation(self, eqn: JaxprEqn, operands: list[Value]) -> list[Value]:
         name = name_of(eqn)
-        for look in looks(eqn) if name in LOOKS else ():
+        for look in gather_indices(eqn) if name in GATHERS else ():
             index, operand = operands[look.operand].numbers, operands[0]
             length = eqn.invars[0].aval.shape[look.axis]
             if index is not None and not (look.column is None and look.size == length):
@@ -169,7 +169,8 @@ class Reader(Domain[Value]):
     def _read(self, eqn: JaxprEqn, operands: list[Value]) -> Value:
         """The result of a gather or slice: the labels of an axis that is read in full are kept."""
         operand, dims, sizes = operands[0], eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
-        by, numbers = {look.axis: look for look in looks(eqn)}, eqn.params.get("dimension_numbers")
+        by = {index.axis: index for index in gather_indices(eqn)}
+        numbers = eqn.params.get("dimension_numbers")
         away = () if numbers is None else (*numbers.collapsed_slice_dims,
                                            *numbers.operand_batching_dims)
         window = [axis for axis in range(len(dims)) if axis not in away]

@@ -19,7 +19,7 @@ from probml.jaxpr.primitives import computed
 # the six fields of a symbolic number: clip(scale · code[source] + offset, low, high), formula
 SOURCE, SCALE, OFFSET, LOW, HIGH, NODE = range(6)
 KNOWN, UNKNOWN = -1, -2  # sources: the number is the constant `offset`; nothing is known
-LARGEST = 2**16  # elements of an array that are tracked one by one
+MAX_TRACKED_ELEMENTS = 2**16  # elements of an array that are tracked one by one
 WRITTEN = 256  # elements of an array whose formulas are kept
 ALTERNATIVES = 256  # possible values of one number
 UNROLLED = 256  # steps of a scan that is unrolled
@@ -73,7 +73,7 @@ def constant(value: ArrayLike) -> Value:
     TABLE."""
     shape = tuple(np.shape(value))
     plain = (frozenset(),) * len(shape)
-    if getattr(value, "size", 1) > LARGEST or not _numeric(value):
+    if getattr(value, "size", 1) > MAX_TRACKED_ELEMENTS or not _numeric(value):
         return Value(None, tuple(frozenset([(TABLE, 0, 0)]) if size > 1 else frozenset()
                                  for size in shape))
     array = np.asarray(value, float)
@@ -107,7 +107,7 @@ def elementwise(name: str, eqn: JaxprEqn, values: list[Value], nodes: list[Node]
     axes = tuple(frozenset().union(*(v.axes[i] for v in same)) for i in range(len(shape)))
     loose = frozenset().union(*(v.loose for v in values))
     found = [v.numbers for v in values if v.numbers is not None]
-    if len(found) < len(values) or math.prod(shape) > LARGEST:
+    if len(found) < len(values) or math.prod(shape) > MAX_TRACKED_ELEMENTS:
         return Value(None, axes, loose)
     seen = _wrapped(*values) if name == "select_n" and len(values) == 3 else None
     if seen is not None:

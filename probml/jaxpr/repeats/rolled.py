@@ -283,7 +283,7 @@ def _axis(eqn: JaxprEqn) -> int:
 
 def _sides(program: Program, line: Line, makers: Mapping[int, Line]) -> list[int]:
     """The operands that a line stacks or concatenates (nested concatenations are flattened); empty
-    if they are fewer than LEAST or of different shapes."""
+    if they are fewer than MIN_STEPS or of different shapes."""
     out, left = [], list(reversed(line.operands))
     while left:
         place = left.pop()

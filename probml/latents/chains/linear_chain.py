@@ -60,7 +60,7 @@ class LinearChain:
     averages = True
     breadth, finer, tolerance = 1, None, 0.0
 
-    def claims(self, structure: Structure, group: Group) -> str | None:
+    def why_not(self, structure: Structure, group: Group) -> str | None:
         sites = structure.sites
         if not any(sites[name].chain for name in group.names):
             return "none of the sites is a chain"

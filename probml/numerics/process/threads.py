@@ -32,7 +32,7 @@ def single_thread() -> Iterator[None]:
 
 # Columns of a matrix above which all threads are used: for 564 columns two threads save 1 ms, but
 # take 45 times as long as one while another process computes.
-LARGE = 1024
+MIN_COLUMNS_FOR_THREADS = 1024
 
 
 @functools.cache
@@ -53,12 +53,12 @@ _SINGLE_BLAS_THREAD = SharedChange(_limit)
 @contextlib.contextmanager
 def one_thread(size: int) -> Iterator[None]:
     """Within this context BLAS has one thread in the whole process, unless `size` (columns of a
-    matrix) exceeds LARGE.
+    matrix) exceeds MIN_COLUMNS_FOR_THREADS.
 
     JAX computes asynchronously: results must be waited for inside. Several Python threads may be
     inside at once. Cost: 0.1 ms.
     """
-    if size > LARGE or "blas" in OFF:
+    if size > MIN_COLUMNS_FOR_THREADS or "blas" in OFF:
         yield
         return
     with _SINGLE_BLAS_THREAD():
@@ -73,7 +73,7 @@ def computed(program: Callable, dynamic: Iterable, static: Iterable) -> object:
         dynamic: the arguments of the program. static: its static arguments, which include a plan.
     """
     size = max((getattr(each, "largest_matrix", 0) for each in static), default=0)
-    if not 0 < size <= LARGE or _SINGLE_BLAS_THREAD.active:
+    if not 0 < size <= MIN_COLUMNS_FOR_THREADS or _SINGLE_BLAS_THREAD.active:
         return program(*dynamic)
     with one_thread(size):
         return jax.block_until_ready(program(*dynamic))

@@ -204,9 +204,9 @@ def find_interval(values: Sequence[np.ndarray], masses: Sequence[np.ndarray],
     return found if wrong[best] < tolerance else None
 
 
-CANDIDATES, MOST = 256, 2**16  # importance draws per row: initial and maximum number
+CANDIDATES, MAX_CANDIDATES = 256, 2**16  # importance draws per row: initial and maximum number
 MAX_CHECKED_ROWS = 8  # rows in which the densities of a site are checked to add up to 1
-ENOUGH = 32  # minimum effective sample size of the weighted draws
+MIN_EFFECTIVE = 32  # minimum effective sample size of the weighted draws
 
 
 class Table(NamedTuple):
@@ -358,13 +358,13 @@ def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
 
 def _drawn(fit: Fitted, held: Data, name: str, plug_in: bool) -> Table:
     """Importance-weighted draws of a site with several cells."""
-    found, logs = _enough(fit, held, 0, plug_in, {}, 64 * ENOUGH)
+    found, logs = _enough(fit, held, 0, plug_in, {}, 64 * MIN_EFFECTIVE)
     share = np.exp(logs - logs.max(1, keepdims=True))
     return Table(found[name].astype(float), share / share.sum(1, keepdims=True), False)
 
 
 def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
-            worth: int = ENOUGH) -> tuple[dict[str, np.ndarray], np.ndarray]:
+            worth: int = MIN_EFFECTIVE) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draws of every row with an effective sample size of at least `worth`, name → (n, draws, ...),
     and their log weights, (n, draws).
 
@@ -372,7 +372,7 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
         cuts: site → its truncation bounds, (n,) each.
 
     Raises:
-        Refusal: MOST draws do not have that effective sample size.
+        Refusal: MAX_CANDIDATES draws do not have that effective sample size.
     """
     count = CANDIDATES
     while True:
@@ -385,7 +385,7 @@ def _enough(fit: Fitted, held: Data, seed: int, plug_in: bool, cuts: SiteValues,
         own = share.sum(1) ** 2 / np.maximum((share**2).sum(1), 1e-300)
         if (own >= worth).all():
             return found, logs
-        if count >= MOST:
+        if count >= MAX_CANDIDATES:
             row = int(np.argmin(own))
             raise Refusal(
                 f"model '{fit.model.name}': the factor weights of row {row} are so unequal that "

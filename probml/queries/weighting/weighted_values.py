@@ -18,7 +18,7 @@ from probml.structure.site import Site
 
 TOGETHER = 200_000  # rows queried, or simulated, in one call
 DRAWS = 200  # draws without factors, whose range is where the search for the nodes begins
-NODES, FEW = 401, 65  # nodes of a continuous site, and of the search for its range
+NODES, SEARCH_NODES = 401, 65  # nodes of a continuous site, and of the search for its range
 COUNTS = 4096  # maximum number of values of a count
 NEGLIGIBLE = 30.0  # nats below the maximum log density
 SEARCHES = 12  # maximum iterations of the search for the range of a continuous site
@@ -109,7 +109,7 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
     the range of non-negligible density at the point estimate (twice that, unless plug_in)."""
     to: Any = site.domain.bijection if site.domain.fixed else None
 
-    def evaluate_grid(low: np.ndarray, high: np.ndarray, nodes: int = FEW,
+    def evaluate_grid(low: np.ndarray, high: np.ndarray, nodes: int = SEARCH_NODES,
                       plug_in: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         u = low[:, None] + np.linspace(0, 1, nodes) * (high - low)[:, None]
         x = u if to is None else np.asarray(to(u), float)
@@ -122,12 +122,12 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
     for _ in range(SEARCHES):
         u, _, logs = evaluate_grid(low, high)
         matters = logs > logs.max(1, keepdims=True) - NEGLIGIBLE
-        first, last = matters.argmax(1), FEW - 1 - matters[:, ::-1].argmax(1)
-        if ((first > 0) & (last < FEW - 1) & (last - first > FEW // 2)).all():
+        first, last = matters.argmax(1), SEARCH_NODES - 1 - matters[:, ::-1].argmax(1)
+        if ((first > 0) & (last < SEARCH_NODES - 1) & (last - first > SEARCH_NODES // 2)).all():
             break
         wide, step = high - low, u[:, 1] - u[:, 0]
         low = np.where(first == 0, low - wide, u[row, first] - step)
-        high = np.where(last == FEW - 1, high + wide, u[row, last] + step)
+        high = np.where(last == SEARCH_NODES - 1, high + wide, u[row, last] + step)
     (low, cut_low), (high, cut_high) = (_edge(u[:, order], logs[:, order], evaluate_grid)
                                         for order in (slice(None), slice(None, None, -1)))
     wider = 0.0 if plug_in else 0.5 * (high - low)

@@ -13,7 +13,7 @@ from probml.elimination import elimination
 from probml.elimination.factor import Factor
 from probml.errors import present
 from probml.evidence import random_effects
-from probml.evidence.surrogates import Anchor, Expected, Settings, inner, quadratic
+from probml.evidence.surrogates import EStepPoint, Expected, Settings, inner, quadratic
 from probml.factors import integrated
 from probml.factors.chains import divided, rowwise_logs, undivided
 from probml.factors.factors import global_factors, row_evidence
@@ -46,7 +46,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
             None: they are taken at `params`.
 
     Cost: O(rows × work of one evidence and its gradient) time, one chunk of memory beyond the data;
-    with discrete sites outside rows and several chunks one evidence more (`returned`).
+    with discrete sites outside rows and several chunks one evidence more (`sum_and_vjp`).
     """
     if natural is None:
         natural = (naturals(plan, params, known) if settings is None else
@@ -61,7 +61,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
     middle = integrated.middles(plan, params, known)
     if settings is not None and plan.latents:
         known = known._replace(settings=settings.flat())
-    function = _responsible(plan, params, known, natural, hard, middle, settings)
+    function = _chunk_e_step(plan, params, known, natural, hard, middle, settings)
     again = not rows.held and bool(plan.rowwise or plan.latents)
 
     def summed(chunk: Chunk):
@@ -72,32 +72,32 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         value, (posteriors, share) = _outer_posteriors(plan, outer, total)
         return (value, posteriors, share), share
 
-    (value, posteriors, share), statistics, taps = returned(summed if again else function, rows,
-                                                            rest, linear=not plan.touching)
+    (value, posteriors, share), statistics, found = sum_and_vjp(summed if again else function, rows,
+                                                               rest, linear=not plan.row_globals)
     pooled = {}
     if plan.latents:
         statistics, pooled = statistics
-    anchor = Anchor(dict(params), natural, known, share, hard, settings) if again else None
+    anchor = EStepPoint(dict(params), natural, known, share, hard, settings) if again else None
     if settings is not None:
         statistics, natural = undivided(statistics), undivided(natural)
     held = None
     if plan.groupings:
         more, held = random_effects.expect(plan, params, known, rows.total)
         value += more
-    return Expected(statistics, {} if again else taps[0], posteriors, value,
+    return Expected(statistics, {} if again else found[0], posteriors, value,
                     _size(statistics, natural), middle, pooled, anchor, held)
 
 
 def additive(plan: Plan) -> bool:
     """Whether an E-step is one number and statistics that add over parts of the rows."""
-    return not (plan.touching or plan.rowwise or plan.latents or plan.groupings)
+    return not (plan.row_globals or plan.rowwise or plan.latents or plan.groupings)
 
 
 def swept(plan: Plan, params: Mapping, known: Known, rows: Rows, hard: bool = False,
           natural: Mapping | None = None) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The log evidence of rows of such a plan by themselves, and their expected statistics."""
     natural = naturals(plan, params, known) if natural is None else natural
-    function = _responsible(plan, params, known, natural, hard, {})
+    function = _chunk_e_step(plan, params, known, natural, hard, {})
 
     def both(chunk: Chunk):
         value, back = function(chunk)
@@ -126,8 +126,8 @@ def _outer_posteriors(plan: Plan, outer: list[Factor], total: jax.Array) -> tupl
     return jax.value_and_grad(evidence_of, (0, 1))([factor.log for factor in outer], total)
 
 
-def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
-                 middle: Mapping, settings: Settings | None = None) -> Callable:
+def _chunk_e_step(plan: Plan, params: Mapping, known: Known, natural: Mapping, hard: bool,
+                  middle: Mapping, settings: Settings | None = None) -> Callable:
     """chunk → (Σ log evidence, its cotangent → (statistics, responsibilities of the states))."""
 
     def chunk(rows: Chunk):
@@ -146,7 +146,7 @@ def _responsible(plan: Plan, params: Mapping, known: Known, natural: Mapping, ha
 
         if not plan.latents:
             return with_vjp(total)(natural, taps)
-        sizes = {group.name: [plan.variables[n].states for n in plan.reach(group)]
+        sizes = {group.name: [plan.variables[n].states for n in plan.group_scope(group)]
                  for group in plan.latents}
         messages = {name: jnp.zeros((len(rows.weights), *size)) for name, size in sizes.items()}
         value, back = with_vjp(total)(natural, taps | messages)
@@ -169,13 +169,13 @@ def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Calla
     if expected.effects is not None:
         alone, held = function, {plan.effects[0]: expected.effects}
 
-        def function(chunk: Chunk, taps: Mapping[str, jax.Array]):
-            return alone(chunk, {**taps, **held})
+        def function(chunk: Chunk, responsibilities: Mapping[str, jax.Array]):
+            return alone(chunk, {**responsibilities, **held})
 
     if anchor is None:
-        return rows.total(function, expected.taps)
-    again = _responsible(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
-                         expected.middle, anchor.settings)
+        return rows.total(function, expected.responsibilities)
+    again = _chunk_e_step(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
+                          expected.middle, anchor.settings)
     return rows.total(lambda chunk: function(chunk, again(chunk)[1](anchor.share)[1]))
 
 
@@ -222,19 +222,19 @@ def row_totals(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) 
     part = chunkwise_plan(plan, rows)
     total = rows.total(lambda chunk: weigh(row_evidence(part, params, known, natural, chunk),
                                            chunk.weights))
-    return together(plan, part, total, params, known, rows)
+    return add_ordered_sites(plan, part, total, params, known, rows)
 
 
 def chunkwise_plan(plan: Plan, rows: Rows) -> Plan:
     """The plan of the sites whose log densities are added chunk by chunk, over every state;
-    `together` adds the ordered ones."""
+    `add_ordered_sites` adds the ordered ones."""
     return plan.others if plan.ordered and rows.as_one_chunk(ORDERED) is not None else plan
 
 
-def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known,
-             rows: Rows | Summary, scale: float = 1.0) -> jax.Array:
-    """The total over the states of plan.touching, from that of `part` over its own, and the ordered
-    sites'.
+def add_ordered_sites(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: Known,
+                      rows: Rows | Summary, scale: float = 1.0) -> jax.Array:
+    """The total over the states of plan.row_globals, from that of `part` over its own, and the
+    ordered sites'.
 
     Of rows in the order of the number that is compared with the state's, a switch is on for so many
     first or last ones: their sum is a running sum. Which row comes where does not depend on
@@ -244,8 +244,9 @@ def together(plan: Plan, part: Plan, total: jax.Array, params: Mapping, known: K
     """
     if part is plan:
         return total
-    own = {name: plan.variables[name].states for name in plan.touching}
-    total = total.reshape([states if name in part.touching else 1 for name, states in own.items()])
+    own = {name: plan.variables[name].states for name in plan.row_globals}
+    total = total.reshape([states if name in part.row_globals else 1 for name,
+                           states in own.items()])
     assert isinstance(rows, Rows)
     every = present(rows.as_one_chunk(ORDERED))
     for name in plan.ordered:
@@ -281,7 +282,7 @@ def log_evidence(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary
 def global_posterior(plan: Plan, params: Mapping, known: Known,
                      rows: Rows | Summary) -> jax.Array:
     """log p(global discrete sites | data, params), one axis a site in the order of plan.globals."""
-    total = Factor(row_totals(plan, params, known, rows)[None], plan.touching)
+    total = Factor(row_totals(plan, params, known, rows)[None], plan.row_globals)
     joint = elimination.sum_out([*global_factors(plan, params, known), total], ())
     log = jnp.transpose(joint.log[0], [joint.names.index(n) for n in plan.globals])
     return log - jax.scipy.special.logsumexp(log)
@@ -292,11 +293,12 @@ def total_evidence(plan: Plan, outer: list[Factor], total: jax.Array) -> jax.Arr
     they touch."""
     if not plan.globals:
         return total
-    return elimination.evidence([*outer, Factor(total[None], plan.touching)], plan.global_order)[0]
+    return elimination.evidence([*outer, Factor(total[None], plan.row_globals)],
+                                plan.global_order)[0]
 
 
-def returned(function: Callable, rows: Rows, outer: Callable,
-             linear: bool = False) -> tuple[PyTree, PyTree, list[PyTree]]:
+def sum_and_vjp(function: Callable, rows: Rows, outer: Callable,
+                linear: bool = False) -> tuple[PyTree, PyTree, list[PyTree]]:
     """Forward and back through a function of a sum over chunks: what `outer` finds, and the
     gradient with respect to what chunks take.
 
