@@ -152,11 +152,11 @@ class SVI(Engine):
                           f"'{plan.carried[0]}', which this setting does not support. Use a named "
                           f"guide, such as guide='normal', without batch_rows; or "
                           f'integrate="all"')
-        if self.batch_rows is not None and plan.touching:
+        if self.batch_rows is not None and plan.row_globals:
             raise Refusal(
                 f"SVI(batch_rows=...) cannot fit {problem}: all rows depend on the latent discrete "
-                f"site '{plan.touching[0]}', so the log-likelihood is not a sum over batches. Omit "
-                f"batch_rows"
+                f"site '{plan.row_globals[0]}', so the log-likelihood is not a sum over batches. "
+                f"Omit batch_rows"
             )
 
     def run(self, problem: Problem) -> Outcome:
