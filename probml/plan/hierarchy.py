@@ -147,13 +147,3 @@ def paths(plan: Plan) -> bool:
     theirs."""
     model = plan.structure.model
     return model.whole and model.generative.integrated
-
-
-def next_to_zero(plan: Plan, begun: SiteValues,
-                 ended: SiteValues) -> list[str]:
-    """Positive parameters, intervals from 0 included, that an optimisation of such a density
-    carried next to 0; arguments as of `find_collapsed_scales`."""
-    return [name for name in plan.free if name in begun
-            and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
-            and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
-            and np.any(np.asarray(ended[name]) < math.exp(-FALLEN) * np.asarray(begun[name]))]
