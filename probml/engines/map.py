@@ -26,6 +26,7 @@ from probml.engines.optimization.boundary import (
     equal_entries,
     find_boundaries,
     narrow_scales,
+    next_to_zero,
     propose_larger_gaps,
     propose_larger_scale,
 )
@@ -212,7 +213,7 @@ class MAP(Engine):
         if paths and not collapsed:
             outcome = outcome.noting(*(
                 boundary_finding(name, "0")
-                for name in hierarchy.next_to_zero(plan, begun, outcome.params)))
+                for name in next_to_zero(problem, begun, outcome.params)))
         collapsed = collapsed or collapsed_scales(problem, outcome.params)[:1]
         outcome = outcome.noting(*equal_entries(problem, outcome.params))
         if collapsed:

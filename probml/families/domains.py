@@ -8,6 +8,7 @@ asked.
 """
 
 import copy
+import math
 from collections.abc import Callable
 
 import jax
@@ -165,12 +166,16 @@ class Domain:
 
     def middle(self, shape: tuple[int, ...]) -> jax.Array:
         """The point in its middle: 0 in unbounded coordinates."""
-        transform = self.bijection
-        return transform(jnp.zeros(transform.inverse_shape(shape)))
+        return self.bijection(jnp.zeros(self.unbounded_shape(shape)))
+
+    def unbounded_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the unbounded coordinates of an array of its values. Between bounds each
+        number has one; these bounds may be computed in a trace that has ended."""
+        return shape if self.bounds else self.bijection.inverse_shape(shape)
 
     def size(self, shape: tuple[int, ...]) -> int:
         """How many unbounded coordinates an array of its values has."""
-        return int(np.prod(self.bijection.inverse_shape(shape), dtype=int))
+        return math.prod(self.unbounded_shape(shape))
 
     def factor(self, value: np.ndarray) -> np.ndarray:
         """Of correlations and their factors, the lower Cholesky factor of a value, rows of length

@@ -143,10 +143,10 @@ def find_collapsed_scales(plan: Plan, begun: SiteValues,
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
     return [name for name in spreads if plan.structure.sites[name].domain.log_scale
-            and _has_fallen(begun[name], ended[name])]
+            and has_fallen(begun[name], ended[name])]
 
 
-def _has_fallen(begun: ArrayLike, ended: ArrayLike) -> bool:
+def has_fallen(begun: ArrayLike, ended: ArrayLike) -> bool:
     """Whether an entry of a scale is on its way to 0."""
     return bool(np.any(np.asarray(ended) < math.exp(-MAX_LOG_SCALE_FALL) * np.asarray(begun)))
 
@@ -156,13 +156,3 @@ def integrates_loops(plan: Plan) -> bool:
     theirs."""
     model = plan.structure.model
     return model.whole and model.generative.integrated
-
-
-def next_to_zero(plan: Plan, begun: SiteValues,
-                 ended: SiteValues) -> list[str]:
-    """Positive parameters, intervals from 0 included, that an optimisation of such a density
-    carried next to 0; arguments as of `find_collapsed_scales`."""
-    return [name for name in plan.free if name in begun
-            and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
-            and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
-            and _has_fallen(begun[name], ended[name])]

@@ -121,7 +121,7 @@ def sampler(name: str) -> Callable[[float], tuple[dict[str, np.ndarray], int]]:
 def truth(name: str) -> dict[str, Any]:
     """The entry of a model: means, standard deviations, Monte Carlo errors, and diagnostics."""
     run, own = sampler(name), collection(name)
-    for accept in ACCEPT[:1] if name in own.hopeless else ACCEPT:
+    for accept in ACCEPT:
         draws, divergences = run(accept)
         if name in own.labels:  # as judge.py compares them
             draws = {site: np.sort(values.reshape(*values.shape[:2], -1), -1)
@@ -144,8 +144,6 @@ def truth(name: str) -> dict[str, Any]:
     found.update(r_hat=rounded(hat), divergences=divergences, target_accept=accept)
     if name in own.labels:
         found["labels"] = True
-    if name in own.hopeless:
-        found["hopeless"] = own.hopeless[name]
     return found
 
 
@@ -189,7 +187,7 @@ def work(names: Any, answers: Any) -> None:
 def main() -> None:
     context, worker = multiprocessing.get_context("spawn"), None
     missing = [name for source, own in COLLECTIONS.items() for name in own.models
-               if name not in stored(source)]
+               if name not in stored(source) and name not in own.hopeless]
     for name in sys.argv[1:] or missing:
         if worker is None:
             names, answers = context.Queue(), context.Queue()

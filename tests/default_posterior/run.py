@@ -73,16 +73,16 @@ def measured(case: tabled_models.Case, warm: bool) -> dict:
     return row
 
 
-def judged(row: dict, truth: dict | None) -> dict:
+def judged(row: dict, truth: dict | None, hopeless: str) -> dict:
     """The row with its verdict."""
     if row.get("verdict") in ("refused", "failed") and "moments" not in row:
         return row
+    if hopeless:
+        return row | {"verdict": "said" if row["said"] else "wrong", "why": hopeless}
     if "in_order" not in row:
         return row | {"verdict": "failed"}
     if truth is None or "mean" not in truth:
         return row | {"verdict": "no truth"}
-    if "hopeless" in truth:
-        return row | {"verdict": "said" if row["said"] else "wrong", "why": truth["hopeless"]}
     if truth.get("r_hat", 1.0) > 1.05:
         return row | {"verdict": "no truth", "why": f"R-hat of the truth {truth['r_hat']}"}
     found = {name: Moments(*(np.asarray(value, float) for value in own))
@@ -133,7 +133,8 @@ def main() -> None:
     asked = parser.parse_args()
     truths = stored()
     if asked.judge:
-        table = {name: judged(row, truths.get(name))
+        every = tabled_models.every()
+        table = {name: judged(row, truths.get(name), every[name].hopeless)
                  for name, row in json.loads(asked.judge.read_text()).items()}
         for name, row in table.items():
             print(shown(name, row))
@@ -148,9 +149,10 @@ def main() -> None:
     number = 0
     for case in tabled_models.chosen(asked.names, asked.source, asked.shard):
         truth = truths.get(case.name)
-        if case.name in table or not (asked.all or asked.names or "mean" in (truth or {})):
+        if case.name in table or not (asked.all or asked.names or case.hopeless
+                                      or "mean" in (truth or {})):
             continue
-        row = judged(measured(case, not asked.no_warm), truth)
+        row = judged(measured(case, not asked.no_warm), truth, case.hopeless)
         table[case.name] = row
         print(shown(case.name, row), flush=True)
         if asked.out:

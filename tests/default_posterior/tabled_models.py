@@ -50,6 +50,8 @@ class Case:
         plain: () → (a NumPyro function with its observations, its arguments by name): what NumPyro
             samples. None: `user` says its density, or the table has truths of its own.
         user: of a case of user_models.py, its own density by brute force.
+        hopeless: why there are no posterior means and standard deviations that an honest method could
+            report: then nothing is compared, and the fit must warn.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Case:
     read: Callable[[], Any]
     plain: Callable[[], tuple[Callable, Mapping[str, Any]]] | None
     user: user_truth.Case | None = None
+    hopeless: str = ""
 
     @property
     def source(self) -> str:
@@ -68,16 +71,17 @@ def every() -> dict[str, Case]:
     out = [_of_a_user(case) for case in user_models.CASES if case.truth != "refused"]
     for source in LISTS:
         table = importlib.import_module(source)
-        by_hand = getattr(table, "BY_HAND", {})
-        out += [_from_elsewhere(source, case, by_hand.get(case.name)) for case in table.CASES
-                if not case.refused]
+        by_hand, hopeless = getattr(table, "BY_HAND", {}), getattr(table, "HOPELESS", {})
+        out += [_from_elsewhere(source, case, by_hand.get(case.name), hopeless.get(case.name, ""))
+                for case in table.CASES if not case.refused]
     out += [_of_a_function("hierarchies", name, *pair, hierarchy_models.BY_HAND.get(name))
             for name, pair in hierarchy_models.MODELS.items()]
     for source, own in (("new", new_models.NEW), ("more", more_models.MORE),
                         ("fifth", fifth_models.FIFTH), ("sixth", sixth_models.SIXTH),
                         ("seventh", seventh_models.SEVENTH)):
         out += [Case(f"{source}/{name}", functools.partial(_bound, pair[0]),
-                     functools.partial(dict, pair[1]), None) for name, pair in own.models.items()]
+                     functools.partial(dict, pair[1]), None, hopeless=own.hopeless.get(name, ""))
+                for name, pair in own.models.items()]
     return {case.name: case for case in out}
 
 
@@ -101,7 +105,8 @@ def _of_a_user(case: user_truth.Case) -> Case:
     return Case(f"users/{case!r}", lambda: case.model, lambda: case.data, None, case)
 
 
-def _from_elsewhere(source: str, case: written_elsewhere.Case, summed: Callable | None) -> Case:
+def _from_elsewhere(source: str, case: written_elsewhere.Case, summed: Callable | None,
+                    hopeless: str) -> Case:
     """A model of a table written elsewhere; `summed` as of `_of_a_function`."""
     names = inspect.signature(written_elsewhere.inner(case.function)).parameters
 
@@ -114,7 +119,7 @@ def _from_elsewhere(source: str, case: written_elsewhere.Case, summed: Callable 
         return function, {**case.settings, **arrays, **case.plain}
 
     return Case(f"{source}/{case.name}", lambda: probml.model(case.function)(**case.settings),
-                lambda: case.data, plain)
+                lambda: case.data, plain, hopeless=hopeless)
 
 
 def _of_a_function(source: str, name: str, function: Callable, data: Mapping[str, Any],

@@ -25,7 +25,8 @@ import run  # noqa: E402
 TRUTHS = run.stored()
 CASES = {name: case for name, case in tabled_models.every().items()
          if "mean" in TRUTHS.get(name, {}) and TRUTHS[name].get("r_hat", 1.0) <= 1.05
-         and "hopeless" not in TRUTHS[name]}
+         and not case.hopeless}
+HOPELESS = [name for name, case in tabled_models.every().items() if case.hopeless]
 QUICK = ("users/kidscore", "users/normal_inverse_gamma", "users/logistic", "users/change_point",
          "users/ordered_mixture", "hierarchies/five_rows", "hierarchies/folded",
          "hierarchies/bradley_terry", "seventh/rain_in_a_full_gauge",
@@ -54,6 +55,14 @@ def test_the_default_has_the_posterior_or_says_that_it_has_not(name):
             return
         found = judge.judge(fit, TRUTHS[name])
     assert found.verdict != "wrong", f"{found}: {fit.status}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOPELESS)
+def test_the_default_warns_where_no_means_or_widths_could_be_right(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert judge.said(fitted(name))
 
 
 ANSWERS = json.loads(seventh_answers.STORED.read_text())

@@ -360,7 +360,7 @@ def main() -> None:
     asked = parser.parse_args()
     have = stored()
     names = [case.name for case in tabled_models.chosen(asked.names, asked.source)
-             if asked.again or case.name not in have]
+             if not case.hopeless and (asked.again or case.name not in have)]
     ready = {} if asked.again else {name: own for name, own in known().items() if name in names}
     store(ready)
     context = multiprocessing.get_context("spawn")

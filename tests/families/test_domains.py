@@ -1,5 +1,6 @@
 """Domains: one value for a support, held to NumPyro's constraints."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -75,6 +76,12 @@ def test_a_domain_whose_ends_are_computed_is_only_itself():
                   for high in (2.0, 3.0))
     assert not low.fixed and low == low and low != other
     np.testing.assert_array_equal(low.bounds["upper_bound"], [1.0, 2.0])
+
+
+def test_the_shape_of_coordinates_does_not_depend_on_bounds_of_a_trace_that_has_ended():
+    kept = []
+    jax.eval_shape(lambda high: kept.append(domains.of(dist.Uniform(0.0, high).support)), jnp.ones(3))
+    assert kept[0].unbounded_shape((2, 3)) == (2, 3) and kept[0].size((2, 3)) == 6
 
 
 @pytest.mark.parametrize("distribution, words", [

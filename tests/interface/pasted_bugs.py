@@ -335,13 +335,6 @@ def seeds_not_centred(n, r, x1, x2):
                                   + alpha[3] * x1 * x2 + b), obs=r)
 
 
-def dyes_integrated(y):
-    theta = sample("theta", dist.Normal(0.0, 1e5))
-    within, between = (sample(name, dist.InverseGamma(0.001, 0.001)) for name in ("tau_within", "tau_between"))
-    with plate("batch", 4):
-        sample("y", dist.MultivariateNormal(theta, between + within * jnp.eye(3)), obs=y)
-
-
 def kidney_not_centred(t, event, age):
     alpha, beta = sample("alpha", dist.Normal(0, 100)), sample("beta", dist.Normal(0, 100))
     r, tau = sample("r", dist.Gamma(1, 1e-3)), sample("tau", dist.Gamma(1e-3, 1e-3))
@@ -353,4 +346,6 @@ def kidney_not_centred(t, event, age):
 
 
 # functions of the same posterior whose chains move better, for NumPyro to sample
-BY_HAND = {"seeds": seeds_not_centred, "dyes": dyes_integrated, "kidney": kidney_not_centred}
+BY_HAND = {"seeds": seeds_not_centred, "kidney": kidney_not_centred}
+# why there are no posterior means and standard deviations to be reported
+HOPELESS = {"dyes": "The posterior density of tau_between falls as its power -2.5: its variance is infinite."}

@@ -301,3 +301,20 @@ def test_steps_that_look_at_those_before_are_sampled(way):
     assert mean.shape == (10,) and np.corrcoef(mean, Y)[0, 1] > 0.5
     if way == "loop":
         np.testing.assert_allclose(fit.params["h_4"], mean[4])
+
+
+def test_an_optimum_at_zero_is_found_where_the_bounds_are_arrays():
+    """A loop that is integrated out, the bounds of its scales computed by the function."""
+    def levels(scales):
+        def model(y):
+            s, x = scales(), 0.0
+            for t in range(len(y)):
+                x = sample(f"x_{t}", dist.Normal(0.9 * x, s[0]))
+                sample(f"y_{t}", dist.Normal(x, s[1]), obs=y[t])
+        return probml.model(model)().fit({"y": np.tile([2.0, -2.0], 5)}, probml.MAP())
+
+    one = levels(lambda: (sample("step", dist.Uniform(0, 5)), sample("noise", dist.Uniform(0, 5))))
+    other = levels(lambda: sample("s", dist.Uniform(jnp.zeros(2), jnp.full(2, 5.0)).to_event(1)))
+    for fit, name in ((one, "step"), (other, "s")):
+        assert [(found.code.value, found.parameter) for found in fit.warnings] == [("boundary", name)]
+    np.testing.assert_allclose(other.params["s"], [one.params["step"], one.params["noise"]], atol=2e-3)

@@ -589,6 +589,35 @@ def test_a_branch_of_numpyros_cond_has_its_density():
                                    atol=1e-9)
 
 
+def test_a_site_of_cond_is_a_parameter_and_has_draws():
+    def branch(y):
+        m = sample("m", dist.Normal(0, 1))
+        s = cond(m > 0, lambda _: sample("s", dist.Normal(1.0, 2.0)),
+                 lambda _: sample("s", dist.Normal(1.0, 2.0)), None)
+        sample("y", dist.Normal(m + s, 1.0), obs=y)
+
+    fit = probml.model(branch)().fit({"y": Y}, probml.Laplace())
+    covariance = np.linalg.inv(np.diag([1.0, 0.25]) + len(Y))
+    drawn = fit.draws(4000, seed=0)
+    np.testing.assert_allclose(np.cov(drawn["m"], drawn["s"]), covariance, atol=0.12)
+    np.testing.assert_allclose([drawn["m"].mean(), drawn["s"].mean()],
+                               covariance @ (np.array([0.0, 0.25]) + Y.sum()), atol=0.1)
+    assert np.isfinite(fit.simulate(seed=0)["y"])
+
+
+def test_a_bound_that_is_computed_from_data_has_its_posterior():
+    def shifted(y):
+        shift = sample("shift", dist.Uniform(0, jnp.min(y)))
+        with plate("n", len(y)):
+            sample("y", dist.Exponential(1.0), obs=y - shift)
+
+    y = 0.3 + np.abs(Y)
+    fit = probml.model(shifted)().fit({"y": y})
+    n, top = len(y), y.min()  # the density is exp(n shift) up to the smallest
+    want = top / (1 - np.exp(-n * top)) - 1 / n
+    np.testing.assert_allclose(fit.draws(4000, seed=0)["shift"].mean(), want, atol=0.15 / n)
+
+
 def test_a_number_of_rows_that_is_a_setting_is_theirs():
     def counted(y, n):
         m = sample("m", dist.Normal(0, 1))

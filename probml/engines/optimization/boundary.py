@@ -30,6 +30,7 @@ from probml.families.domains import Domain, of
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all
+from probml.plan.hierarchy import has_fallen
 from probml.plan.plan import Plan
 from probml.plan.spreads import (
     UNKNOWN,
@@ -280,6 +281,14 @@ def _near_bound(problem: Problem, name: str, params: Params) -> NearBound | None
     distance = np.abs(value - bound) / np.maximum(width, np.finfo(float).tiny)
     return NearBound(value, bound, distance,
                      high is None) if (distance < MAX_RELATIVE_DISTANCE).any() else None
+
+
+def next_to_zero(problem: Problem, begun: Params, ended: Params) -> list[str]:
+    """Parameters with the lower bound 0 that an optimisation carried next to it; arguments as of
+    `find_collapsed_scales`."""
+    return [name for name in problem.plan.free if name in begun
+            and (bounds := _bounds(problem, name, ended)) is not None and np.all(bounds[0] == 0)
+            and has_fallen(begun[name], ended[name])]
 
 
 def _bounds(problem: Problem, name: str,

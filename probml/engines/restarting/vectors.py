@@ -93,7 +93,7 @@ def from_unbounded(plan: Plan, free: np.ndarray, near: np.ndarray, known: Known)
         return near
     if not all(domain.host for domain in domains):
         return np.asarray(_from_unbounded(plan, free, near, known))
-    shapes = [domain.bijection.inverse_shape(bundle.joined)
+    shapes = [domain.unbounded_shape(bundle.joined)
               for domain, bundle in zip(domains, plan.bundles, strict=True)]
     parts = [domain.host.forward(part.reshape(count, *shape)) for domain, part, shape
              in zip(domains, split(free, list(map(math.prod, shapes))), shapes, strict=True)]

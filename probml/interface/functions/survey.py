@@ -26,6 +26,7 @@ from probml.families.domains import of_values
 from probml.interface.functions.discrete_scans import sites_inside
 from probml.interface.functions.given.params import ParamSpec
 from probml.interface.functions.messages import Fill, Record
+from probml.interface.functions.scan_starts import ScanCall
 from probml.interface.functions.states import states_of, zeros_of
 from probml.jaxpr.gathers.reader import Beyond, beyond
 from probml.jaxpr.program import equations, jaxpr_of
@@ -85,7 +86,7 @@ class Survey(NamedTuple):
     """The sites of a run of the function, and what else it contains.
 
     Attributes:
-        loops: numpyro's scan or cond was met; inside: the sites of these.
+        loops: numpyro's scan or cond was met; inside: site of these → whether it is in a scan.
         computed: the names of the deterministics.
         twice: sites whose values are given and observed inside the function.
         partial: plate → its subsample_size, where it has one.
@@ -97,7 +98,7 @@ class Survey(NamedTuple):
 
     sites: dict[str, SurveyedSite]
     loops: bool
-    inside: frozenset[str]
+    inside: Mapping[str, bool]
     computed: tuple[str, ...]
     twice: tuple[str, ...]
     partial: Mapping[str, int]
@@ -180,7 +181,7 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
 
     Raises: what the function raises; RowsUnknown where it calls rows().
     """
-    sites, specs, inside = dict[str, SurveyedSite](), dict[str, ParamSpec](), set[str]()
+    sites, specs, inside = dict[str, SurveyedSite](), dict[str, ParamSpec](), dict[str, bool]()
     record = Record()
 
     def run(whole: jax.Array = 0) -> dict:
@@ -189,7 +190,8 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
         blank = functools.partial(zeros_of, whole=whole)
         with validation_enabled(False), _FillAndMark(given, sums=False, blank=blank), record:
             model.generative.run({**model.bound, **arguments}, {})
-            inside.update(*map(sites_inside, record.loops))
+            inside.update((name, ScanCall.of(msg) is not None) for msg in record.loops
+                          for name in sites_inside(msg))
         sites.update({msg["name"]: _survey_site(msg) for msg in record.of("sample")})
         begin = {msg["name"]: msg[INITIAL_VALUE] for msg in record.of("param")}
         specs.update({msg["name"]: ParamSpec.of(
@@ -224,7 +226,7 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
             f"in the model, {model.name}(n=8)"
         ) from error
     begin = jax.device_get(jit(run)()) if specs else {}
-    return Survey(sites, bool(record.loops), frozenset(inside),
+    return Survey(sites, bool(record.loops), inside,
                   tuple(msg["name"] for msg in record.of("deterministic")),
                   tuple(msg["name"] for msg in record.of("sample") if msg[GIVEN_TWICE]),
                   {msg["name"]: msg[SUBSAMPLE_SIZE] for msg in record.of("plate")

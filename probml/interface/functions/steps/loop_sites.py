@@ -44,7 +44,7 @@ def find_scan_sites(shown: Survey) -> dict[str, tuple[str, ...]] | None:
     if shown.params:
         return None
     inside = [site for name, site in shown.sites.items()
-              if name in shown.inside and not (site.observed or site.factor)]
+              if shown.inside.get(name) and not (site.observed or site.factor)]
     own: dict[str, tuple[str, ...]] = {site.name: () for site in inside}
     return own if own and not any(site.discrete for site in inside) else None
 
