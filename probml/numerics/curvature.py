@@ -245,12 +245,17 @@ def curvature_axes(hessian: np.ndarray, min_curvature: float) -> tuple[np.ndarra
 
 
 def whitened(hessian: np.ndarray, min_curvature: float) -> np.ndarray | None:
-    """Returns W (d, d) such that WᵀW is the inverse of a Hessian; None unless all its eigenvalues,
-    with each coordinate in its own unit, exceed `min_curvature`."""
+    """Returns W (d, d), lower triangular, such that WᵀW is the inverse of a Hessian; None unless
+    all its eigenvalues, with each coordinate in its own unit, exceed `min_curvature`. A Cholesky
+    factor is a continuous function of the Hessian, as eigenvectors of equal eigenvalues are not."""
     if not (np.isfinite(hessian).all() and (np.diagonal(hessian) > 0).all()):
         return None
-    curvature, axes = curvature_axes(0.5 * (hessian + hessian.T), min_curvature)
-    return None if curvature.min() <= min_curvature else axes.T
+    hessian = 0.5 * (hessian + hessian.T)
+    unit = units(hessian)
+    unitless = scaled(hessian, unit)
+    if np.linalg.eigvalsh(unitless).min() <= min_curvature:
+        return None
+    return np.linalg.inv(np.linalg.cholesky(unitless)) * unit
 
 
 def estimate_hessian(evaluate: Evaluate, end: np.ndarray, slope: np.ndarray) -> np.ndarray | None:

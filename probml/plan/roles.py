@@ -176,7 +176,8 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
     """
     if site.finite is None:
         end = "" if site.event else (f", or truncate the distribution: "
-                                     f"Categorical(logits=dist.{site.kind}(...).log_prob(jnp.arange(k)))")
+                                     f"Categorical(logits=dist.{site.kind}(...)"
+                                     f".log_prob(jnp.arange(k)))")
         raise Refusal(
             f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent and has "
             f"to be summed out, but the model does not determine a finite list of its values (a "

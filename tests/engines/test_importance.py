@@ -232,7 +232,7 @@ def test_a_kink_at_the_mode_does_not_narrow_the_draws():
     curvature = precision + np.diag([3e6, 0.0])  # as differences over 1e-6 find it
     mode = proposal(np.zeros(2), np.linalg.cholesky(np.linalg.inv(curvature)))
     assert not sample_adaptively(log_density, [mode], 1000).reliable
-    found, heavy, power, _ = draw_weighted(log_density, [mode], 1000, 0, np.asarray)
+    found, heavy, power, _ = draw_weighted(log_density, [mode], 4000, 0, np.asarray)
     assert found.reliable and heavy < 0 and not power
     line = np.linspace(-3, 3, 601)
     grid = np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)

@@ -32,3 +32,15 @@ def test_the_curvature_does_not_depend_on_units(density, unit):
     assert float(hessian[0, 0]) * unit**2 == pytest.approx(float(right), rel=0.02)
     assert float(hessian[1, 1]) == pytest.approx(1.0, rel=1e-3)
     assert (np.asarray(frame.curvature) > 0.9).all()
+
+
+def test_a_root_of_the_inverse_hessian_changes_as_little_as_the_hessian():
+    """As between one device and four, where curvatures are equal: their eigenvectors may be any."""
+    random = np.random.default_rng(1)
+    for size in (2, 5):
+        noise = random.normal(size=(2, size, size))
+        hessians = 3 * np.eye(size) + 1e-9 * (noise + noise.transpose(0, 2, 1))
+        one, other = (curvature.whitened(hessian, 1e-6) for hessian in hessians)
+        np.testing.assert_allclose(one.T @ one, np.linalg.inv(hessians[0]), atol=1e-14)
+        np.testing.assert_allclose(one, other, atol=1e-8)
+        assert curvature.whitened(hessians[0] + 3 * (1 - np.eye(size)), 1e-6) is None  # flat
