@@ -24,37 +24,37 @@ if TYPE_CHECKING:  # for editors
         write_bif,  # noqa: F401
     )
     from probml.models.bayesian_networks.independence import conditional_dependence  # noqa: F401
-    from probml.models.bayesian_networks.learn_pattern import learn_pattern  # noqa: F401
+    from probml.models.bayesian_networks.learn_pattern import (
+        learn_pattern,  # noqa: F401
+        member_of,  # noqa: F401
+        pattern_of,  # noqa: F401
+    )
     from probml.models.bayesian_networks.learn_structure import (
         learn_structure,  # noqa: F401
         structure_score,  # noqa: F401
     )
     from probml.models.bayesian_networks.orders import edge_probabilities  # noqa: F401
-    from probml.models.bayesian_networks.patterns import (
-        member_of,  # noqa: F401
-        pattern_of,  # noqa: F401
-    )
     from probml.models.chains.casino import dishonest_casino as dishonest_casino
     from probml.models.chains.dynamic_factor import dynamic_factor as dynamic_factor
     from probml.models.chains.dynamic_factor_estimator import DynamicFactor  # noqa: F401
     from probml.models.chains.hidden_markov import hidden_markov as hidden_markov
     from probml.models.chains.hidden_markov import markov_chain as markov_chain
     from probml.models.chains.hidden_markov_estimator import HiddenMarkov  # noqa: F401
+    from probml.models.chains.structural import autoregressive_part as autoregressive_part
+    from probml.models.chains.structural import cycle_part as cycle_part
+    from probml.models.chains.structural import level_part as level_part
     from probml.models.chains.structural import local_level as local_level
     from probml.models.chains.structural import local_trend as local_trend
     from probml.models.chains.structural import seasonal as seasonal
+    from probml.models.chains.structural import seasonal_part as seasonal_part
     from probml.models.chains.structural import structural_time_series as structural_time_series
+    from probml.models.chains.structural import trend_part as trend_part
     from probml.models.chains.structural_estimator import StructuralTimeSeries  # noqa: F401
-    from probml.models.chains.structural_parts import autoregressive_part as autoregressive_part
-    from probml.models.chains.structural_parts import cycle_part as cycle_part
-    from probml.models.chains.structural_parts import level_part as level_part
-    from probml.models.chains.structural_parts import seasonal_part as seasonal_part
-    from probml.models.chains.structural_parts import trend_part as trend_part
     from probml.models.classifiers.discriminant_estimators import (
+        FisherDiscriminant,  # noqa: F401
         GaussianDiscriminant,  # noqa: F401
         MixtureDiscriminant,  # noqa: F401
     )
-    from probml.models.classifiers.fisher_estimator import FisherDiscriminant  # noqa: F401
     from probml.models.classifiers.least_squares_estimator import (
         LeastSquaresClassifier,  # noqa: F401
     )
@@ -76,10 +76,10 @@ if TYPE_CHECKING:  # for editors
         hierarchical_mixture_of_experts as hierarchical_mixture_of_experts,
     )
     from probml.models.experts.experts import mixture_of_experts as mixture_of_experts
-    from probml.models.experts.experts_classifier_estimator import (
+    from probml.models.experts.experts_estimator import (
+        MixtureOfExperts,  # noqa: F401
         MixtureOfExpertsClassifier,  # noqa: F401
     )
-    from probml.models.experts.experts_estimator import MixtureOfExperts  # noqa: F401
     from probml.models.hypotheses.rules import association_rules  # noqa: F401
     from probml.models.hypotheses.samples import two_samples  # noqa: F401
     from probml.models.hypotheses.screening import screen  # noqa: F401
@@ -156,6 +156,7 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.generalized_linear import (
         logistic_regression as logistic_regression,
     )
+    from probml.models.regression.generalized_linear import robust_regression as robust_regression
     from probml.models.regression.generalized_linear import softmax_regression as softmax_regression
     from probml.models.regression.generalized_linear_estimators import (
         GeneralizedLinearModel,  # noqa: F401
@@ -169,7 +170,6 @@ if TYPE_CHECKING:  # for editors
     from probml.models.regression.linear_regression import polynomial as polynomial
     from probml.models.regression.linear_regression import ridge as ridge
     from probml.models.regression.results import likelihood_ratio_test  # noqa: F401
-    from probml.models.regression.robust_regression import robust_regression as robust_regression
     from probml.models.regression.smoothing import bspline_basis as bspline_basis
     from probml.models.regression.smoothing import smoothing as smoothing
     from probml.models.regression.smoothing_estimator import SmoothingSpline  # noqa: F401
@@ -193,11 +193,11 @@ _LATE = {
     "local_trend": "chains.structural",
     "seasonal": "chains.structural",
     "structural_time_series": "chains.structural",
-    "autoregressive_part": "chains.structural_parts",
-    "cycle_part": "chains.structural_parts",
-    "level_part": "chains.structural_parts",
-    "seasonal_part": "chains.structural_parts",
-    "trend_part": "chains.structural_parts",
+    "autoregressive_part": "chains.structural",
+    "cycle_part": "chains.structural",
+    "level_part": "chains.structural",
+    "seasonal_part": "chains.structural",
+    "trend_part": "chains.structural",
     "linear_support_vector_machine": "classifiers.linear_classification",
     "perceptron": "classifiers.perceptron",
     "hierarchical_mixture_of_experts": "experts.experts",
@@ -225,7 +225,7 @@ _LATE = {
     "polynomial": "regression.linear_regression",
     "ridge": "regression.linear_regression",
     "mixed_model": "mixed_models.mixed_model",
-    "robust_regression": "regression.robust_regression",
+    "robust_regression": "regression.generalized_linear",
     "bspline_basis": "regression.smoothing",
     "smoothing": "regression.smoothing",
     "adjustment_sets": "bayesian_networks.adjustment",
@@ -234,8 +234,8 @@ _LATE = {
     "edge_probabilities": "bayesian_networks.orders",
     "learn_pattern": "bayesian_networks.learn_pattern",
     "learn_structure": "bayesian_networks.learn_structure",
-    "member_of": "bayesian_networks.patterns",
-    "pattern_of": "bayesian_networks.patterns",
+    "member_of": "bayesian_networks.learn_pattern",
+    "pattern_of": "bayesian_networks.learn_pattern",
     "structure_score": "bayesian_networks.learn_structure",
     "read_bif": "bayesian_networks.bif",
     "write_bif": "bayesian_networks.bif",
@@ -255,7 +255,7 @@ _LATE = {
     "MixtureDiscriminant": "classifiers.discriminant_estimators",
     "NaiveBayes": "classifiers.naive_bayes_estimator",
     "MixtureOfExperts": "experts.experts_estimator",
-    "MixtureOfExpertsClassifier": "experts.experts_classifier_estimator",
+    "MixtureOfExpertsClassifier": "experts.experts_estimator",
     "FactorAnalysis": "latent_factors.factor_analysis_estimators",
     "ProbabilisticPCA": "latent_factors.factor_analysis_estimators",
     "PoissonFactors": "latent_factors.count_factors_estimator",
@@ -273,7 +273,7 @@ _LATE = {
     "ParzenClassifier": "kernels.kernel_density_estimators",
     "GeneralizedLinearModel": "regression.generalized_linear_estimators",
     "RobustRegression": "regression.generalized_linear_estimators",
-    "FisherDiscriminant": "classifiers.fisher_estimator",
+    "FisherDiscriminant": "classifiers.discriminant_estimators",
     "LeastSquaresClassifier": "classifiers.least_squares_estimator",
     "LinearSVM": "classifiers.linear_svm_estimator",
     "LogisticRegression": "classifiers.logistic_estimator",

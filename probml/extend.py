@@ -40,8 +40,8 @@ from probml.evidence.density import flat as to_unbounded
 from probml.evidence.density import posterior as log_posterior
 from probml.evidence.density import unflat as from_unbounded
 from probml.evidence.e_step import expect as expect
+from probml.factors.naturals import log_prior as log_prior
 from probml.factors.naturals import naturals as naturals
-from probml.factors.prior import log_prior as log_prior
 from probml.families import Entry as Entry
 from probml.families import Form as Form
 from probml.families import Likelihood as Likelihood
@@ -50,10 +50,10 @@ from probml.families import domains as domains
 from probml.families import log_linear as log_linear
 from probml.families import register as register_family
 from probml.families.domains import Domain as Domain
+from probml.families.form import backward as backward
 from probml.families.forms.dirichlet import DIRICHLET as DIRICHLET
 from probml.families.forms.gaussian import GAUSSIAN as GAUSSIAN
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA as INVERSE_GAMMA
-from probml.families.links import backward as backward
 from probml.fits.places import Place as Place
 from probml.language.former_members import warn as _warn
 from probml.latents.grouping import register as register_latent
@@ -71,7 +71,7 @@ from probml.plan.blocks import users as users
 from probml.plan.plan import Plan as Plan
 from probml.posteriors.closed import Closed as Closed
 from probml.posteriors.conjugate import Marginals as Marginals
-from probml.posteriors.drawn import Draws as Draws
+from probml.posteriors.posterior import Draws as Draws
 from probml.posteriors.posterior import Posterior as Posterior
 from probml.posteriors.posterior import register as register_posterior
 from probml.structure.structure import Structure as Structure

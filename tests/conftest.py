@@ -66,12 +66,12 @@ def forget_programs():
     yield
     import jax
 
-    from probml.numerics.kept import holding
+    from probml.numerics.kept import programs
 
-    holding.MAX_GROWTH = 2**63  # programs that tests count stay amid a module
-    if holding.mappings() > holding.MAX_MAPPINGS // 2:
+    programs.MAX_GROWTH = 2**63  # programs that tests count stay amid a module
+    if programs.mappings() > programs.MAX_MAPPINGS // 2:
         jax.clear_caches()
-        holding.trim()
+        programs.trim()
 
 
 @pytest.fixture(autouse=True)

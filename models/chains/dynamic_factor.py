@@ -19,7 +19,7 @@ from jax.scipy.linalg import block_diag
 from numpyro import deterministic, sample
 
 import probml
-from probml.models.chains.structural_parts import autoregression, companion, order_of
+from probml.models.chains.structural import autoregression, companion, order_of
 from probml.models.summaries.chains import dynamic_factor_tables
 from probml.models.summaries.former_names import SIGMA
 

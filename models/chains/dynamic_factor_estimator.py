@@ -13,8 +13,7 @@ from probml.estimators.information_criteria import criteria
 from probml.estimators.rules import ENGINE, FLAG, SEED, Seed, check, check_count, integer, parameter
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.dynamic_factor import dynamic_factor
-from probml.models.chains.sequence_data import OfSequences
-from probml.models.chains.sequences import Steps, together
+from probml.models.chains.sequences import OfSequences, Steps, together
 from probml.models.latent_factors.factor_analysis import covariance, factors
 from probml.posteriors.units import Unit, of_rows
 

@@ -33,7 +33,7 @@ from probml.estimators.rules import (
 from probml.estimators.validation import check_is_fitted
 from probml.models.chains.hidden_markov import EMISSIONS, hidden_markov, named
 from probml.models.chains.hidden_markov_names import ByName
-from probml.models.chains.sequence_data import OfEmissions
+from probml.models.chains.sequences import OfEmissions
 from probml.models.frames.clusters import clusters
 from probml.models.frames.ties import warn_of_tied
 from probml.models.frames.units import moments, rates

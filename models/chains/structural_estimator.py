@@ -27,8 +27,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import check_is_fitted
 from probml.interface.model import Model
-from probml.models.chains.sequence_data import OfSequences
-from probml.models.chains.sequences import Steps, read, together
+from probml.models.chains.sequences import OfSequences, Steps, read, together
 from probml.models.chains.structural import TRENDS, structural_time_series
 from probml.posteriors.units import Unit, of_rows
 from probml.typing import DataLike

@@ -22,8 +22,7 @@ from probml.estimators.validation import check_is_fitted
 from probml.models.classifiers.planes import COST, Planes, labelled
 from probml.models.frames.standardized import counted, unpenalised
 from probml.models.regression.generalized_linear import logistic_regression, softmax_regression
-from probml.models.regression.posterior_answers import is_posterior
-from probml.models.regression.results import RegressionResults
+from probml.models.regression.results import RegressionResults, is_posterior
 from probml.posteriors.units import Unit
 
 # prior standard deviation in logits of intercepts that a posterior needs and nothing tells

@@ -16,8 +16,7 @@ from probml.models.classifiers.ordinal_regression import ORDINAL_LINKS, ordinal_
 from probml.models.frames.margins import Margin
 from probml.models.frames.standardized import Standardized, counted
 from probml.models.regression.generalized_linear import LINKS
-from probml.models.regression.posterior_answers import is_posterior
-from probml.models.regression.results import RegressionResults
+from probml.models.regression.results import RegressionResults, is_posterior
 from probml.models.regression.weak_priors import BAYES, ENGINE_OR_BAYES
 from probml.posteriors.units import Unit, of_rows
 

@@ -37,11 +37,11 @@ from probml.numerics.process.late import LateModule
 if TYPE_CHECKING:
     import pandas as pd
 
-    from probml.models.commandline import answers, engines, files, forecasts, layouts, learning
+    from probml.models.commandline import answers, engines, files, layouts, learning
     from probml.models.commandline import demo as demonstration
     from probml.typing import FitOrEstimator
 else:
-    answers, engines, files, forecasts, layouts, learning = (
+    answers, engines, files, answers, layouts, learning = (
         LateModule(f"probml.models.commandline.{name}")
         for name in ("answers", "engines", "files", "forecasts", "layouts", "learning"))
     demonstration = LateModule("probml.models.commandline.demo")
@@ -222,7 +222,7 @@ def forecast(fitted: str, data: str, steps: int, interval: float | None, model: 
              layout: layouts.Layout) -> None:
     """Forecast the steps that follow the last row of DATA, with a time series model."""
     found, table = _open_fit(fitted, model, settings), files.read_table(data)
-    _written(forecasts.forecast(found, table, steps, interval, layout), out, as_json)
+    _written(answers.forecast(found, table, steps, interval, layout), out, as_json)
 
 
 @main.command()

@@ -35,8 +35,12 @@ from probml.models.mixed_models.mixed_columns import labels_of, numbers_of, tabl
 from probml.models.mixed_models.mixed_model import effect_sites, mixed_model
 from probml.models.regression.family_functions import mean_of_y
 from probml.models.regression.generalized_linear import ALIASES, FAMILIES, LINKS
-from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
-from probml.models.regression.results import RegressionResults
+from probml.models.regression.results import (
+    RegressionResults,
+    is_posterior,
+    posterior_rows,
+    predicted,
+)
 from probml.models.regression.targets import (
     COUNTS,
     check_targets,

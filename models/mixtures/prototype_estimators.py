@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,6 @@ from probml import DataError
 from probml.estimators.estimator import Estimator, absent
 from probml.estimators.rules import SEED, STARTS, Seed, check, integer, number, one_of, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
-from probml.models.mixtures.prototypes import fuzzy, medoids, memberships, squares
 
 METRICS = ("euclidean", "sqeuclidean", "manhattan", "cosine", "precomputed")
 
@@ -41,7 +41,7 @@ class Prototypes(Estimator):
 @dataclass(eq=False, repr=False)
 class KMedoids(Prototypes):
     """k-medoids: k rows nearest to all others, in any distance; R's pam
-    (models/mixtures/prototypes.py). Bring the columns in like units first.
+   . Bring the columns in like units first.
 
     Args:
         n_clusters: groups, k.
@@ -149,7 +149,7 @@ class KMedoids(Prototypes):
 @dataclass(eq=False, repr=False)
 class FuzzyCMeans(Prototypes):
     """Fuzzy c-means: memberships that fall with a power of the distance, not as a noise would have
-    them; a mixture's probabilities are GaussianMixture's (models/mixtures/prototypes.py). Bring the
+    them; a mixture's probabilities are GaussianMixture's. Bring the
     columns in like units first.
 
     Args:
@@ -223,3 +223,95 @@ class FuzzyCMeans(Prototypes):
     def predict(self, X):
         """The group of the largest membership of every row."""
         return self.predict_proba(X).argmax(1)
+
+
+TINY = 1e-300
+
+
+class Medoids(NamedTuple):
+    """Rows that are medoids, whose each row is, and the sum of the distances."""
+
+    chosen: np.ndarray  # (k,)
+    labels: np.ndarray  # (n,)
+    loss: float
+    exchanges: int
+
+
+def medoids(distances: np.ndarray, weights: np.ndarray, chosen: np.ndarray) -> Medoids:
+    """The best exchange of a medoid for a row, until none lowers the sum.
+
+    Args:
+        distances: (n, n).
+        weights: (n,); a row of weight 0 is no medoid.
+        chosen: (k,) rows, the first medoids, distinct.
+
+    Cost: O(n² k) an exchange.
+    """
+    chosen, rows, k = chosen.copy(), np.arange(len(distances)), len(chosen)
+    exchanges = 0
+    while True:
+        near = distances[:, chosen]
+        labels = near.argmin(1)
+        first = near[rows, labels]
+        near[rows, labels] = np.inf
+        second = near.min(1) if k > 1 else np.full(len(rows), np.inf)
+        loss = float(weights @ first)
+        gain = weights @ np.minimum(distances - first[:, None], 0.0)  # (n,) of each row x
+        own = np.zeros((k, len(rows)))
+        own[labels, rows] = weights
+        change = gain + own @ (np.clip(distances, first[:, None], second[:, None]) - first[:, None])
+        change[:, chosen] = change[:, weights == 0] = np.inf
+        i, x = np.unravel_index(np.argmin(change), change.shape)
+        if not change[i, x] < -1e-12 * loss:
+            return Medoids(chosen, labels, loss, exchanges)
+        chosen[i] = x
+        exchanges += 1
+
+
+class Fuzzy(NamedTuple):
+    """Centres, memberships, and the objective of every round, which never rises."""
+
+    centres: np.ndarray  # (k, d)
+    memberships: np.ndarray  # (n, k)
+    history: list[float]
+    converged: bool
+
+
+def squares(X: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Squared distances over the seen cells of a row, scaled up to all of them, (n, k)."""
+    seen = ~np.isnan(X)
+    left = np.where(seen[:, None], X[:, None] - centres, 0.0)
+    return (left**2).sum(2) * (X.shape[1] / np.maximum(seen.sum(1), 1))[:, None]
+
+
+def memberships(distances: np.ndarray, m: float) -> np.ndarray:
+    """(n, k) from squared distances; a row on a centre is that one's alone."""
+    logs = -np.log(np.maximum(distances, TINY)) / (m - 1)
+    out = np.exp(logs - logs.max(1, keepdims=True))
+    return out / out.sum(1, keepdims=True)
+
+
+def fuzzy(X: np.ndarray, weights: np.ndarray, centres: np.ndarray, m: float, tolerance: float,
+          iterations: int) -> Fuzzy:
+    """Memberships and centres in turn, until a round gains less than the tolerance times the first
+    objective.
+
+    Args:
+        X: (n, d), NaN where unseen. weights: (n,). centres: (k, d), the first.
+
+    Cost: O(n d k) a round.
+    """
+    seen = ~np.isnan(X)
+    filled, share = np.where(seen, X, 0.0), X.shape[1] / np.maximum(seen.sum(1), 1)
+    history: list[float] = []
+    for _ in range(iterations):
+        distances = squares(X, centres)
+        u = memberships(distances, m)
+        history.append(float((weights[:, None] * u**m * distances).sum()))
+        if len(history) > 1 and history[-2] - history[-1] <= tolerance * history[0]:
+            return Fuzzy(centres, u, history, True)
+        # a row counts by its share: the centres are then the minimum of the same objective
+        powers = (weights * share)[:, None] * u**m
+        total = powers.T @ seen
+        centres = np.where(total > 0, powers.T @ filled / np.maximum(total, TINY), centres)
+    return Fuzzy(centres, memberships(squares(X, centres), m), history, False)

@@ -264,3 +264,26 @@ def _prior(scale, shape: tuple[int, ...]):
                          (-1, *(1,) * (len(shape) - 1))) if jnp.ndim(scale) else scale
     return (dist.Normal(0.0, spread * jnp.ones(shape)).to_event(len(shape))
             if shape else dist.Normal(0.0, scale))
+
+
+@probml.model
+def robust_regression(x, df=4.0, weight_scale=10.0, bias_scale=1000.0, shape=0.5, rate=0.005):
+    """A plane with heavy-tailed noise. Input `x` (n, d), site `y`; sites `beta` (d,), `intercept`
+    (), `variance` (), σ², and `df` if unknown.
+
+    Args:
+        df: degrees of freedom; None: a site ~ Gamma(2, 0.1) (Juárez & Steel 2010).
+        weight_scale, bias_scale: prior standard deviations in units of y, as in
+            logistic_regression.
+        shape, rate: of the InverseGamma prior of σ².
+    """
+    loc = linear_predictor(x, (), weight_scale, bias_scale)
+    variance = sample("variance", dist.InverseGamma(shape, rate))
+    if df is None:
+        df = sample("df", dist.Gamma(2.0, 0.1))
+    with probml.rows():
+        sample("y", dist.StudentT(df, loc, jnp.sqrt(variance)))
+
+
+robust_regression.summarized(regression_tables)
+robust_regression.renames(INTERCEPT)

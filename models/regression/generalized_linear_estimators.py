@@ -40,10 +40,14 @@ from probml.models.regression.generalized_linear import (
     LINKS,
     ZEROS,
     generalized_linear,
+    robust_regression,
 )
-from probml.models.regression.posterior_answers import is_posterior, posterior_rows, predicted
-from probml.models.regression.results import RegressionResults
-from probml.models.regression.robust_regression import robust_regression
+from probml.models.regression.results import (
+    RegressionResults,
+    is_posterior,
+    posterior_rows,
+    predicted,
+)
 from probml.models.regression.targets import (
     COUNTS,
     check_targets,

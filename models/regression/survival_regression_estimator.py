@@ -13,8 +13,7 @@ from probml.estimators.estimator import absent
 from probml.estimators.rules import FLAG, SEED, Seed, check, hold, one_of, parameter, within
 from probml.estimators.validation import check_is_fitted
 from probml.models.frames.standardized import Numeric, counted
-from probml.models.regression.posterior_answers import is_posterior
-from probml.models.regression.results import DRAWS, RegressionResults
+from probml.models.regression.results import DRAWS, RegressionResults, is_posterior
 from probml.models.regression.survival_regression import (
     DISTRIBUTIONS,
     ERRORS,

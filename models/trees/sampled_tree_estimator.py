@@ -1,16 +1,16 @@
 """The scikit-learn estimator of trees drawn from their posterior."""
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpyro.diagnostics import split_gelman_rubin
+from scipy.special import gammaln
 
 from probml.estimators.classifier import Classifier
 from probml.estimators.rules import PARTS, SEED, STARTS, Seed, check, integer, number, parameter
 from probml.estimators.validation import ConvergenceWarning, check_is_fitted
-from probml.models.trees.sampled_trees import Chain
 
 INSIDE: Any = ("a number above 0 and below 1",
                lambda v: isinstance(v, int | float | np.number) and not isinstance(v, bool)
@@ -21,7 +21,7 @@ APART = 1.2  # R̂ of the log density above which a warning says that the chains
 @dataclass(eq=False, repr=False)
 class SampledTree(Classifier):
     """Bayesian CART: decision trees drawn from their posterior by Metropolis–Hastings, Dirichlet
-    leaves integrated out, and averaged (models/trees/sampled_trees.py). EvidenceTree sums the
+    leaves integrated out, and averaged (models/trees/sampled_tree_estimator.py). EvidenceTree sums the
     prunings of one grown tree instead, at once.
 
     A missing cell counts as a value below all others of its column, for which a rule can ask.
@@ -126,3 +126,162 @@ class SampledTree(Classifier):
         X = np.where(np.isnan(X), self._below, X)
         trees = [tree for trees in self.trees_ for tree in trees]
         return sum(tree.predict(X) for tree in trees) / len(trees)
+
+
+GROW, PRUNE, CHANGE = range(3)
+
+
+@dataclass(eq=False)
+class Node:
+    """Rows that come to a node, and its rule and children where it has some."""
+
+    rows: np.ndarray
+    depth: int
+    counts: np.ndarray  # (classes,) weights of the rows of each
+    values: list[np.ndarray]  # of each column, the distinct ones here
+    column: int = -1
+    cut: float = np.nan
+    children: tuple["Node", ...] = ()
+
+    @property
+    def rules(self) -> int:
+        return sum(len(each) - 1 for each in self.values)
+
+
+@dataclass
+class Chain:
+    """One Markov chain over trees.
+
+    Args:
+        X: (n, d), no cell unseen. labels: (n,) codes. weights: (n,).
+        classes: how many. prior: (a, b, c).
+    """
+
+    X: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    classes: int
+    prior: tuple[float, float, float]
+    random: np.random.Generator
+    root: Node = field(init=False)
+
+    def __post_init__(self):
+        self.root = self._node(np.arange(len(self.X)), 0)
+
+    def _node(self, rows: np.ndarray, depth: int) -> Node:
+        counts = np.bincount(self.labels[rows], self.weights[rows], self.classes)
+        return Node(rows, depth, counts, [np.unique(column) for column in self.X[rows].T])
+
+    def evidence(self, node: Node) -> float:
+        """log p(node is a leaf) + log p(its labels)."""
+        a, b, c = self.prior
+        k, n = self.classes, node.counts
+        out = (gammaln(n + c).sum() - gammaln(n.sum() + k * c) - k * gammaln(c) + gammaln(k * c))
+        return float(out + (np.log1p(-a * (1.0 + node.depth) ** -b) if node.rules else 0.0))
+
+    def log_density(self) -> float:
+        """log p(tree, labels)."""
+        a, b, _ = self.prior
+        return sum(np.log(a) - b * np.log1p(node.depth) - np.log(node.rules) if node.children
+                   else self.evidence(node) for node in self.nodes())
+
+    def nodes(self) -> list[Node]:
+        out, left = [], [self.root]
+        while left:
+            node = left.pop()
+            out.append(node)
+            left.extend(node.children)
+        return out
+
+    def step(self) -> None:
+        """One proposal, taken or not."""
+        nodes = self.nodes()
+        able = [node for node in nodes if not node.children and node.rules]
+        ends = [node for node in nodes if node.children and not any(child.children for child
+                                                                     in node.children)]
+        kind = int(self.random.integers(3))
+        if kind == GROW and able:
+            self._grow(able[self.random.integers(len(able))], len(able), ends)
+        elif kind == PRUNE and ends:
+            self._prune(ends[self.random.integers(len(ends))], len(ends), able)
+        elif kind == CHANGE and ends:
+            node = ends[self.random.integers(len(ends))]
+            column, cut, children = self._split(node)
+            if self._accept(sum(map(self.evidence, children))
+                            - sum(map(self.evidence, node.children))):
+                node.column, node.cut, node.children = column, cut, children
+
+    def _grow(self, leaf: Node, able: int, ends: list[Node]) -> None:
+        column, cut, children = self._split(leaf)
+        # above it there may be one that had two leaves, and no longer has
+        fewer = any(leaf is child for node in ends for child in node.children)
+        ratio = self._gain(leaf, children) + np.log(able) - np.log(len(ends) + 1 - fewer)
+        if self._accept(ratio):
+            leaf.column, leaf.cut, leaf.children = column, cut, children
+
+    def _prune(self, node: Node, ends: int, able: list[Node]) -> None:
+        without = len(able) - sum(bool(child.rules) for child in node.children) + 1
+        ratio = -self._gain(node, node.children) + np.log(ends) - np.log(without)
+        if self._accept(ratio):
+            node.column, node.cut, node.children = -1, np.nan, ()
+
+    def _gain(self, node: Node, children: tuple[Node, ...]) -> float:
+        """log of the density with a split over that without, but for 1 / rules."""
+        a, b, _ = self.prior
+        return (np.log(a) - b * np.log1p(node.depth) + sum(map(self.evidence, children))
+                - self.evidence(node))
+
+    def _split(self, node: Node) -> tuple[int, float, tuple[Node, Node]]:
+        cuts = np.array([len(each) - 1 for each in node.values])
+        rule = int(self.random.integers(cuts.sum()))
+        column = int(np.searchsorted(np.cumsum(cuts), rule, side="right"))
+        at = rule - int(cuts[:column].sum())
+        low, high = node.values[column][at : at + 2]
+        below = self.X[node.rows, column] <= low
+        children = (self._node(node.rows[below], node.depth + 1),
+                    self._node(node.rows[~below], node.depth + 1))
+        return column, float(low + (high - low) / 2), children
+
+    def _accept(self, ratio: float) -> bool:
+        return bool(np.log(self.random.random()) < ratio)
+
+    def tree(self) -> "Tree":
+        """The tree as it is, for new rows."""
+        return Tree.of(self.root, self.prior[2])
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A tree as arrays over its nodes, the root first."""
+
+    columns: np.ndarray  # (m,) −1 at leaves
+    cuts: np.ndarray
+    children: np.ndarray  # (m, 2)
+    shares: np.ndarray  # (m, classes) p(class) in a node
+
+    @classmethod
+    def of(cls, root: Node, concentration: float) -> "Tree":
+        nodes, places = [root], {id(root): 0}
+        for node in nodes:  # grows as it goes
+            for child in node.children:
+                places[id(child)] = len(nodes)
+                nodes.append(child)
+        counts = np.array([node.counts for node in nodes]) + concentration
+        return cls(np.array([node.column for node in nodes]),
+                   np.array([node.cut for node in nodes]),
+                   np.array([[places[id(child)] for child in node.children] or [0, 0]
+                             for node in nodes]),
+                   counts / counts.sum(1, keepdims=True))
+
+    @property
+    def leaves(self) -> int:
+        return int((self.columns < 0).sum())
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """p(class) of rows, (n, classes)."""
+        at = np.zeros(len(X), int)
+        while (inner := np.flatnonzero(self.columns[at] >= 0)).size:
+            node = at[inner]
+            above = X[inner, self.columns[node]] > self.cuts[node]
+            at[inner] = self.children[node, above.astype(int)]
+        return self.shares[at]

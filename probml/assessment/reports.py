@@ -23,7 +23,7 @@ from probml.fits.standard_errors import NOTE, StandardErrors
 from probml.numerics.transfer import random_key
 from probml.posteriors import diagnostics
 from probml.posteriors.units import density, deviations, in_units, ways_in_units
-from probml.queries import asking, outside, queries, row_draws
+from probml.queries import asking, outside, queries, simulation
 from probml.queries.fitted import Fitted
 from probml.queries.simulation import simulate_draws
 from probml.typing import PyTree, SiteValues
@@ -429,7 +429,7 @@ def _row_latents(fit: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndar
                 for name, value in values.items()}
 
     inside = getattr(fit.belief, "inside", {})
-    found = row_draws.within(fit, flat(draws), flat(inside), 0)
+    found = simulation.within(fit, flat(draws), flat(inside), 0)
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from probml.dataset.checks.digits import ROUNDING
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
-from probml.dataset.sources.sequences import along_steps
+from probml.dataset.sources.profile import along_steps
 from probml.language.measured import Measure
 from probml.structure.site import Site
 

@@ -25,11 +25,11 @@ from probml.errors import DataError
 from probml.families.domains import Simplex
 from probml.jaxpr.program import ClosedJaxpr, evaluate
 from probml.language.language import Bound
-from probml.structure import possible
+from probml.structure import trace
 from probml.structure.ordering import why_ordered
-from probml.structure.possible import check_chains
 from probml.structure.site import Site
 from probml.structure.structure import Structure
+from probml.structure.trace import check_chains
 
 
 def check(structure: Structure, table: Table) -> None:
@@ -118,7 +118,7 @@ def read(
     check(structure, table)
     if length is not None and len(structure.chains) > len(structure.markov):
         check_chains(structure, {}, length)
-    possible.check(structure, table.inputs, length or 1)
+    trace.check(structure, table.inputs, length or 1)
     return Data(model, structure, table, length, given=given, new=codes.new)
 
 

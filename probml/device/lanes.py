@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 
 from probml.dataset import tables
 from probml.dataset.moments import Moments
-from probml.dataset.sources.sequences import along_steps
+from probml.dataset.sources.profile import along_steps
 from probml.device.layout import bucket
 from probml.device.rows import Chunk, Steps
 from probml.errors import present

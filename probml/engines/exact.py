@@ -12,7 +12,7 @@ from probml.engines.conjugate.closed_form import is_consistent, solve
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status
 from probml.errors import Refusal, quoted
 from probml.evidence.e_step import log_evidence
-from probml.factors.prior import log_prior
+from probml.factors.naturals import log_prior
 from probml.jaxpr.levels import Level
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit

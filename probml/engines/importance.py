@@ -28,8 +28,8 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.curvature import FLAT_CURVATURE, whitened
 from probml.plan.plan import Plan
-from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
+from probml.posteriors.posterior import Normal
 
 DEGREES = 4.0  # of freedom of the Student t; half as many as coordinates, if those are more
 MAX_ROUNDS = 3  # of moving the proposal

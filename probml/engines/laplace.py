@@ -33,7 +33,7 @@ from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, present
 from probml.evidence import centring, density
-from probml.factors.prior import log_prior
+from probml.factors.naturals import log_prior
 from probml.language import given
 from probml.numerics import curvature
 from probml.numerics.compile_effort import ONCE
@@ -42,8 +42,8 @@ from probml.numerics.curvature import whitened
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
 from probml.plan.plan import Plan
-from probml.posteriors.drawn import Draws, Normal, constrained, mean
 from probml.posteriors.pareto import k_limit
+from probml.posteriors.posterior import Draws, Normal, constrained, mean
 
 POINTS = 32  # about the mode, at which the density is evaluated together with the curvature
 MAX_DISTANCE = 0.1  # standard deviations from the mode, within which a proposal is made

@@ -37,8 +37,8 @@ from probml.numerics.transfer import placed
 from probml.plan import hierarchy
 from probml.plan.squares import squared
 from probml.posteriors import diagnostics
-from probml.posteriors import drawn as beliefs
-from probml.posteriors.drawn import Draws
+from probml.posteriors import posterior as beliefs
+from probml.posteriors.posterior import Draws
 from probml.posteriors.relabelling import exchanges, relabelled
 
 COMPARED = 32  # draws of the normal distribution at the mode, at which the density is compared

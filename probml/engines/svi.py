@@ -36,9 +36,8 @@ from probml.numerics.compiling import jit
 from probml.numerics.curvature import Frame
 from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
-from probml.posteriors import drawn
-from probml.posteriors.drawn import Draws, Normal
-from probml.posteriors.posterior import OWN
+from probml.posteriors import posterior
+from probml.posteriors.posterior import OWN, Draws, Normal
 from probml.typing import PyTree
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ class SVI(Engine):
                                                        self._affordable_evidences(total))
             found = (_drawn(problem, normal) if plan.carried
                      else complete_normal(plan, normal, known, rows, seed))
-        point = drawn.mean({n: np.asarray(v)[None]
+        point = posterior.mean({n: np.asarray(v)[None]
                             for n, v in found.draw(plan, known, DRAWS, OWN).items()
                             if n in (*plan.free, *plan.effects)})
         return Outcome(point, history, status, self.steps, findings, posterior=found)
@@ -351,7 +350,7 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
     u += random.standard_normal((1, DRAWS, normal.factor.shape[1])) @ normal.factor.T
     u = u.astype(normal.loc.dtype)
     inside = carrying.drawn(plan, known, rows, u)
-    values = jax.device_get(drawn.constrained(plan, known, u[..., : density.size(plan)]))
+    values = jax.device_get(posterior.constrained(plan, known, u[..., : density.size(plan)]))
     draws = with_states(plan, Draws(values, None, {}, inside), known, rows, problem.seed)
     return draws._replace(inside=carrying.unloaded(problem, inside))
 

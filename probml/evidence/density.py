@@ -25,8 +25,7 @@ from probml.evidence.e_step import (
 )
 from probml.factors.affine_predictors import derivatives
 from probml.factors.factors import global_factors, row_evidence
-from probml.factors.naturals import naturals
-from probml.factors.prior import log_prior
+from probml.factors.naturals import log_prior, naturals
 from probml.families import domains
 from probml.families.domains import Domain
 from probml.jaxpr.opened import backward

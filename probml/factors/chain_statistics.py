@@ -3,7 +3,7 @@ depends on nothing of rows (Shumway & Stoffer 1982), and the expected log densit
 
 Each of the matrices of a chain is a regression of a step's numbers on those of the step before,
 with second moments as sufficient statistics: of (1, s_{t−1}, ε_t), ε_t the noise of a move at the
-parameters of the E-step (latents/chains/chain_gains.py).
+parameters of the E-step (latents/chains/linear_chain.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -28,9 +28,8 @@ from probml.factors.linear_chains import (
     varying,
 )
 from probml.factors.naturals import environment, over_states
-from probml.latents.chains import chain_gains, linear_chain
-from probml.latents.chains.chain_gains import Line, Middle
-from probml.latents.chains.linear_chain import Moves
+from probml.latents.chains import linear_chain
+from probml.latents.chains.linear_chain import Line, Middle, Moves
 from probml.latents.latent import Group
 from probml.latents.pooled_normal import Second, added, columns, residuals
 from probml.plan.plan import Plan
@@ -161,7 +160,7 @@ def _second(plan: Plan, rows: Chunk, name: str, state: jax.Array, old: Line, wei
 
 def middles(plan: Plan, params: Mapping, known: Known, group: Group) -> Middle:
     """The point about which statistics are taken, over the discrete states of a group."""
-    return over(plan, params, known, group, lambda env: chain_gains.middle(plan.structure, group,
+    return over(plan, params, known, group, lambda env: linear_chain.middle(plan.structure, group,
                                                                            env))
 
 
@@ -174,9 +173,9 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Midd
     def expected_gain(env: Mapping[str, jax.Array], middle: Middle, found: Totals):
         total = sum((_gain_below(structure, group, name, env, middle.state, old, found.below[name])
                      for name, old in middle.below.items()), start=jnp.zeros(()))
-        total += chain_gains.moves_gain(linear_chain.moves(structure, group, env), middle.moves,
+        total += linear_chain.moves_gain(linear_chain.moves(structure, group, env), middle.moves,
                                         middle.state, found.moves)
-        return total + chain_gains.moves_gain(linear_chain.first(structure, group, env),
+        return total + linear_chain.moves_gain(linear_chain.first(structure, group, env),
                                               middle.begin, middle.state, found.begin)
 
     return over_states(plan, expected_gain, environment(plan, params, known),
@@ -186,8 +185,8 @@ def pooled(plan: Plan, params: Mapping, known: Known, group: Group, middle: Midd
 
 def _gain_below(structure: Structure, group: Group, name: str, env: Mapping, state: jax.Array,
                 old: Line, second: Second) -> jax.Array:
-    new = chain_gains.line(structure, group, name, env, state)
-    return chain_gains.seen_gain(structure.sites[name], new, old, second)
+    new = linear_chain.line(structure, group, name, env, state)
+    return linear_chain.seen_gain(structure.sites[name], new, old, second)
 
 
 def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group,
@@ -208,7 +207,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
                 some = steps.rows._replace(values={name: x},
                                            seen={} if mask is None else {name: mask})
                 state = found[1][0]
-                old = chain_gains.line(structure, group, name, {**past, **along}, state)
+                old = linear_chain.line(structure, group, name, {**past, **along}, state)
                 second = _second(plan, some, name, state, old, *found)
                 return _gain_below(structure, group, name, {**env, **along}, state, old, second)
 
@@ -221,7 +220,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
             old = linear_chain.moves(structure, group, {**past, **along})
             new = linear_chain.moves(structure, group, {**env, **along})
             noise = _noise(old, before, later, spread_before, spread_later, across)
-            return chain_gains.moves_gain(new, old, before[0], _transition_moments(
+            return linear_chain.moves_gain(new, old, before[0], _transition_moments(
                 weight, before - before[0], noise.mean, spread_before, noise.covariance,
                 noise.across))
 
@@ -229,7 +228,7 @@ def expected(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Grou
                          spread: jax.Array):
             old = linear_chain.first(structure, group, {**past, **along})
             new = linear_chain.first(structure, group, {**env, **along})
-            return chain_gains.moves_gain(new, old, old.offset,
+            return linear_chain.moves_gain(new, old, old.offset,
                                           _initial_moments(weight, mean - old.offset,
                                                            spread))
 

@@ -16,9 +16,8 @@ from probml.elimination import elimination
 from probml.elimination.factor import Factor, indicator
 from probml.factors import integrated
 from probml.factors.chains import Given, chain_moves, counted_factor, steps_factor
-from probml.factors.naturals import environment, over_states, state_logs, unstacked
+from probml.factors.naturals import environment, over_states, prior_factor, state_logs, unstacked
 from probml.factors.pooled import pooled_factor, predictive_factor
-from probml.factors.prior import prior_factor
 from probml.factors.rowwise import rowwise_factor
 from probml.numerics.logs import log_of
 from probml.plan.plan import Plan

@@ -19,7 +19,7 @@ from probml.elimination.factor import Factor
 from probml.elimination.kalman import evidence
 from probml.elimination.kalman import evidence as kalman_evidence
 from probml.elimination.kalman import filter as kalman
-from probml.elimination.kalman.blocks import forward
+from probml.elimination.kalman.evidence import forward
 from probml.errors import present
 from probml.factors.naturals import group_environment, over_states
 from probml.factors.rowwise import row_environment

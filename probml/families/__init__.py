@@ -14,8 +14,8 @@ priors, and the domains of values.
 `register(Entry(types=(...), likelihood=..., prior=...))` adds one from outside, from one file.
 """
 
-from probml.families.entry import Entry as Entry
 from probml.families.form import Form as Form
 from probml.families.form import Prior as Prior
+from probml.families.likelihood import Entry as Entry
 from probml.families.likelihood import Likelihood as Likelihood
 from probml.families.registry import register as register

@@ -20,7 +20,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
 from probml.families import bijections
-from probml.families.densities.accurate import accurate
+from probml.families.densities.censored import accurate
 
 SUMS = 1e-4  # by how much a probability vector may miss 1
 ORDERS = tuple(map(type, (constraints.ordered_vector, constraints.positive_ordered_vector)))

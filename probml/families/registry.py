@@ -20,8 +20,8 @@ from numpyro.distributions.transforms import AffineTransform
 
 from probml.errors import ModelError, present
 from probml.families import domains
-from probml.families.densities import accurate
-from probml.families.entry import NOTHING, Entry
+from probml.families.densities import censored
+from probml.families.likelihood import NOTHING, Entry
 from probml.families.location_scale import LocationScale
 
 FOLDERS = ("probml.families.forms", "probml.families.likelihoods")
@@ -48,7 +48,7 @@ def register(entry: Entry) -> Entry:
     _found.update(dict.fromkeys(entry.types, entry))
     if entry.log_prob is not None:
         for kind in entry.types:
-            accurate.add(kind, entry.log_prob)
+            censored.add(kind, entry.log_prob)
     return entry
 
 

@@ -40,8 +40,7 @@ from probml.fits import boundary, standard_errors
 from probml.fits.cluster import Cluster, is_client, is_frame
 from probml.fits.condensing import summarised
 from probml.fits.double import least_precise, retry_in_float64
-from probml.fits.journals import open_journal
-from probml.fits.merging import RetainedStatistics
+from probml.fits.merging import RetainedStatistics, open_journal
 from probml.fits.places import Devices, Place, SingleDevice
 from probml.fits.standard_errors import FittedRows
 from probml.fits.unidentified_effects import (

@@ -27,7 +27,7 @@ from probml.language.settings import thaw
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import Use, derive_key
 from probml.plan import plan as planning
-from probml.queries import asking, decoding, outside, queries, row_draws
+from probml.queries import asking, decoding, outside, queries, simulation
 from probml.queries.simulation import simulate_draws, simulate_rows
 from probml.queries.weighting import weighted
 from probml.structure import deterministics
@@ -110,7 +110,7 @@ class Answers(Record):
         found = {name: sites[name].valued(np.asarray(value)) for name, value in draws.items()}
         found |= {name: np.asarray(value)
                   for name, value in outside.drawn(self, draws).items()}
-        inside = row_draws.within(self, draws, self.belief.rows(n, seed), seed)
+        inside = simulation.within(self, draws, self.belief.rows(n, seed), seed)
         found |= step_posteriors.draw_steps(self, draws, n, seed)
         return by_old_names(found | self._drawn_in_rows(draws, n) | inside, self.model.renamed)
 

@@ -21,8 +21,7 @@ from probml.device.rows import Known, Rows
 from probml.engines.engine import Status
 from probml.errors import ModelError, Refusal
 from probml.evidence.e_step import log_evidence
-from probml.factors.naturals import argument_table
-from probml.factors.prior import log_prior
+from probml.factors.naturals import argument_table, log_prior
 from probml.fits import further, saving, standard_errors
 from probml.fits.standard_errors import FittedRows, StandardErrors
 from probml.interface.answer_table import answer_questions
@@ -32,8 +31,8 @@ from probml.interface.functions.steps import step_posteriors
 from probml.interface.questions import Questions
 from probml.interface.record import StaticPart
 from probml.interface.showing import page
+from probml.interface.showing.page import fit_html, fit_text
 from probml.interface.showing.subject import Subject, of_fit
-from probml.interface.showing.text_and_html import fit_html, fit_text
 from probml.interface.tables.table_answers import answers_in_tables
 from probml.language.given import as_mapping
 from probml.language.renamed import rows_by_old_names

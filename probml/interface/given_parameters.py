@@ -24,9 +24,8 @@ from probml.language.language import Bound
 from probml.language.renamed import by_old_names
 from probml.numerics.precision import in_its_own
 from probml.queries.simulation import input_rows
-from probml.structure.possible import check_chains, check_covariances
 from probml.structure.structure import Structure
-from probml.structure.trace import trace
+from probml.structure.trace import check_chains, check_covariances, trace
 from probml.typing import SiteValues
 
 

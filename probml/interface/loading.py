@@ -19,7 +19,7 @@ from probml.fits.encoding import named, unpacked
 from probml.interface.fit import Fit
 from probml.interface.given_parameters import fit_at
 from probml.interface.model import Generative
-from probml.interface.tables.flat_tables import RelationalFunction
+from probml.interface.tables.relations import RelationalFunction
 from probml.language.given import as_path
 from probml.language.language import Bound
 from probml.language.renamed import rekeyed

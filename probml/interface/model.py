@@ -30,7 +30,7 @@ from probml.interface.functions.read_function import read_function
 from probml.interface.functions.readings import site_values
 from probml.interface.functions.replay import lacks_rows, run_forward, run_tables_forward
 from probml.interface.given_parameters import fit_at
-from probml.interface.showing.text_and_html import graph_scene, model_html
+from probml.interface.showing.page import graph_scene, model_html
 from probml.language.given import as_mapping
 from probml.language.language import Bound, check_seed, unwrapped
 from probml.language.renamed import by_new_names, by_old_names

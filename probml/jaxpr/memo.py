@@ -2,7 +2,7 @@
 
 A structure, a plan, a traced program of one shape takes a megabyte of Python objects; a long
 process with ever new shapes would keep hundreds of each, in as many caches as there are functions.
-So all caches are registered here, and numerics/kept/holding.py releases old entries of all.
+So all caches are registered here, and numerics/kept/programs.py releases old entries of all.
 """
 
 import functools

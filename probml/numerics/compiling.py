@@ -12,7 +12,7 @@ import jax
 
 from probml.numerics import compile_effort
 from probml.numerics.compile_effort import FULL, MAX_WHOLE_LOOP_ENTRIES, PIECE
-from probml.numerics.kept import holding
+from probml.numerics.kept import programs
 from probml.numerics.kept.programs import ProgramCache
 from probml.numerics.outside import feeding, processes
 from probml.numerics.process import whole_loops
@@ -36,7 +36,7 @@ def _prepare(function: Callable) -> Callable:
     @functools.wraps(function)
     def traced(*args):
         _COMPILING_SINCE.setdefault(threading.get_ident(), time.monotonic())
-        holding.count_program()
+        programs.count_program()
         with single_thread():
             try:
                 with inline_calls():
@@ -104,7 +104,7 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
         tier = None if options is None else tuple(options.items())
         if tier not in compiled:
             compiled[tier] = jax.jit(prepared, compiler_options=options, **keywords)
-        holding.release_if_many()
+        programs.release_if_many()
         try:
             program = shelf.find(args, options)
             if program is not None:

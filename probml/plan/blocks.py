@@ -24,8 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.families.domains import Domain
-from probml.families.form import Form
-from probml.families.links import Steps, backward, forward
+from probml.families.form import Form, Steps, backward, forward
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo

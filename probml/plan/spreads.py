@@ -19,8 +19,8 @@ from probml.jaxpr.memo import memo
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan import decide, hierarchy
+from probml.plan.hierarchy import powers
 from probml.plan.plan import Plan
-from probml.plan.products import powers
 from probml.structure.densities import example
 
 UNKNOWN = (NotImplementedError, AttributeError, ModelError)  # of distributions without a variance

@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from probml.device.rows import Known
 from probml.errors import ModelError
 from probml.factors.naturals import argument_table
-from probml.families.links import backward, forward
+from probml.families.form import backward, forward
 from probml.jaxpr.levels import Level
 from probml.language.renamed import unflattened
 from probml.numerics.compile_effort import ASKED

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
-from probml.families.form import Prior
+from probml.families.form import Prior, backward, forward
 from probml.families.likelihoods.student_t import ManyDegrees, ManyDegreesOfVectors
-from probml.families.links import backward, forward
 from probml.numerics.bundles import Bundle
 from probml.plan.blocks import Block
 from probml.plan.plan import Plan

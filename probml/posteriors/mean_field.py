@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.evidence.surrogates import Settings
-from probml.families.links import backward
+from probml.families.form import backward
 from probml.jaxpr.memo import memo
 from probml.plan.blocks import Block, all_blocks, users
 from probml.plan.plan import Plan

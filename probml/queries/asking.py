@@ -30,8 +30,8 @@ from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
 from probml.queries import drawing, queries, small
 from probml.queries.fitted import Fitted
-from probml.queries.parts import Belief
-from probml.structure.possible import check_chains
+from probml.queries.queries import Belief
+from probml.structure.trace import check_chains
 from probml.typing import PyTree
 
 # table entries per row up to which one program serves a network for every pattern of missing cells

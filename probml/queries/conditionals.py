@@ -23,8 +23,7 @@ from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.fitted import Fitted
-from probml.queries.parts import Belief
-from probml.queries.queries import states_and_log
+from probml.queries.queries import Belief, states_and_log
 
 
 class Tabled(dist.Distribution):

@@ -21,7 +21,7 @@ from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.queries.fitted import Fitted
 from probml.queries.moments import conditional, means_along
-from probml.queries.parts import Belief, Parts, parts_of, rows_of_site
+from probml.queries.queries import Belief, Parts, parts_of, rows_of_site
 from probml.typing import PyTree
 
 

@@ -14,7 +14,7 @@ from probml.factors import integrated, sequences
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
-from probml.queries.parts import Belief, parts_of
+from probml.queries.queries import Belief, parts_of
 
 
 @functools.partial(jit, static_argnames=("plan",), seldom=ASKED)

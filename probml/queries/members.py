@@ -23,8 +23,7 @@ from probml.errors import Refusal, present
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
-from probml.posteriors.drawn import Draws
-from probml.posteriors.posterior import Point
+from probml.posteriors.posterior import Draws, Point
 from probml.queries.asking import DRAWS
 from probml.queries.fitted import Fitted
 from probml.structure.indices import Index

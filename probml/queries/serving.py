@@ -19,7 +19,7 @@ from probml.plan.plan import Plan
 from probml.queries import asking, queries
 from probml.queries.asking import Question
 from probml.queries.fitted import Fitted
-from probml.queries.parts import parts_of
+from probml.queries.queries import parts_of
 from probml.typing import PyTree, SiteValues
 
 

@@ -22,7 +22,7 @@ from probml.errors import Refusal
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.plan.plan import BUDGET, TABLES, Plan
-from probml.queries.parts import Belief, parts_of
+from probml.queries.queries import Belief, parts_of
 
 Asked = Sequence[tuple[str, str | tuple[str, ...]]]
 ENTRIES = 2**21  # of all tables, up to which NumPy takes less time than compiling a small program

@@ -7,7 +7,7 @@ values are computed in computed.py.
 
 
 from probml.errors import ModelError
-from probml.families import domains, entry
+from probml.families import domains, likelihood
 from probml.structure.site import Site
 from probml.typing import Message
 
@@ -58,5 +58,5 @@ def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]
 
 def _site(name: str, rows: bool, batch: tuple, event: tuple, axes: tuple, row_axis: int | None,
           plates: tuple) -> Site:
-    return Site(name, rows, False, entry.NOTHING, KIND, ("value",), None, batch, (), event, axes,
-                row_axis, plates, None, domains.NOTHING)
+    return Site(name, rows, False, likelihood.NOTHING, KIND, ("value",), None, batch, (), event,
+                axes, row_axis, plates, None, domains.NOTHING)

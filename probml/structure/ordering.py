@@ -1,7 +1,7 @@
 """Sites and inputs whose labels are ordered. Text labels have no order, so that the user must give
 one."""
 
-from probml.jaxpr.codes import find_amounts
+from probml.jaxpr.cells import find_amounts
 from probml.structure.structure import Structure
 
 MIXTURES = ("MixtureSameFamily", "MixtureGeneral")  # usually of categories, which have no order

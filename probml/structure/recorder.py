@@ -14,7 +14,7 @@ from numpyro.primitives import Messenger
 
 from probml.errors import ModelError
 from probml.families import domains
-from probml.families.densities.accurate import accurate
+from probml.families.densities.censored import accurate
 from probml.language.language import Bound, chain_length_scope
 from probml.language.measured import as_sites
 from probml.language.named_rows import ROWS

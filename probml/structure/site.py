@@ -13,8 +13,7 @@ from jax.tree_util import PyTreeDef
 from probml.errors import present
 from probml.families import registry
 from probml.families.domains import Domain
-from probml.families.entry import Entry
-from probml.families.likelihood import UNKNOWN, Likelihood
+from probml.families.likelihood import UNKNOWN, Entry, Likelihood
 from probml.jaxpr import levels
 from probml.language.measured import Measure
 

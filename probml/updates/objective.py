@@ -9,7 +9,7 @@ from probml.device.rows import Chunk, Known, Rows, Summary
 from probml.evidence.e_step import over_responsible
 from probml.evidence.surrogates import Expected, Settings, row_surrogate, surrogate
 from probml.factors.affine_predictors import weighed_hessian
-from probml.factors.prior import log_prior, outside
+from probml.factors.naturals import log_prior, outside
 from probml.jaxpr.opened.backward import gradient, value_and_gradient
 from probml.plan.plan import Plan
 from probml.plan.strands import columns

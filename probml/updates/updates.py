@@ -15,9 +15,8 @@ from jax.flatten_util import ravel_pytree
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence.density import bijection
 from probml.evidence.surrogates import Expected
-from probml.factors.naturals import naturals
-from probml.factors.prior import log_prior
-from probml.families.links import backward
+from probml.factors.naturals import log_prior, naturals
+from probml.families.form import backward
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics.bundles import Bundle
 from probml.numerics.optimum import (

@@ -16,7 +16,7 @@ import oracles
 import probml
 from probml.assessment import reports
 from probml.dataset import read
-from probml.posteriors.drawn import Draws
+from probml.posteriors.posterior import Draws
 
 pytest.importorskip("arviz")
 nan = np.nan

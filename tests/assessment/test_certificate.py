@@ -14,7 +14,7 @@ import probml
 from probml.assessment import certificate
 from probml.engines import Engine, Outcome, Status
 from probml.families import domains
-from probml.posteriors.drawn import Draws
+from probml.posteriors.posterior import Draws
 from probml.posteriors.relabelling import Exchange
 
 nan = np.nan

@@ -15,7 +15,7 @@ from probml.assessment.pages import charts
 from probml.assessment.pages.html import table
 from probml.assessment.pages.scene import Node, curve, scene
 from probml.assessment.pages.svg import svg
-from probml.interface.showing.text_and_html import graph_scene
+from probml.interface.showing.page import graph_scene
 
 
 @probml.model

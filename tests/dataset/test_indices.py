@@ -16,7 +16,7 @@ import probml
 from probml.dataset import read as reading
 from probml.errors import DataError
 from probml.interface.fit import Fit
-from probml.posteriors.drawn import Draws
+from probml.posteriors.posterior import Draws
 from probml.structure.indices import Axis
 from probml.structure.trace import structure_of
 

@@ -14,7 +14,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.dataset.read import read
-from probml.jaxpr.codes import find_amounts
+from probml.jaxpr.cells import find_amounts
 from probml.jaxpr.program import jaxpr_of
 
 ORDER = ("none", "mild", "severe")

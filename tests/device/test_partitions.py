@@ -9,8 +9,7 @@ from numpyro import plate, sample
 
 import probml
 from probml.dataset.sources.parts import Reader, open_data
-from probml.dataset.sources.profile import joined
-from probml.dataset.sources.sequences import measured
+from probml.dataset.sources.profile import joined, measured
 from small_models import network
 
 N = 60

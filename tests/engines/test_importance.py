@@ -13,7 +13,7 @@ import probml
 from coded import codes
 from probml.engines.importance import heavy_tail, nearly_normal, proposal, sample_adaptively
 from probml.engines.importance import sample_with_tail_check as draw_weighted
-from probml.posteriors.drawn import Normal
+from probml.posteriors.posterior import Normal
 
 RANDOM = np.random.default_rng(3)
 

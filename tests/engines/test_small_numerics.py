@@ -11,7 +11,7 @@ import pytest
 from numpyro import plate, sample
 
 import probml
-from probml.families.densities.accurate import accurate
+from probml.families.densities.censored import accurate
 from probml.models import GaussianProcess, bayesian_network
 
 # name → x → log p with whole numbers among its arguments, and the same with floats

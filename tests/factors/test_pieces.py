@@ -16,8 +16,7 @@ from probml.factors import sequences
 from probml.factors.chains import divided
 from probml.factors.naturals import naturals
 from probml.queries.decoding import decode
-from probml.queries.parts import Belief
-from probml.queries.queries import answer
+from probml.queries.queries import Belief, answer
 
 
 @probml.model

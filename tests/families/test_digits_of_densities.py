@@ -13,7 +13,7 @@ from numpyro import factor, sample
 from scipy import special, stats
 
 import probml
-from probml.families.densities.accurate import accurate
+from probml.families.densities.censored import accurate
 
 LONG = np.longdouble
 TIMES, CLOSE, QUANTILES = 200, 1e-3, np.array([0.01, 0.1, 0.5, 0.9, 0.99])[:, None]

@@ -73,7 +73,7 @@ def readers(folder: Path) -> dict[str, Callable[[], Reader]]:
     x = random.normal(size=(40, 2)) + np.repeat([[0.0], [4.0]], 20, 0)
     frame = pd.DataFrame({"x": x[:, 0], "word": np.array(["no", "yes"])[random.integers(2, size=40)]})
     arrays, files = guided.inside_arrays("meta"), ("interface/loading", "fits/saving", "fits/encoding", "posteriors/",
-                                                   "interface/given_parameters", "structure/possible")
+                                                   "interface/given_parameters", "structure/trace")
     estimators, tables = (*files, "estimators/keeping", "probml/language/"), ("commandline/files", "probml/dataset/")
     made = {
         "fit": lambda: Reader([_written(folder, fit.save) for fit in _fits(x)],

@@ -17,7 +17,7 @@ from pathlib import Path
 import atheris
 
 FOLLOWED = ["probml.interface", "probml.fits", "probml.estimators.portable", "probml.posteriors", "probml.language",
-            "probml.dataset", "probml.numerics.outside", "probml.numerics.kept", "probml.structure.possible",
+            "probml.dataset", "probml.numerics.outside", "probml.numerics.kept", "probml.structure.trace",
             "probml.models.bayesian_networks", "probml.models.commandline", "zipfile", "numpy.lib"]
 with atheris.instrument_imports(include=FOLLOWED):
     import hostile

@@ -18,8 +18,8 @@ from numpyro import plate, sample
 
 import probml
 from probml.models import NaiveBayes
-from probml.numerics.kept import holding
-from probml.numerics.kept.holding import mappings
+from probml.numerics.kept import programs
+from probml.numerics.kept.programs import mappings
 
 LIMIT = 65_530  # mappings of a process, as Linux has it
 MILLION = 1_000_000
@@ -88,9 +88,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fits", type=int, default=20_000)
     parser.add_argument("--fresh", type=int, default=100)
-    parser.add_argument("--most", type=int, default=holding.MAX_MAPPINGS)
+    parser.add_argument("--most", type=int, default=programs.MAX_MAPPINGS)
     said = parser.parse_args()
-    holding.MAX_MAPPINGS = said.most
+    programs.MAX_MAPPINGS = said.most
     warnings.simplefilter("ignore")
     began = time.process_time()
     found = lived(said.fits, said.fresh)

@@ -16,7 +16,7 @@ import probml.models
 from cases import fitted
 from probml.fits import encoding
 from probml.fits.encoding import packed
-from probml.posteriors import drawn
+from probml.posteriors import posterior
 from probml.posteriors.units import Unit
 
 
@@ -115,10 +115,10 @@ def test_every_array_of_a_file_may_be_anything(good, tmp_path):
 
 
 BELIEFS = {
-    "normal": (drawn.Normal(np.zeros(1), np.ones(1), np.zeros((1, 0))), [
+    "normal": (posterior.Normal(np.zeros(1), np.ones(1), np.zeros((1, 0))), [
         {"loc": np.zeros(2), "scale": np.ones(2), "factor": np.zeros((2, 0))}, {"loc": np.zeros(())},
         {"scale": np.ones(2)}, {"factor": np.zeros(0)}, {"factor": np.zeros((3, 1))}]),
-    "draws": (drawn.Draws({"heads": np.full((1, 4), 0.5)}, None, {"accept": np.ones((1, 4))}), [
+    "draws": (posterior.Draws({"heads": np.full((1, 4), 0.5)}, None, {"accept": np.ones((1, 4))}), [
         {"values/heads": np.full((0, 4), 0.5)}, {"values/heads": np.full((1, 3), 0.5)},
         {"values/heads": np.full(4, 0.5)}, {"stats/accept": np.ones(4)}, {"tables": np.zeros((2, 2))}]),
 }  # fmt: skip

@@ -19,8 +19,8 @@ from probml.engines.engine import problem_of
 from probml.engines.sampling import carrying
 from probml.evidence import density, row_coordinates
 from probml.evidence.e_step import log_evidence
-from probml.factors.prior import log_prior
-from probml.posteriors.drawn import Draws
+from probml.factors.naturals import log_prior
+from probml.posteriors.posterior import Draws
 
 nan = np.nan
 

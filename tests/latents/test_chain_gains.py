@@ -9,7 +9,7 @@ import pytest
 from numpyro import sample
 
 import probml
-from probml.latents.chains import chain_gains
+from probml.latents.chains import linear_chain
 from probml.latents.chains.linear_chain import Moves
 from probml.numerics.lapack import log_det, rank, root, standardised
 
@@ -41,9 +41,9 @@ def test_a_gain_is_the_difference_of_the_log_densities_of_the_moves(singular):
     after = before @ old.slope.T + old.offset + noise
     u = jnp.concatenate([jnp.ones((N, 1)), before - state, noise], 1)
     want = log_moves(new, before, after) - log_moves(old, before, after)
-    found = chain_gains.moves_gain(new, old, state, u.T @ u)
+    found = linear_chain.moves_gain(new, old, state, u.T @ u)
     np.testing.assert_allclose(found, want, rtol=1e-9)
-    assert chain_gains.moves_gain(old, old, state, u.T @ u) == 0.0
+    assert linear_chain.moves_gain(old, old, state, u.T @ u) == 0.0
 
 
 def test_a_small_gain_has_its_digits_in_single():
@@ -54,7 +54,7 @@ def test_a_small_gain_has_its_digits_in_single():
         old = Moves(jnp.eye(1, dtype=dtype), jnp.zeros(1, dtype), 2.0 * jnp.eye(1, dtype=dtype))
         new = old._replace(covariance=old.covariance * (1 + 2**-10))
         second = jnp.diag(jnp.asarray([1000.0, 50.0, 2002.0], dtype))
-        return float(chain_gains.moves_gain(new, old, jnp.zeros(1, dtype), second))
+        return float(linear_chain.moves_gain(new, old, jnp.zeros(1, dtype), second))
 
     assert gain(jnp.float64) < 1e-3
     np.testing.assert_allclose(gain(jnp.float32), gain(jnp.float64), rtol=1e-2)

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probml import DataError
 from probml.models import FuzzyCMeans, KMedoids
-from probml.models.mixtures.prototypes import medoids
+from probml.models.mixtures.prototype_estimators import medoids
 
 
 def groups(n=30, seed=0):

@@ -10,8 +10,8 @@ pytest.importorskip("sklearn")
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probml.models import SampledTree
-from probml.models.trees.prunings import log_leaf
-from probml.models.trees.sampled_trees import Chain
+from probml.models.trees.evidence_tree_estimator import log_leaf
+from probml.models.trees.sampled_tree_estimator import Chain
 
 A, B, C = 0.8, 1.0, 0.7
 

@@ -8,7 +8,7 @@ pytest.importorskip("sklearn")
 
 from probml import DataError  # noqa: E402
 from probml.models import HiddenMarkov  # noqa: E402
-from probml.models.chains.sequence_data import OfSequences  # noqa: E402
+from probml.models.chains.sequences import OfSequences  # noqa: E402
 
 TABLE = pd.DataFrame({"heart": np.r_[np.zeros(6), np.ones(6)], "breath": np.arange(12.0) % 5})
 

@@ -19,7 +19,7 @@ from probml.models import (
     seasonal_part,
     structural_time_series,
 )
-from probml.models.chains.structural_parts import autoregression, companion
+from probml.models.chains.structural import autoregression, companion
 
 
 def reference(shared_data, name, column):

@@ -17,10 +17,12 @@ from probml.models import (
     read_bif,
     structure_score,
 )
-from probml.models.bayesian_networks.unseen import completions as filling
-from probml.models.bayesian_networks.unseen.available import Available
-from probml.models.bayesian_networks.unseen.completions import completions
-from probml.models.bayesian_networks.unseen.structural_em import structural_em
+from probml.models.bayesian_networks.unseen import structural_em as filling
+from probml.models.bayesian_networks.unseen.structural_em import (
+    Available,
+    completions,
+    structural_em,
+)
 from probml.models.bayesian_networks.variables import read
 
 CHAIN = [("a", "b"), ("b", "c"), ("a", "c")]

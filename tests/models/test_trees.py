@@ -16,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import probml
 from probml import DataError, ModelError
 from probml.models import Boosted, EvidenceTree, NearestNeighbours
-from probml.models.trees.prunings import GrowingList, log_leaf, shares, weighed
+from probml.models.trees.evidence_tree_estimator import GrowingList, log_leaf, shares, weighed
 
 X, Y = load_iris(return_X_y=True)
 

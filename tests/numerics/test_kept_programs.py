@@ -12,7 +12,7 @@ from compilations import counted
 from probml.language.fingerprint import fingerprint
 from probml.models import GaussianMixture, HiddenMarkov, LogisticRegression, bayesian_network
 from probml.numerics import identity
-from probml.numerics.kept import disk, holding, programs
+from probml.numerics.kept import disk, programs
 
 X = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * np.arange(40)[:, None] // 20
 COUNTS = np.random.default_rng(1).poisson(np.repeat([2, 9, 2], 10))
@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
 
 def forget() -> None:
     """As a new process begins: no program is held."""
-    shelves = list(holding._CACHES)
+    shelves = list(programs._CACHES)
     assert len(shelves) > 20 and all(isinstance(shelf, programs.ProgramCache) for shelf in shelves)
     for shelf in shelves:
         shelf._held.clear()
@@ -77,23 +77,23 @@ def test_what_is_found_on_disk_answers_to_the_last_digit_and_is_not_traced(name,
 
 
 @pytest.mark.parametrize(("mappings", "grown", "since", "goes"), [
-    (holding.MIN_NEW_MAPPINGS + 10, 1001, 0, True), (holding.MIN_NEW_MAPPINGS + 10, 999, 0, False),
-    (holding.MIN_NEW_MAPPINGS - 10, 10**6, 0, False), (holding.MAX_MAPPINGS, 0, 0, True),
-    (10, 1001, holding.MAX_PROGRAMS, True), (10, 999, holding.MAX_PROGRAMS, False)])
+    (programs.MIN_NEW_MAPPINGS + 10, 1001, 0, True), (programs.MIN_NEW_MAPPINGS + 10, 999, 0, False),
+    (programs.MIN_NEW_MAPPINGS - 10, 10**6, 0, False), (programs.MAX_MAPPINGS, 0, 0, True),
+    (10, 1001, programs.MAX_PROGRAMS, True), (10, 999, programs.MAX_PROGRAMS, False)])
 def test_programs_are_let_go_where_they_fill_memory_or_mappings(mappings, grown, since, goes, monkeypatch):
     """Whoever holds a hundred gigabytes of rows, and a program, keeps his program; what NumPy runs has no mappings."""
     cleared, shelves = [], []
-    monkeypatch.setattr(holding, "MAX_GROWTH", 1000)
-    monkeypatch.setattr(holding, "_AFTER_RELEASE", [holding.MemoryUse(0, 0)])
-    monkeypatch.setattr(holding, "_CACHES", shelves)
-    monkeypatch.setattr(holding, "_NEW_PROGRAMS", [holding.PROGRAMS_BETWEEN_CHECKS])
-    monkeypatch.setattr(holding, "_PROGRAMS_SINCE_RELEASE", [since])
-    monkeypatch.setattr(holding, "mappings", lambda: mappings)
-    monkeypatch.setattr(holding, "resident", lambda: grown)
-    monkeypatch.setattr(holding.jax, "clear_caches", lambda: cleared.append(True))
-    assert holding.release_if_many() is goes and len(cleared) == goes
-    monkeypatch.setattr(holding, "_NEW_PROGRAMS", [holding.PROGRAMS_BETWEEN_CHECKS])
-    assert holding.release_if_many() is (mappings >= holding.MAX_MAPPINGS)  # what stays is no reason to let go again
+    monkeypatch.setattr(programs, "MAX_GROWTH", 1000)
+    monkeypatch.setattr(programs, "_AFTER_RELEASE", [programs.MemoryUse(0, 0)])
+    monkeypatch.setattr(programs, "_CACHES", shelves)
+    monkeypatch.setattr(programs, "_NEW_PROGRAMS", [programs.PROGRAMS_BETWEEN_CHECKS])
+    monkeypatch.setattr(programs, "_PROGRAMS_SINCE_RELEASE", [since])
+    monkeypatch.setattr(programs, "mappings", lambda: mappings)
+    monkeypatch.setattr(programs, "resident", lambda: grown)
+    monkeypatch.setattr(programs.jax, "clear_caches", lambda: cleared.append(True))
+    assert programs.release_if_many() is goes and len(cleared) == goes
+    monkeypatch.setattr(programs, "_NEW_PROGRAMS", [programs.PROGRAMS_BETWEEN_CHECKS])
+    assert programs.release_if_many() is (mappings >= programs.MAX_MAPPINGS)  # what stays is no reason to let go again
 
 
 def test_programs_of_every_function_of_the_library_can_be_kept():

@@ -11,7 +11,7 @@ import numpy as np
 import cases
 import probml
 from probml.jaxpr import memo
-from probml.numerics.kept import holding
+from probml.numerics.kept import programs
 
 PACKAGE = Path(probml.__file__).parent
 BY_NUMBERS = {  # few entries: of arrays that small numbers say, of settings, of names and sizes, of what others sent
@@ -63,7 +63,7 @@ def test_no_shape_that_was_met_once_stays_for_ever():
         met += [weakref.ref(fit.structure)]
     del fit
     for _ in range(12):
-        for shelf in list(holding._CACHES):
+        for shelf in list(programs._CACHES):
             shelf.release_half()
         memo.release_half()
     jax.clear_caches()

@@ -25,7 +25,7 @@ import zoo_calls
 
 import probml
 from probml import models
-from probml.numerics.kept import holding
+from probml.numerics.kept import programs
 
 OURS = (probml.ModelError, probml.DataError, probml.Refusal)
 ENGINES = {
@@ -145,7 +145,7 @@ def main() -> int:
             break
         if done not in ("", name):
             jax.clear_caches()
-            holding.trim()
+            programs.trim()
         began, done = time.process_time(), name
         left = max(over - time.monotonic(), LEAST)
         end, said = certified(*every[name], engine, asked.simulations, math.ceil(min(asked.each, left)))

@@ -34,18 +34,83 @@ networks in the presence of missing values and hidden variables", for the penali
 & Ghahramani (2003), "The variational Bayesian EM algorithm for incomplete data".
 """
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import networkx as nx
 import numpy as np
 
+import probml
 from probml import DataError
-from probml.models.bayesian_networks.scores import Scores
+from probml.models.bayesian_networks.bayesian_network import bayesian_network
+from probml.models.bayesian_networks.folding import folded
+from probml.models.bayesian_networks.scores import Scores, bits
 from probml.models.bayesian_networks.search import ROUNDING, Rules, as_masks, hill_climb, tree
-from probml.models.bayesian_networks.unseen.available import Available
-from probml.models.bayesian_networks.unseen.completions import Completions, completions
-from probml.models.bayesian_networks.unseen.drawn import Drawn
 from probml.models.bayesian_networks.variables import Variables, named
+
+MAX_COMPLETIONS = 2**21  # fillings of all distinct rows that are held at once
+
+
+@dataclass(frozen=True, eq=False)
+class Completions:
+    """u complete rows, and of each of r distinct rows with unseen cells which of them it may be.
+
+    Attributes:
+        cells: (d, u) int32, the complete rows in order, distinct.
+        which: (m,) of each filling, which complete row it is; the fillings of a row are neighbours.
+        owner: (m,) whose filling it is, ascending.
+        starts: (r,) where the fillings of a row begin.
+        times: (r,) how often the row with unseen cells occurs.
+    """
+
+    cells: np.ndarray
+    which: np.ndarray
+    owner: np.ndarray
+    starts: np.ndarray
+    times: np.ndarray
+
+    def expected(self, logs: np.ndarray) -> tuple[np.ndarray, float]:
+        """(expected counts (u,) of the complete rows, entropy of the fillings, nats) where a
+        filling is as probable as exp(logs), (u,)."""
+        each = logs[self.which]
+        each = np.exp(each - np.maximum.reduceat(each, self.starts)[self.owner])
+        share = each / np.add.reduceat(each, self.starts)[self.owner]
+        weight = self.times[self.owner]
+        surprise = -np.log(share, where=share > 0, out=np.zeros_like(share))
+        return (np.bincount(self.which, share * weight, self.cells.shape[1]),
+                float((weight * share * surprise).sum()))
+
+
+def completions(variables: Variables) -> Completions | None:
+    """The fillings of a table of discrete columns; None where they are more than `MAX_COMPLETIONS`.
+
+    Cost: memory of d + 4 numbers for each filling.
+    """
+    states = [len(labels or ()) for labels in variables.labels]
+    rows = np.stack(variables.columns)
+    code, _ = folded([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
+                     variables.rows)
+    _, first, times = np.unique(code, return_index=True, return_counts=True)
+    rows = rows[:, first]
+    ways = np.ones(len(first))
+    for values, k in zip(rows, states, strict=True):
+        ways *= np.where(values < 0, k, 1)
+    if ways.sum() > MAX_COMPLETIONS:
+        return None
+    ways = ways.astype(int)
+    owner = np.repeat(np.arange(len(ways)), ways)
+    starts = np.cumsum(ways) - ways
+    rest = np.arange(len(owner)) - starts[owner]  # the digits of this number are the unseen cells
+    filled = rows[:, owner]
+    for values, k in zip(filled, states, strict=True):
+        hidden = values < 0
+        values[hidden] = rest[hidden] % k
+        rest[hidden] //= k
+    code, _ = folded(list(zip(filled, states, strict=True)), len(owner))
+    _, one, which = np.unique(code, return_index=True, return_inverse=True)
+    return Completions(filled[:, one], which, owner, starts, times)
+
 
 STEPS = 2000  # of EM at one graph, at the most
 TOLERANCE = 1e-9  # a gain below this share of the score ends them
@@ -186,3 +251,95 @@ class Settled:
             if value - last <= TOLERANCE * (1 + abs(value)):
                 break
         return scores, value
+
+
+SOME = 2**14  # distinct rows that tell enough of a first graph
+
+
+class Available:
+    """What families gain by their parents, on the rows in which they are seen; parents are bit
+    masks, as for `Scores`. Discrete columns alone.
+
+    Cost: O(u log u) a family, u distinct rows, of which `SOME` stand for more.
+    """
+
+    def __init__(self, variables: Variables, score: str, strength: float):
+        rows = np.stack(variables.columns)
+        states = [len(labels or ()) for labels in variables.labels]
+        code, _ = folded([(values + 1, k + 1) for values, k in zip(rows, states, strict=True)],
+                         variables.rows)
+        _, first, times = np.unique(code, return_index=True, return_counts=True)
+        kept = np.linspace(0, len(first) - 1, min(len(first), SOME)).astype(int)
+        rows = rows[:, first[kept]]
+        self._seen, self._times = rows >= 0, times[kept].astype(float)
+        # unseen cells count in no table: their rows weigh nothing there
+        filled = replace(variables, columns=tuple(np.maximum(rows, 0)), rows=rows.shape[1])
+        self._scores = Scores(filled, score, strength, self._times)
+        self.size, self._known = self._scores.size, {}
+
+    def families(self, children: Iterable[int], parents: Iterable[int]) -> np.ndarray:
+        """What (child, parents) gain over the child without parents; 0 where no row shows all."""
+        out = []
+        for child, mask in zip(children, parents, strict=True):
+            if (child, mask) not in self._known:
+                self._known[child, mask] = self._gain(int(child), int(mask)) if mask else 0.0
+            out.append(self._known[child, mask])
+        return np.array(out)
+
+    def _gain(self, child: int, mask: int) -> float:
+        whole = mask | 1 << child
+        inside = np.array([bool(whole >> j & 1) for j in range(self.size)])
+        weights = np.where(self._seen[inside].all(0), self._times, 0.0)
+        if not weights.any():
+            return 0.0
+        with_, without = self._scores.reweighted(weights).families([child, child], [mask, 0])
+        return float(with_ - without)
+
+    def total(self, parents: Iterable[int]) -> float:
+        """The gain of a graph over the empty one."""
+        masks = list(parents)
+        return float(self.families(range(self.size), masks).sum())
+
+    def likelihood(self) -> "Available":
+        """The same rows under loglik."""
+        out = copy.copy(self)
+        out._scores, out._known = self._scores.likelihood(), {}
+        return out
+
+
+COPIES = 10  # draws of every row
+
+
+class Drawn:
+    """A fit and draws at one graph after the other."""
+
+    def __init__(self, variables: Variables, score: str, strength: float, seed: int):
+        self.variables, self.score, self.strength, self.seed = variables, score, strength, seed
+        self.states = {name: len(labels or ())
+                       for name, labels in zip(variables.names, variables.labels, strict=True)}
+
+    def __call__(self, parents: list[int], after: Scores | None = None) -> tuple[Scores, float]:
+        """(scores at the counts that a graph comes to expect, F there); `after` tells nothing
+        here."""
+        names = self.variables.names
+        dag = nx.DiGraph()
+        dag.add_nodes_from(names)
+        dag.add_edges_from((names[j], name) for name, mask in zip(names, parents, strict=True)
+                           for j in bits(mask))
+        bayes = self.score in ("bdeu", "k2")
+        model = bayesian_network(dag, self.states,
+                                 strength=self.strength if self.score == "bdeu" else None)
+        data = {name: np.where(values < 0, np.nan, values)
+                for name, values in zip(names, self.variables.columns, strict=True)}
+        fit = model.fit(data, probml.VB(restarts=1) if bayes
+                        else probml.EM(prior=False, restarts=1), seed=self.seed)
+        many = {name: np.tile(values, COPIES) for name, values in data.items()}
+        filled = fit.simulate(given=many, seed=self.seed, plug_in=True)
+        cells, times = np.unique(np.stack([filled[name] for name in names]).astype(np.int32),
+                                 axis=1, return_counts=True)
+        complete = replace(self.variables, columns=tuple(cells), rows=cells.shape[1])
+        scores = Scores(complete, self.score, self.strength, times / COPIES)
+        free = sum(scores.cells(mask | 1 << child) - scores.cells(mask)
+                   for child, mask in enumerate(parents))
+        value = fit.bound if bayes else float(fit.history[-1]) - scores.penalty * free
+        return scores, float(value)

@@ -28,8 +28,14 @@ from probml.dataset.sources.arrow import (
     is_dataset,
     is_scanner,
 )
-from probml.dataset.sources.profile import merged, profile_of, trim_sample, under
-from probml.dataset.sources.sequences import lengthened, measured
+from probml.dataset.sources.profile import (
+    lengthened,
+    measured,
+    merged,
+    profile_of,
+    trim_sample,
+    under,
+)
 from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 from probml.typing import DataLike

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from probml.device.rows import Known, Rows
 from probml.engines.start.prior import prior_point
 from probml.evidence.e_step import expect, log_evidence
-from probml.factors.prior import log_prior
-from probml.families.form import Natural
-from probml.families.links import backward, forward
+from probml.factors.naturals import log_prior
+from probml.families.form import Natural, backward, forward
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan.blocks import Block, all_blocks, blocks, pack

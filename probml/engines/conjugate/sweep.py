@@ -40,8 +40,8 @@ from probml.engines.start.start import Start
 from probml.errors import present
 from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected, Settings
-from probml.factors.prior import log_prior
-from probml.families.links import backward
+from probml.factors.naturals import log_prior
+from probml.families.form import backward
 from probml.jaxpr.memo import memo
 from probml.numerics import lapack
 from probml.numerics.compile_effort import ONCE

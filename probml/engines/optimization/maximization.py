@@ -21,7 +21,7 @@ from probml.engines.restarting import slices
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
 from probml.factors.affine_predictors import curvatures
-from probml.factors.prior import log_prior
+from probml.factors.naturals import log_prior
 from probml.jaxpr.opened.backward import value_and_gradient
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit

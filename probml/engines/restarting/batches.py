@@ -34,7 +34,7 @@ from probml.errors import Refusal
 from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
-from probml.factors.prior import log_prior
+from probml.factors.naturals import log_prior
 from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.transfer import placed, random_key

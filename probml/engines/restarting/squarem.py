@@ -23,8 +23,7 @@ from probml.engines.start.start import Start
 from probml.evidence.e_step import expect, gathered, swept
 from probml.evidence.surrogates import Expected
 from probml.factors.digits import collapsed
-from probml.factors.naturals import naturals
-from probml.factors.prior import log_prior
+from probml.factors.naturals import log_prior, naturals
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit

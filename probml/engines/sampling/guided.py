@@ -29,8 +29,8 @@ from probml.numerics.compiling import jit
 from probml.numerics.outside.checkpoint import GrowingList
 from probml.numerics.process.threads import single_thread
 from probml.numerics.transfer import Use, derive_key, placed_all, random_key
-from probml.posteriors import drawn
-from probml.posteriors.drawn import Draws
+from probml.posteriors import posterior
+from probml.posteriors.posterior import Draws
 from probml.typing import PyTree, SiteValues
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome
     values = {name: values[name][None] for name in plan.free}
     found = with_states(plan, Draws(values, None, {}), problem.known, problem.rows, problem.seed)
     status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-    return Outcome(drawn.mean(values), history, status, steps, rising(history), found)
+    return Outcome(posterior.mean(values), history, status, steps, rising(history), found)
 
 
 def optimize(state: PyTree, descend: Callable[[PyTree, int, int], tuple[PyTree, jax.Array]],

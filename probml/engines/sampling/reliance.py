@@ -15,15 +15,15 @@ from probml.engines.importance import MAX_ROUNDING, densities_of, heavy_tail
 from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.e_step import log_evidence
-from probml.factors.prior import log_prior
+from probml.factors.naturals import log_prior
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
-from probml.posteriors.drawn import Normal
 from probml.posteriors.pareto import BAD, k_hat
+from probml.posteriors.posterior import Normal
 
 # An approximation is far from the posterior if the bound on the error of a mean (√χ², in standard
 # deviations) is above MAX_ERROR and Pareto's k is bad, a reweighted mean is so far away, or a

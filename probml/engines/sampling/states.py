@@ -17,7 +17,7 @@ from probml.numerics.compiling import jit
 from probml.numerics.transfer import Use, derive_key, random_key
 from probml.plan.plan import Plan
 from probml.posteriors import random_effects
-from probml.posteriors.drawn import Draws, Normal
+from probml.posteriors.posterior import Draws, Normal
 
 BLOCK = 512  # draws of the parameters for a device call
 BATCH_NUMBERS = 2**18  # rows of a chunk, times states, times draws that are evaluated at once

@@ -16,7 +16,7 @@ from probml.engines.start.draws import Noise, Source, draw
 from probml.errors import ModelError, Refusal, quoted
 from probml.evidence.density import to_free
 from probml.evidence.e_step import expect
-from probml.factors.prior import log_prior
+from probml.factors.naturals import log_prior
 from probml.families import domains
 from probml.jaxpr.levels import Level
 from probml.language.given import as_numbers
@@ -24,8 +24,8 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
-from probml.structure.possible import check_covariances
 from probml.structure.site import Site
+from probml.structure.trace import check_covariances
 from probml.updates.updates import maximise
 
 

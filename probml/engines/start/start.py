@@ -34,8 +34,8 @@ from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import all_blocks, users
+from probml.plan.hierarchy import multiplied
 from probml.plan.plan import Plan
-from probml.plan.products import multiplied
 from probml.updates.updates import maximise, transforms
 
 RANDOM_SHARE = 0.2  # of a random table in the first probability tables of hidden chains

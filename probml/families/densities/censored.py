@@ -4,16 +4,19 @@ NumPyro takes the log of one minus a probability: 6 standard deviations away, or
 exponential has fallen by 16 nats, float32 leaves of it what stands for 0, and no slope.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.nn import log_sigmoid
-from jax.scipy.special import gammainc, gammaincc, log_ndtr
-from numpyro.distributions import util
+from jax.scipy.special import gammainc, gammaincc, i0e, log_ndtr
+from numpyro.distributions import truncated, util
 
-from probml.families.densities.accurate import log_ratio
+from probml.numerics.logs import LOG_TWO_PI
+from probml.numerics.process.threads import single_thread
 
 
 def log1mexp(log: jax.Array):
@@ -141,3 +144,156 @@ def censored_log_prob(own: dist.Distribution, value: jax.Array):
     beyond = jnp.logaddexp(_chances_at(own.base_dist, low)[0], _chances_at(own.base_dist, high)[1])
     log = jnp.where(outside, beyond, log_between(own.base_dist, low, high))
     return jnp.where(point, own.base_dist.log_prob(jnp.where(no_low, high, low)), log)
+
+
+def log_ratio(x: jax.Array, y: jax.Array):
+    """log(x / y), to the last digits near 1 as well."""
+    w = (x - y) / y
+    return jnp.where(jnp.abs(w) < 0.5, jnp.log1p(jnp.clip(w, -0.5, 0.5)), jnp.log(x) - jnp.log(y))
+
+
+def pareto(own: dist.Distribution, x: jax.Array):
+    return jnp.log(own.alpha) - jnp.log(x) - own.alpha * log_ratio(x, own.scale)
+
+
+def von_mises(own: dist.Distribution, x: jax.Array):
+    k = own.concentration
+    return -2 * k * jnp.sin((x - own.loc) / 2) ** 2 - LOG_TWO_PI - jnp.log(i0e(k))
+
+
+def weibull(own: dist.Distribution, x: jax.Array):
+    c, log = own.concentration, log_ratio(x, own.scale)
+    return jnp.log(c) - jnp.log(own.scale) + (c - 1) * log - jnp.exp(c * log)
+
+
+Method = Callable[[dist.Distribution, jax.Array], jax.Array]
+_methods: dict[type[dist.Distribution], Method] = {}
+_entered: list[bool] = []
+
+
+def add(kind: type, method: Method) -> None:
+    """Compute the log density of a class of distributions, and of those derived from it, so."""
+    _methods[kind] = method
+
+
+@contextlib.contextmanager
+def accurate() -> Iterator[None]:
+    """Inside, log_prob of NumPyro's distributions keeps its digits; one may enter it again."""
+    with single_thread():
+        if _entered:  # by this thread
+            yield
+            return
+        held = {kind: vars(kind).get("log_prob") for kind in _methods}
+        _entered.append(True)
+        try:
+            for kind, method in _methods.items():
+                kind.log_prob = method
+            yield
+        finally:
+            for kind, own in held.items():
+                if own is None:
+                    del kind.log_prob
+                else:
+                    kind.log_prob = own
+            _entered.clear()
+
+
+MAX_ASINH_SCALES = 45.0  # scales from the middle, as an area hyperbolic sine: no end
+NODES, WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(40))
+NODES = NODES + 0.5  # between 0 and 1
+KINDS = (truncated.LeftTruncatedDistribution, truncated.RightTruncatedDistribution,
+         truncated.TwoSidedTruncatedDistribution)
+_PLAIN = {kind: kind.log_prob for kind in KINDS}
+
+
+def of_cut(distribution: dist.Distribution, value: jax.Array) -> jax.Array:
+    """log p between ends: NumPyro's own where no logarithms of chances are known."""
+    found = sharp(distribution)
+    return (_PLAIN[type(distribution)](distribution, value) if found is distribution
+            else found.log_prob(value))
+
+
+def sharp(distribution: dist.Distribution) -> dist.Distribution:
+    """The same distribution between ends, one that keeps its digits where there is such."""
+    return Truncated(distribution) if type(distribution.base_dist) in LOG_CHANCES else distribution
+
+
+class Truncated(dist.Distribution):
+    """A distribution about `loc`, as wide as `scale`, between `low` and `high`, either of which may
+    be infinite.
+
+    Args:
+        of: NumPyro's.
+
+    Cost: a log density four chances; a draw two for each digit.
+    """
+
+    def __init__(self, of: dist.Distribution):
+        self.of, self.base = of, of.base_dist
+        self.low, self.high = (jnp.asarray(getattr(of, end, other), jnp.result_type(float))
+                               for end, other in (("low", -jnp.inf), ("high", jnp.inf)))
+        super().__init__(of.batch_shape, validate_args=False)
+
+    @property
+    def support(self):
+        return self.of.support
+
+    def log_prob(self, value: jax.Array):
+        return self.base.log_prob(value) - log_between(self.base, self.low, self.high)
+
+    @property
+    def mean(self):
+        return self._moments()[0]
+
+    @property
+    def variance(self):
+        return self._moments()[1]
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...]=()):
+        dtype = jnp.result_type(self.base.loc, float)
+        return self.icdf(jax.random.uniform(key, (*sample_shape, *self.batch_shape), dtype,
+                                            minval=jnp.finfo(dtype).tiny))
+
+    def icdf(self, q: jax.Array):
+        """The value below which a share q lies."""
+        still = jax.lax.stop_gradient
+        x = still(_root(*still((self.base, self.low, self.high, q))))
+        slope = still(jnp.maximum(jnp.exp(self.log_prob(x)), jnp.finfo(x.dtype).tiny))
+        away = jnp.exp(log_between(self.base, self.low, x)
+                       - log_between(self.base, self.low, self.high)) - q
+        return x - (away - still(away)) / slope  # that root, with its slopes
+
+    def _moments(self) -> tuple[jax.Array, jax.Array]:
+        """Mean and variance, by Gauss and Legendre's sums on both sides of the middle."""
+        limits = jnp.finfo(jnp.result_type(float))
+        ends = [self.icdf(jnp.full(self.batch_shape, q)) for q in (limits.eps, 1 - limits.eps)]
+        middle = jnp.clip(self.base.loc, *ends)
+        widths = jnp.stack([middle - ends[0], ends[1] - middle])[:, None]
+        x = jnp.stack([ends[0], middle])[:, None] + widths * self._along(NODES)
+        weight = widths * self._along(WEIGHTS) * jnp.exp(self.log_prob(x))
+        mean = (weight * x).sum((0, 1)) / weight.sum((0, 1))
+        return mean, (weight * (x - mean) ** 2).sum((0, 1)) / weight.sum((0, 1))
+
+    def _along(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers before the axes of the batch."""
+        return numbers.reshape(-1, *(1,) * len(self.batch_shape))
+
+
+def _root(base: dist.Distribution, low: jax.Array, high: jax.Array, q: jax.Array) -> jax.Array:
+    """Where the chance between the ends is a share q, by bisection."""
+    wanted = jnp.log(q) + log_between(base, low, high)
+    shape = jnp.broadcast_shapes(jnp.shape(wanted), jnp.shape(low), jnp.shape(high))
+    ends = [jnp.broadcast_to(jnp.clip(jnp.arcsinh((end - base.loc) / base.scale), -MAX_ASINH_SCALES,
+                                      MAX_ASINH_SCALES), shape)
+            for end in (low, high)]
+
+    def place(v):
+        return jnp.clip(base.loc + base.scale * jnp.sinh(v), low, high)
+
+    def halved(_, ends):
+        middle = 0.5 * (ends[0] + ends[1])
+        above = log_between(base, low, place(middle)) >= wanted
+        return [jnp.where(above, ends[0], middle), jnp.where(above, middle, ends[1])]
+
+    steps = jnp.finfo(wanted.dtype).nmant + 4
+    return place(sum(jax.lax.fori_loop(0, steps, halved, ends)) / 2)

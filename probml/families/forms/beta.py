@@ -8,8 +8,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import digamma, xlog1py, xlogy
 
 from probml.families import domains
-from probml.families.form import Form, Natural, Prior, ratio
-from probml.families.links import Steps
+from probml.families.form import Form, Natural, Prior, Steps, ratio
 from probml.families.log_linear import log_beta
 
 

@@ -8,9 +8,8 @@ import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln, xlogy
 
 from probml.families import domains
-from probml.families.entry import Entry
-from probml.families.form import Form, Natural, Prior, ratio
-from probml.families.links import Steps
+from probml.families.form import Form, Natural, Prior, Steps, ratio
+from probml.families.likelihood import Entry
 from probml.families.log_linear import log_dirichlet
 
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln, xlogy
 
-from probml.families import domains, links
-from probml.families.entry import Entry
-from probml.families.form import Form, Natural, Prior
-from probml.families.links import Steps
+from probml.families import domains
+from probml.families import form as links
+from probml.families.form import Form, Natural, Prior, Steps
+from probml.families.likelihood import Entry
 from probml.families.log_linear import inexact, log_gamma, log_less_digamma
 
 

@@ -7,10 +7,9 @@ import numpyro.distributions as dist
 from jax.scipy.special import digamma, multigammaln
 
 from probml.families import definite, domains
-from probml.families.entry import Entry
-from probml.families.form import Form, Natural, Prior, ratio
+from probml.families.form import Form, Natural, Prior, Steps, ratio
 from probml.families.forms.inverse_gamma import two_point_factors
-from probml.families.links import Steps
+from probml.families.likelihood import Entry
 from probml.families.log_linear import log_less_digamma
 from probml.numerics.lapack import diagonal
 

@@ -11,11 +11,10 @@ import numpyro.distributions as dist
 from jax.scipy.special import digamma, xlogy
 
 from probml.families import domains
-from probml.families.entry import Entry
-from probml.families.form import Form, Natural, Prior, ratio
+from probml.families.form import Form, Natural, Prior, Steps, ratio
 from probml.families.forms.beta import pair
 from probml.families.forms.dirichlet import DIRICHLET
-from probml.families.links import Steps
+from probml.families.likelihood import Entry
 from probml.families.log_linear import log_beta
 from probml.language.stick_breaking import StickBreaking, remainders, weights
 

@@ -4,9 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.families.likelihoods.categorical import look_up
 from probml.numerics.logs import log_of
 

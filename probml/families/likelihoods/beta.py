@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import domains, log_linear
-from probml.families.entry import Entry
 from probml.families.forms.beta import BetaPrior
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 
 
 class BetaLikelihood(Likelihood):

@@ -10,9 +10,8 @@ from jax import lax
 
 from probml.families import log_linear
 from probml.families.densities import count_draws
-from probml.families.entry import Entry
 from probml.families.forms.beta import BETA
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.families.log_linear import log_factorial
 from probml.numerics.logs import log_of, weighted_log
 

@@ -5,9 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.numerics.logs import floored, log_of, unfloored
 
 # Up to this many states a one-hot product is faster than gather and its scatter-add gradient: of 50

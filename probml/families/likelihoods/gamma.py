@@ -6,9 +6,8 @@ import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 
 from probml.families import log_linear
-from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA, GammaPrior
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.families.location_scale import log_rate
 from probml.numerics.logs import log_of
 

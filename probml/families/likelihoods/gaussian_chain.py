@@ -5,10 +5,9 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 
-from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.language.gaussian_chain import GaussianChain, check_semidefinite, check_stable
 from probml.language.sequences import GaussianWalk
 

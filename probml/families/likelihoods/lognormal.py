@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
-from probml.families.entry import Entry
-from probml.families.likelihood import Arguments
+from probml.families.likelihood import Arguments, Entry
 from probml.families.likelihoods.normal import Normal
 from probml.families.location_scale import univariate
 

@@ -5,9 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.families.log_linear import rising
 from probml.language.markov_chain import MarkovChain, check_distributions
 from probml.numerics.logs import log_of, weighted_log

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families import log_linear
-from probml.families.entry import Entry
 from probml.families.forms.dirichlet import DIRICHLET
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.numerics.logs import floored, log_of, unfloored
 
 

@@ -10,10 +10,9 @@ from jax.scipy.linalg import cho_solve
 
 from probml.families import definite
 from probml.families import marginal_normal as integrals
-from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_wishart import INVERSE_WISHART
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.families.likelihoods.student_t import ManyDegreesOfVectors
 from probml.families.location_scale import vector
 from probml.families.marginal_normal import Unseen

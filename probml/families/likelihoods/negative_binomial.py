@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.families.densities import count_draws
-from probml.families.entry import Entry
+from probml.families.likelihood import Entry
 from probml.families.log_linear import log_negative_binomial
 
 

@@ -6,10 +6,9 @@ import numpyro.distributions as dist
 from jax import lax
 
 from probml.families import log_linear
-from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN, GaussianPrior
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.families.location_scale import univariate
 from probml.numerics.logs import LOG_TWO_PI, MAX_SERIES_ARGUMENT, log1p_of_little
 

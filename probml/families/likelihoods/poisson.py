@@ -6,9 +6,8 @@ import numpyro.distributions as dist
 
 from probml.families import log_linear
 from probml.families.densities import count_draws
-from probml.families.entry import Entry
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.numerics.logs import log_of
 
 

@@ -9,10 +9,9 @@ import numpyro.distributions as dist
 from jax.scipy.linalg import solve_triangular
 
 from probml.families import log_linear
-from probml.families.entry import Entry
 from probml.families.forms.gaussian import GAUSSIAN
 from probml.families.forms.inverse_gamma import INVERSE_GAMMA
-from probml.families.likelihood import Arguments, Likelihood
+from probml.families.likelihood import Arguments, Entry, Likelihood
 from probml.families.location_scale import univariate
 
 

@@ -24,8 +24,8 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 
 from probml.errors import DataError, ModelError
 from probml.interface.functions.given.values import distinct_values, value_of, with_known_values
+from probml.interface.functions.joint_density import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.messages import prepare
-from probml.interface.functions.read_models import ReadModel, bind, input_name, trace_structure
 from probml.interface.functions.readings import Reading, observed_sites
 from probml.interface.functions.survey import Survey, has_python_loop, survey_run
 from probml.language.language import Bound

@@ -5,23 +5,56 @@ import itertools
 import math
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.dataset import arrays
+from probml.dataset import arrays, kinds
 from probml.errors import DataError, ModelError, listed, present, quoted
 from probml.interface.functions import missing_cells
-from probml.interface.functions.given.values import distinct_values
-from probml.interface.functions.read_models import ReadModel, bind, input_name, trace_structure
-from probml.interface.functions.readings import JointReading
-from probml.interface.functions.steps.affine_sites import NotLinearGaussian
+from probml.interface.functions.given.values import Ragged, distinct_values
+from probml.interface.functions.readings import JointReading, Reading
 from probml.interface.functions.steps.loop_sites import find_loop_sites, find_scan_sites
+from probml.interface.functions.steps.programs import NotLinearGaussian
 from probml.interface.functions.survey import Survey, has_missing_cells
 from probml.language.language import Bound
 from probml.language.settings import freeze
-from probml.typing import SiteValues
+from probml.structure.structure import Structure
+from probml.typing import DataLike, SiteValues
+
+
+class ReadModel(NamedTuple):
+    """A model as it is read, its data by the names of its inputs and sites, why it is read so, in
+    words (None: as it is written), and the initial values of its params."""
+
+    model: Bound
+    data: DataLike
+    why: str | None = None
+    begin: SiteValues = MappingProxyType({})
+
+
+def input_name(own: str, shown: Survey) -> str:
+    """The name of an argument as an input, which differs from the names of sites."""
+    return f"{own} (argument)" if own in shown.sites or own in shown.computed else own
+
+
+def bind(model: Bound, reading: Reading, values: SiteValues,
+           without: SiteValues) -> Bound:
+    """The model with a reading of its function, some arguments bound."""
+    settings = {name: value for name, value in model.settings if name not in without}
+    settings |= {name: freeze(list(value) if isinstance(value, Ragged) else value, name)
+                 for name, value in values.items()}
+    return type(model)(reading, tuple(settings.items()), model.interventions)
+
+
+def trace_structure(model: Bound, data: SiteValues) -> Structure:
+    raws = {name: arrays.as_raw(f"the input '{name}'", data[name], True) for name in model.inputs}
+    return kinds.structure_for_inputs(model, raws, {},
+                                      {name: (raw.values.shape[1:], raw.values.dtype.kind)
+                                       for name, raw in raws.items()})
+
 
 MAX_BITS_OF_LONE_CELLS = 12  # log2 joint values, up to which sites of one cell are summed jointly
 MAX_JOINT_BITS = 16  # log2 joint values, up to which any sites are

@@ -32,15 +32,20 @@ from probml.interface.functions.given.indexing import (
 )
 from probml.interface.functions.given.values import Ragged, value_of
 from probml.interface.functions.joint_density import (
+    ReadModel,
     read_as_density,
     read_with_numbers_bound,
     sites_summed_by_cell,
 )
-from probml.interface.functions.read_models import ReadModel
 from probml.interface.functions.readings import JointReading
 from probml.interface.functions.survey import Survey, SurveyedSite, mentions_rows, survey_run
-from probml.interface.tables.flat_tables import RelationalFunction, flatten_tables, tables_of, widen
-from probml.interface.tables.relations import read_tables
+from probml.interface.tables.relations import (
+    RelationalFunction,
+    flatten_tables,
+    read_tables,
+    tables_of,
+    widen,
+)
 from probml.language.language import Bound, RowsUnknown
 from probml.language.renamed import by_new_names
 from probml.language.settings import thaw

@@ -3,32 +3,152 @@ the model, and the inputs by which rows of other tables index it; with the refus
 are not exchangeable given the row of the root to which they belong."""
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import CodeType
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
+from numpyro.distributions.distribution import validation_enabled
 
-from probml.dataset import arrays
+from probml.dataset import arrays, frames, grid
+from probml.dataset.sources.parts import source_of
 from probml.errors import DataError, ModelError, present
 from probml.interface.functions.given.values import value_of
-from probml.interface.functions.read_models import ReadModel, bind, input_name
+from probml.interface.functions.joint_density import ReadModel, bind, input_name
+from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey, survey_run
-from probml.interface.tables.flat_tables import (
-    Columns,
-    RelationalFunction,
-    count_rows,
-    flatten_tables,
-    tables_of,
-    widen,
-)
 from probml.jaxpr import exchangeability
 from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
 from probml.language.language import Bound, row_scope, unwrapped
-from probml.language.named_rows import Relation, Tables, UnnamedTable
+from probml.language.named_rows import Nested, Relation, RowPlate, Tables, UnnamedTable
 from probml.structure.site import Site
 from probml.structure.sites import dtype_of, input_specs, leaves_of, sites_of
 from probml.typing import DataLike, SiteValues
+
+
+@dataclass(eq=False)
+class RelationalFunction(Reading):
+    """A function of several tables, with the rows of `root` as the rows and those of other tables
+    as cells, along an axis of `places`, as many as the greatest number that belong to one row.
+
+    Where the function indexes a site of the root, `a[patient]`, it gets the row's own value: the
+    index has assigned the other table's rows to it. So these are cells in a plate inside rows,
+    which all engines and queries support: latent discrete cells are summed out, continuous ones
+    integrated out, missing cells left out, rows chunked and pooled.
+
+    Args:
+        tables: name of another table → (its index, places of each row).
+        owners: argument → the other table of which it is a column.
+
+    Cost: rows × places.
+    """
+
+    root: str
+    tables: Mapping[str, tuple[str, int]]
+    owners: Mapping[str, str]
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Name of another table → places of each row: the greatest number in the data so far."""
+        return {name: width for name, (_, width) in self.tables.items()}
+
+    def with_widths(self, places: Mapping[str, int]) -> "RelationalFunction":
+        """The function with other numbers of places for some tables."""
+        tables = {name: (key, places.get(name, width))
+                  for name, (key, width) in self.tables.items()}
+        return replace(self, tables=tables)
+
+    def run(self, settings: Mapping[str, object], inputs: SiteValues,
+            rows: int | None = None) -> object:
+        arguments = {own: jnp.moveaxis(jnp.asarray(inputs[name]), 1, 0) if own in self.owners
+                     else inputs[name] for name, own in self.inputs.items()}
+        with RowPlate("rows", rows, dim=-1) as number:
+            pass
+        arguments |= {key: number[None] for key, _ in self.tables.values()}
+        with validation_enabled(False), row_scope(Nested(self.root, int(rows or 0), self.places)):
+            return self.call({**settings, **arguments})
+
+
+Columns = Mapping[str, SiteValues]  # table → column → values
+
+
+def tables_of(data: object) -> dict[str, dict[str, ArrayLike]] | None:
+    """A mapping of tables as table → column → values; None for anything else."""
+    if not isinstance(data, Mapping) or not data or source_of(data) is not None:
+        return None
+    if not all(isinstance(name, str) and (isinstance(table, Mapping) or hasattr(table, "columns"))
+               for name, table in data.items()):
+        return None
+    for table in data.values():
+        if hasattr(table, "column_names"):  # an Arrow table cannot be indexed by a duplicate name
+            frames.check_once(table)
+    return {name: dict(table) if isinstance(table, Mapping) else
+            {column: table[column] for column in frames.names_of(table)}
+            for name, table in data.items()}
+
+
+def count_rows(name: str, table: SiteValues) -> int:
+    return len(arrays.as_raw(f"'{next(iter(table))}' of table '{name}'",
+                             next(iter(table.values())), True).values)
+
+
+def flatten_tables(model: Bound,
+                   tables: Columns) -> tuple[dict[str, ArrayLike], dict[str, grid.Places]]:
+    """The tables as rows of the root: name → (n, ...), of others (n, places, ...); and the place
+    of each row of the others."""
+    reading: RelationalFunction = model.generative
+    first = tables.get(reading.root, {})
+    keys = dict.fromkeys(key for key, _ in reading.tables.values())
+    number = {key: _rows_by_key(reading, tables, key) for key in keys}
+    rows = max(map(len, number.values()), default=None)
+    inputs = {own: name for name, own in reading.inputs.items()}
+    out = {inputs.get(name, name): value for name, value in first.items() if name not in keys}
+    places = {}
+    for name, (key, width) in reading.tables.items():
+        if name not in tables:
+            continue
+        what = f"'{key}' of table '{name}'"
+        if key not in tables[name]:
+            raise DataError(f"{model.name}: the index {what} is missing, the column that gives the "
+                            f"row of '{reading.root}' to which each row belongs")
+        found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
+        places[name] = found
+        for column, value in tables[name].items():
+            if column != key:
+                own = inputs.get(column, column)
+                out[own] = found.spread(f"'{column}' of table '{name}'", value, present(rows),
+                                        max(width, found.width), own not in model.inputs)
+    return out, places
+
+
+def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict[Hashable, int]:
+    """Key → row of the root: by its column of that name, or of another index; else by row number;
+    without the root table one row for each key that occurs."""
+    first, keys = tables.get(reading.root, {}), {own for own, _ in reading.tables.values()}
+    key = key if key in first else next((own for own in first if own in keys), key)
+    if key in first:
+        what = f"'{key}' of table '{reading.root}'"
+        values, codes = grid.keys_of(what, first[key])
+        if len(values) < len(codes):
+            twice = values[int(np.argmax(np.bincount(codes)))]
+            raise DataError(f"{what} contains {twice!r} twice: the key of every row must be unique")
+        return {values[code]: row for row, code in enumerate(codes)}
+    if first:
+        return {row: row for row in range(count_rows(reading.root, first))}
+    found = {value for name, (own, _) in reading.tables.items() if name in tables
+             for value in grid.keys_of(f"'{own}' of table '{name}'", tables[name][own])[0]}
+    return {value: row for row, value in enumerate(sorted(found, key=lambda v: (isinstance(v, str),
+                                                                                v)))}
+
+
+def widen(model: Bound, places: Mapping[str, int]) -> Bound:
+    """The model with at least these numbers of places for the rows of other tables."""
+    reading: RelationalFunction = model.generative
+    wide = {name: max(places.get(name, 1), width) for name, (_, width) in reading.tables.items()}
+    return type(model)(reading.with_widths(wide), model.settings, model.interventions)
 
 
 def _strings_in(code: CodeType) -> Iterator[str]:

@@ -10,7 +10,7 @@ import jax
 from jax.typing import ArrayLike
 
 from probml.dataset.grid import Places
-from probml.interface.tables.flat_tables import RelationalFunction, flatten_tables, tables_of, widen
+from probml.interface.tables.relations import RelationalFunction, flatten_tables, tables_of, widen
 from probml.queries.fitted import Fitted
 from probml.typing import DataLike, SiteValues
 

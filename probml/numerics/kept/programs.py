@@ -12,25 +12,33 @@ with JAX's cache.
 """
 
 import contextlib
+import ctypes
 import functools
+import gc
 import inspect
+import os
 import pickle
+import sys
+import threading
+import weakref
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import jax
 from jax.api_util import shaped_abstractify
 from jax.experimental import serialize_executable
 from jax.tree_util import PyTreeDef
 
+from probml.jaxpr import memo
 from probml.jaxpr.compat import OFF, start_lapack, trace_settings
 from probml.jaxpr.tapes.operation import TooLong
 from probml.jaxpr.tapes.recorded import Tape, record
 from probml.numerics import identity
-from probml.numerics.kept import disk, holding
+from probml.numerics.kept import disk
 from probml.numerics.process.making import making
 from probml.typing import PyTree
 
@@ -76,7 +84,7 @@ class ProgramCache:
         self._function, self._keywords, self._seldom = function, keywords, seldom
         self._on_host = on_host
         self._held: OrderedDict[tuple, Callable | None] = OrderedDict()  # most recently used last
-        holding.register_cache(self)
+        register_cache(self)
         names = list(inspect.signature(function).parameters)
         numbers, named = (keywords.get(key, ()) for key in ("static_argnums", "static_argnames"))
         numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
@@ -110,7 +118,7 @@ class ProgramCache:
             name = None if folder is None else self._name(fixed, tree, avals, options)
         except identity.Nameless:
             name = None
-        holding.count_program()
+        count_program()
         found: Callable | None
         if folder is None:
             found = self._record_tape(self._trace(args, options), fixed,
@@ -283,3 +291,96 @@ def _in_order(program: Callable, places: Sequence[int], results: object, *args: 
     return jax.tree.unflatten(results, [found[i] for i in places])
 
 
+MAX_MAPPINGS = 20_000  # of some thousand programs; a third of what Linux allows
+MAX_GROWTH = 2**30  # bytes of the process since the last release
+MIN_NEW_MAPPINGS = 4_000  # since the last release, if the growth is due to programs
+MAX_PROGRAMS = 1_000  # new ones that may be the growth: 0.4 to 1.2 megabytes each, with their trace
+PROGRAMS_BETWEEN_CHECKS = 32  # a check takes as long as compiling one small program
+
+_MAPS, _PAGES = Path("/proc/self/maps"), Path("/proc/self/statm")
+_LOCK = threading.Lock()
+_CACHES: "weakref.WeakSet[ReleasableCache]" = weakref.WeakSet()
+_NEW_PROGRAMS = [0]  # since the last check
+_PROGRAMS_SINCE_RELEASE = [0]  # as of the last check
+
+
+class MemoryUse(NamedTuple):
+    """Memory use of the process: memory mappings and resident bytes."""
+
+    mappings: int
+    resident: int  # bytes in memory
+
+
+_AFTER_RELEASE: list[MemoryUse] = []  # after the last release; at first, at the first check
+
+
+class ReleasableCache(Protocol):
+    """A cache of programs that can release some of them."""
+
+    def release_half(self) -> None:
+        """Releases the least recently used half."""
+
+
+def register_cache(cache: ReleasableCache) -> None:
+    """Registers a cache, whose `release_half` is called when memory is to be released."""
+    _CACHES.add(cache)
+
+
+def count_program() -> None:
+    """Counts a program that was compiled or loaded from disk."""
+    _NEW_PROGRAMS[0] += 1
+
+
+def mappings() -> int:
+    """Returns the number of memory mappings of this process; 0 if unknown."""
+    try:
+        return _MAPS.read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+def resident() -> int:
+    """Returns the resident bytes of this process; 0 if unknown."""
+    try:
+        return int(_PAGES.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        return 0
+
+
+def trim() -> None:
+    """Returns the free memory of C's allocator to the system."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # of another C library
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def release_if_many() -> bool:
+    """Releases cached programs if they are many or fill memory; returns whether it did. Called
+    between programs."""
+    if ("holding" in OFF or _NEW_PROGRAMS[0] < PROGRAMS_BETWEEN_CHECKS
+            or not _LOCK.acquire(blocking=False)):
+        return False
+    try:
+        _PROGRAMS_SINCE_RELEASE[0] += _NEW_PROGRAMS[0]
+        _NEW_PROGRAMS[0] = 0
+        held = MemoryUse(mappings(), resident())
+        if not _AFTER_RELEASE:
+            _AFTER_RELEASE.append(held)
+        grown = MemoryUse(*(now - then for now, then in zip(held, _AFTER_RELEASE[0], strict=True)))
+        many = grown.mappings > MIN_NEW_MAPPINGS or _PROGRAMS_SINCE_RELEASE[0] > MAX_PROGRAMS
+        if held.mappings < MAX_MAPPINGS and not (many and grown.resident > MAX_GROWTH):
+            return False
+        _PROGRAMS_SINCE_RELEASE[0] = 0
+        for cache in list(_CACHES):
+            cache.release_half()
+        memo.release_half()
+        if mappings() >= held.mappings // 2:
+            jax.clear_caches()
+        gc.collect()  # traces and their functions are reference cycles
+        trim()
+        # fragmented memory stays with the process: growth is measured from the least use so far,
+        # else the process might grow by as much each time
+        _AFTER_RELEASE[0] = MemoryUse(mappings(), min(resident(), _AFTER_RELEASE[0].resident))
+        return True
+    finally:
+        _LOCK.release()

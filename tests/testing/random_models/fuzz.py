@@ -28,7 +28,7 @@ from hypothesis.errors import Flaky, NoSuchExample
 
 from probml.errors import present
 from probml.numerics.compile_effort import EMITTERS
-from probml.numerics.kept import holding
+from probml.numerics.kept import programs
 from random_models.case import Case
 from random_models.claims import CLAIMS, check
 from random_models.strategies import cases
@@ -113,9 +113,9 @@ def _round(number: int, ends: float, keep: Path | None, most: int, tried: Counte
 
 def _let_go() -> None:
     """JAX keeps every program until the process has no memory left."""
-    if holding.mappings() > MAPPINGS:
+    if programs.mappings() > MAPPINGS:
         jax.clear_caches()
-        holding.trim()
+        programs.trim()
 
 
 if __name__ == "__main__":

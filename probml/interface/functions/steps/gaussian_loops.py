@@ -21,14 +21,14 @@ import numpyro
 
 from probml.errors import ModelError
 from probml.interface.functions.messages import run_in_part
-from probml.interface.functions.steps.affine_sites import (
+from probml.interface.functions.steps.loop_sites import LoopSites
+from probml.interface.functions.steps.programs import (
     INDEPENDENT_OF_STEPS,
     NotLinearGaussian,
+    StepProgram,
     Uses,
     gaussian_records,
 )
-from probml.interface.functions.steps.loop_sites import LoopSites
-from probml.interface.functions.steps.programs import StepProgram
 from probml.interface.functions.steps.scan_outputs import slots_in_steps
 from probml.interface.functions.steps.state_space import (
     MOST_STATE_ELEMENTS,

@@ -29,9 +29,11 @@ from probml.interface.functions.discrete_scans import (
 )
 from probml.interface.functions.messages import run_in_part, trace_isolated
 from probml.interface.functions.scan_starts import ScanCall
-from probml.interface.functions.steps.affine_sites import NotLinearGaussian, Uses, gaussian_records
 from probml.interface.functions.steps.programs import (
+    NotLinearGaussian,
+    Uses,
     evaluate_results,
+    gaussian_records,
     latent_values,
     record_program,
 )

@@ -17,12 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from probml.errors import ModelError
-from probml.interface.functions.steps.affine_sites import (
+from probml.interface.functions.steps.programs import (
     NotLinearGaussian,
+    Owner,
     Uses,
+    evaluate_results,
     gaussian_records,
+    record_program,
 )
-from probml.interface.functions.steps.programs import Owner, evaluate_results, record_program
 from probml.jaxpr import levels
 from probml.jaxpr.cells import NONE, cells, merge_cells
 from probml.jaxpr.program import ClosedJaxpr
