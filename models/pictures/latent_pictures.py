@@ -150,8 +150,8 @@ def components(fitted: FitOrEstimator, X: DataLike = None, ahead: Any = None):
     for name, table in {**parts, **({} if ahead is None else {"ahead": ahead})}.items():
         have = list(getattr(table, "columns", table if isinstance(table, Mapping) else ()))
         if not {"value", "lower", "upper"} <= set(have):
-            raise ModelError(f"components: part {name!r} has the columns {have}, expected "
-                             f"value, lower and upper")
+            raise ModelError(f"components: part {name!r} has the columns {have}; expected the "
+                             f"columns 'value', 'lower' and 'upper'")
     seen = None if series is None else numbers_of("components", "series", series, (0, 1, 2)).ravel()
     count = len(parts) + (series is not None)
     if not count:

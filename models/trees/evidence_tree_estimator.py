@@ -97,7 +97,7 @@ UNIT: Any = ("a number between 0 and 1",
 class EvidenceTree(Classifier):
     """A decision tree whose size is chosen by evidence: grown by scikit-learn's splits, its
     prunings weighed by the marginal likelihood of Dirichlet leaves under Chipman, George &
-    McCulloch's prior, and averaged, exactly (models/trees/evidence_tree_estimator.py).
+    McCulloch's prior, and averaged, exactly.
 
     `log_evidence_` is a lower bound of the evidence of all trees: only prunings of the one that was
     grown are summed. In `probml.compare(..., target=)` it is listed next to other classifiers,

@@ -21,8 +21,8 @@ APART = 1.2  # R̂ of the log density above which a warning says that the chains
 @dataclass(eq=False, repr=False)
 class SampledTree(Classifier):
     """Bayesian CART: decision trees drawn from their posterior by Metropolis–Hastings, Dirichlet
-    leaves integrated out, and averaged (models/trees/sampled_tree_estimator.py). EvidenceTree sums the
-    prunings of one grown tree instead, at once.
+    leaves integrated out, and averaged. EvidenceTree sums the prunings of one grown tree instead,
+    at once.
 
     A missing cell counts as a value below all others of its column, for which a rule can ask.
 

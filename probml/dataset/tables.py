@@ -243,9 +243,9 @@ def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> s
             f"number of rows comes from the data"
         )
     return (
-        f"'{name}' is outside rows() and has no axis of rows. If it has one value per row, sample "
-        f"it inside `with probml.rows():`, the plate of the rows: with probml.rows(): "
-        f"sample('{name}', ...)"
+        f"'{name}' is sampled outside rows(), so that it has one value for all rows. If '{name}' "
+        f"has one value per row, sample it in the plate of the rows: with probml.rows(): "
+        f"sample('{name}', ...); if not, give a single value of '{name}'"
     )
 
 

@@ -61,8 +61,9 @@ def unpacked(value: object, arrays: Mapping[str, np.ndarray], others: Others = N
     if name in others:
         return others[name][2](held, arrays)
     if name not in KINDS:
-        raise ModelError(f"a value has the kind {name!r}, which this version of probml does not "
-                         f"know")
+        raise ModelError(f"a saved value has the type {name!r}, which this version of probml "
+                         f"cannot read: load the file with the version that saved it, or "
+                         f"a later one")
     return KINDS[name].read(value, _Reader(arrays, others))
 
 

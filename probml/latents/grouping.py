@@ -140,10 +140,11 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
                  blocking or bent)
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
-        f"continuous and latent, and '{child}' depends on it. probml integrates such a variable "
-        f"out if the variable is normal and enters locations of normal sites affinely, if it is "
-        f"conjugate, or if all densities in which it occurs are smooth. Here {'; '.join(reasons)}. "
-        f"Give '{first.name}' in the data, or write '{first.name}' {_written(first)}", ("NUTS",)
+        f"continuous and latent, '{child}' depends on it, and it cannot be integrated out: "
+        f"{'; '.join(reasons)}. Expected one of three cases: '{first.name}' is normal, and the "
+        f"locations of normal sites are linear in it; its prior is conjugate to the sites that "
+        f"depend on it; or the densities of '{first.name}' and of these sites are smooth. Give "
+        f"'{first.name}' in the data, or write '{first.name}' {_written(first)}", ("NUTS",)
     )
 
 

@@ -230,8 +230,8 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
         return Uses(why=f"for the {argument} of '{user}' there is no closed form")
     form, steps = site.traits.canonical[argument]
     if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
-        return Uses(why=f"the last axes of '{name}' differ from those of the {argument} of "
-                    f"'{user}'")
+        return Uses(why=f"the shape of '{name}' does not end in the axes that one {argument} of "
+                    f"'{user}' has")
     if form.joint:
         if not use.is_affine:
             return Uses(why=f"the {argument} of '{user}' is not an affine function of '{name}'")

@@ -44,9 +44,10 @@ def check_steps(
         whole = next((p for p in site.parents if sites[p].time is not None), None)
         if site.time is None and whole:
             raise ModelError(
-                f"model '{model.name}', site '{site.name}' has no time axis but depends on all "
-                f"steps of '{whole}': only a site with a time axis may depend on a chain, each of "
-                f"its steps on the same step of the chain"
+                f"model '{model.name}': site '{site.name}' has one value for all time steps, but "
+                f"depends on '{whole}', which has a value at every step. Expected a site with a "
+                f"value at every step, each dependent on '{whole}' at that step: sample "
+                f"'{site.name}' with an axis of time"
             )
     owners: list[str] = []
 

@@ -220,10 +220,11 @@ def listless(error: Exception) -> str:
 
 
 SEVERAL = (
-    "The function works for one row but not for {rows} (a trial number of rows). rows() is the "
-    "last batch axis, so an input with one value per row has shape (rows,). A vector in each row "
-    "needs a separate axis, loc = mu + x[:, None], and .to_event(1); .expand([3]) and .expand([n, "
-    "3]) of a distribution with rows fix the number of rows, which is unknown here: omit .expand()."
+    "The function works for one row but not for {rows} rows, a number that probml chose to try it. "
+    "rows() is the last batch axis, so an input with one value per row has shape (rows,). Common "
+    "causes: (1) a vector in each row, which needs an axis of its own after the rows, as in loc = "
+    "mu + x[:, None], and .to_event(1); (2) .expand([...]) inside rows(), which fixes the number "
+    "of rows: omit .expand(), since rows() repeats the distribution for each row."
 )
 
 
@@ -238,9 +239,10 @@ TRACED = {
         "jnp.exp(x) instead of np.exp(x) and math.exp(x), jnp.asarray(table)[z] instead of "
         "table[z], jax.scipy instead of scipy",
     jax.errors.TracerIntegerConversionError:
-        "range(), indices of lists and shapes do not work with traced values of sites and inputs: "
-        "make the value an argument with a default (a setting), or index an array, "
-        "jnp.asarray(values)[i]",
+        "values of sites and inputs are unknown while the function is traced, so they cannot be "
+        "used in range(), as a size in a shape, or as the index of a list: for a size, make the "
+        "number an argument of the function with a default (a setting); for an index, use an "
+        "array instead of the list, jnp.asarray(values)[i]",
     jax.errors.ConcretizationTypeError:
         "float(), int() and shapes do not work with traced values of sites and inputs: use "
         "jnp.exp(x) instead of math.exp(x), jnp.where instead of `if`, and make sizes arguments "

@@ -222,10 +222,11 @@ class Reader:
         if self.survey.chosen is None:
             return 0
         if part.name not in self._first_rows:
-            raise Refusal(f"held_out= identifies the held-out rows by the names of batches and "
-                          f"their row numbers, and the source's method `mixed` gave a batch "
-                          f"'{part.name}', which no batch had before. Let `mixed` name its batches "
-                          f"as the method `parts` does, with Part.first, or omit held_out=")
+            raise Refusal(f"held_out= finds the held-out rows by the name of their part and their "
+                          f"number in the part. The source's method `mixed` returned a part named "
+                          f"'{part.name}', and its method `parts` returned none of that name. Let "
+                          f"`mixed` use the names of `parts`, with Part.first as the number of the "
+                          f"first row within the part of that name, or omit held_out=")
         return self._first_rows[part.name] + part.first
 
     @functools.cached_property

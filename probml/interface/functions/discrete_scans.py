@@ -343,9 +343,10 @@ def _dependence(loop: Loop, init: object, x: object,
         if order > len(flat) or joint**order > MOST_JOINT_STATES:
             raise ModelError(
                 f"site '{loop.name}' in a scan cannot be summed out: the carry depends on the "
-                f"discrete states of {'all earlier' if order > len(flat) else order} steps, "
-                f"{joint:,} in each step, expected at most {MOST_JOINT_STATES:,} joint states. Put "
-                f"only the newest states in the carry"
+                f"discrete states of {'all earlier' if order > len(flat) else order} steps. Each "
+                f"step has {joint:,} possible states, and at most {MOST_JOINT_STATES:,} "
+                f"combinations over these steps are supported: let the carry hold only states of "
+                f"the last step or steps, and nothing computed from older ones"
             )
     discrete = {*range(first), *(first + leaf for leaf in varying)}
     if any(uses & discrete for uses in depends[len(flat) :]):
