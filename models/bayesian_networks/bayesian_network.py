@@ -21,6 +21,9 @@ slopes a standard deviation of theirs with the same. No unit and no zero of meas
 Sources: Heckerman, Geiger & Chickering (1995), "Learning Bayesian networks: the combination of
 knowledge and statistical data", for BDeu; Lauritzen (1992), "Propagation of probabilities, means
 and variances in mixed graphical association models".
+
+Tables of Bayesian networks: a conditional probability table, or the coefficients, of each
+node.
 """
 
 import math

@@ -6,7 +6,7 @@ left when the size began, so that the order of columns decides nothing (PC-stabl
 Maathuis 2014). A set that leaves nothing to test, since it determines one of the two, separates
 nothing. Where x – z – y, x and y apart, and z is in fewer than half of the sets of that size that
 separated them, z is a collider x → z ← y, the largest p-values first; one that would turn an arc
-that is directed is left out and told. What is then compelled follows (patterns.py).
+that is directed is left out and told. What is then compelled follows (here).
 
 Right in the limit of many rows if no common cause is unseen and no independence is a coincidence of
 numbers; with few rows the tests have little power, and a score (learn_structure) errs less.
@@ -14,6 +14,16 @@ numbers; with few rows the tests have little power, and a score (learn_structure
 Sources: Spirtes & Glymour (1991), "An algorithm for fast recovery of sparse causal graphs"; Colombo
 & Maathuis (2014), "Order-independent constraint-based causal structure learning", section 4.2 for
 the majority.
+
+Patterns: what graphs that imply the same independences have in common (CPDAG, essential graph).
+
+Two graphs imply the same independences if and only if they join the same nodes and have the same
+colliders x → z ← y of nodes x, y that are not joined (Verma & Pearl 1990). A pattern is a DiGraph
+that has an arc where all of them have it, and arcs both ways where they differ.
+
+Sources: Verma & Pearl (1990), "Equivalence and synthesis of causal models"; Meek (1995), "Causal
+inference and causal explanation with background knowledge", the rules; Dor & Tarsi (1992), "A
+simple algorithm to construct a consistent extension of a partially oriented graph".
 """
 
 import itertools

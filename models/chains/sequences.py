@@ -1,5 +1,9 @@
 """Sequences as the estimators take them: one array of all steps with lengths, or a list of arrays;
-answers go back as they came."""
+answers go back as they came.
+
+What estimators of sequences read: numbers or symbols, and states where they are known, as the
+data of the model.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple

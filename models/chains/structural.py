@@ -2,7 +2,7 @@
 noise: y_t = Σ parts + x_t β + ν, ν ~ N(0, noise²).
 
 A row is a series, and time its only axis: data are {"y": (n, steps)}, or lists of series of
-different lengths, unseen steps NaN. The parts are Gaussian chains (structural_parts.py), integrated
+different lengths, unseen steps NaN. The parts are Gaussian chains (here), integrated
 out along time, so that what is learnt are the spreads alone: all of them may be 0, which a fit says
 of itself. `level_part` and its like may be called in any generative function beside other terms.
 
@@ -10,7 +10,24 @@ Priors: each spread HalfNormal(scale); the first level N(centre, (10 scale)²), 
 seasons N(0, scale²). With scale the standard deviation of the data, and centre their first values,
 they say little.
 
-Sources: as of structural_parts.py.
+Sources: as of here.
+
+Parts of structural time series: Gaussian chains that add up, each a function of its own.
+
+    level:    ℓ_t = ℓ_{t−1} + s_{t−1} + ε,   ε ~ N(0, level²)
+    slope:    s_t = s_{t−1} + ζ,             ζ ~ N(0, slope²)           (of a trend; else s = 0)
+    seasons:  γ_t = −γ_{t−1} − … − γ_{t−p+1} + ω,  ω ~ N(0, seasonal²)
+    cycle:    c_t = ρ R(2π / period) c_{t−1} + κ,  κ ~ N(0, cycle² I),  c ∈ ℝ², R a rotation
+    AR(p):    a_t = φ_1 a_{t−1} + … + φ_p a_{t−p} + ξ,  ξ ~ N(0, ar²)
+
+Call a part outside rows(), where it samples its spread, and what it returns inside, where it
+samples its path and gives what the part adds to each step. Cycles and autoregressions are
+stationary: they begin in the law that their moves keep.
+
+Sources: Harvey (1989), "Forecasting, Structural Time Series Models and the Kalman Filter", chapters
+2 and 4; Durbin & Koopman (2012), "Time Series Analysis by State Space Methods", chapter 3;
+Barndorff-Nielsen & Schou (1973), "On the parametrization of autoregressive models by partial
+autocorrelations".
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Discriminants by the manners of scikit-learn: a normal, or a mixture of them, a class."""
+"""Discriminants by the manners of scikit-learn: a normal, or a mixture of them, a class.
+
+The scikit-learn estimator of Fisher's linear discriminant.
+"""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass

@@ -1,4 +1,7 @@
-"""The questions of the command line, asked of an estimator or of a Fit: tables in, tables out."""
+"""The questions of the command line, asked of an estimator or of a Fit: tables in, tables out.
+
+What follows a table whose rows are the steps of sequences.
+"""
 
 import inspect
 import warnings

@@ -1,5 +1,9 @@
 """What the command line reads and writes: tables by the ending of their name, fits, models of a
-user's file."""
+user's file.
+
+Text tables as the command line reads them: what pandas makes of a file is what the file says, or
+it is refused; what may not be meant is said.
+"""
 
 import importlib.util
 import io

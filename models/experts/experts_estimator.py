@@ -1,4 +1,7 @@
-"""Regression by mixtures of experts, by the manners of scikit-learn."""
+"""Regression by mixtures of experts, by the manners of scikit-learn.
+
+Classification by mixtures of experts, by the manners of scikit-learn.
+"""
 
 from dataclasses import KW_ONLY, dataclass
 

@@ -1,4 +1,7 @@
-"""What the estimators of experts share: standardised columns, and the tree."""
+"""What the estimators of experts share: standardised columns, and the tree.
+
+What experts and their gates have learnt, in the units of the data.
+"""
 
 import math
 from dataclasses import replace

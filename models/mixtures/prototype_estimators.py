@@ -1,4 +1,28 @@
-"""scikit-learn estimators of k-medoids and of fuzzy c-means."""
+"""scikit-learn estimators of k-medoids and of fuzzy c-means.
+
+Groups around prototypes: k-medoids and fuzzy c-means, beside the mixtures that they stand near.
+
+k-medoids chooses k of the rows so that the distances to the nearest of them are least in sum: hard
+EM of p(x | z) ∝ exp(−distance(x, row z) / b), with medoids for the centres. From d₁ and d₂, the
+distances to the nearest and the second medoid, the change of the sum by taking row x for medoid i
+is, for all x and i in one product of matrices,
+
+    Σ_o min(d(o, x) − d₁(o), 0) + Σ_{o of i} [clip(d(o, x), d₁(o), d₂(o)) − d₁(o)]
+
+and the best exchange is made until none helps (PAM's; no pair exchanged lowers the sum then).
+
+Fuzzy c-means has memberships u for probabilities, with no noise behind them:
+
+    least Σ_nk u_nk^m |x_n − c_k|²,  u_nk = 1 / Σ_j (|x_n − c_k| / |x_n − c_j|)^(2/(m − 1)),
+    c_k = Σ_n u_nk^m x_n / Σ_n u_nk^m,  over seen cells, |·|² scaled up by the share of them
+
+m near 1 is k-means; a spherical mixture's probabilities fall with exp(−distance²) instead.
+
+Sources: Kaufman & Rousseeuw (1990), "Finding Groups in Data", chapter 2; Schubert & Rousseeuw
+(2021), "Fast and eager k-medoids clustering", for the exchange; Bezdek (1981), "Pattern Recognition
+with Fuzzy Objective Function Algorithms"; Hathaway & Bezdek (2001), "Fuzzy c-means clustering of
+incomplete data", the partial distances.
+"""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass

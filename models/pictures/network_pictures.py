@@ -3,7 +3,11 @@ states given what was seen.
 
 All arrows point down, and none crosses a box: see `assessment/pages/layout.py`. Colours are those
 of Okabe & Ito (2008), which every kind of colour vision tells apart; what is seen has a thicker
-frame as well. Needs matplotlib: probml[plot]."""
+frame as well. Needs matplotlib: probml[plot].
+
+What a picture of a network says of each node: the probabilities of its states given one row of
+evidence, its mean, or what was seen or set.
+"""
 
 import functools
 import warnings

@@ -28,6 +28,20 @@ Sources: Nelder & Wedderburn (1972), "Generalized linear models"; McCullagh & Ne
     (1958) for logistic regression; Lambert (1992), "Zero-inflated Poisson regression"; Mullahy
     (1986), "Specification and testing of some modified count data models"; Ferrari & Cribari-Neto
     (2004), "Beta regression for modelling rates and proportions".
+
+Robust regression: y | x ~ Student t(df, x β + b, σ), whose tails let outliers be.
+
+EM takes t noise as normal noise whose precision differs from row to row; what is seen of a row says
+how much it weighs,
+
+    w_i = (df + 1) / (df + ((y_i − x_i β − b)/σ)²)
+
+and the next β, b, σ² are those of least squares with these weights. Any function with a
+dist.StudentT site inside rows() is treated so, mixtures of them and missing cells too.
+
+Sources: Dempster, Laird & Rubin (1980), "Iteratively reweighted least squares for linear regression
+when errors are normal/independent"; Lange, Little & Taylor (1989), "Robust statistical modeling
+using the t distribution".
 """
 
 import jax

@@ -1,4 +1,24 @@
-"""The scikit-learn estimator of trees pruned by evidence."""
+"""The scikit-learn estimator of trees pruned by evidence.
+
+All prunings of a grown tree, weighed by their evidence: the best one, and the mean over all.
+
+A tree of binary splits is grown; a pruning cuts it at some of its nodes, which become leaves. The
+labels in a leaf are a Dirichlet–categorical; a node at depth d is split with prior probability
+a (1 + d)^(−b), by any of its r_t rules (a column, and a cut between two of its values in the node)
+with the same (Chipman, George & McCulloch 1998). So of a node t with classes n_t, and
+s_t = a (1 + d)^(−b) / r_t for the rule that was grown,
+
+    L_t = D(n_t + c) / D(c)                                  the evidence of a leaf
+    V_t = (1 − a (1 + d)^(−b)) L_t + s_t V_left V_right      the evidence, all prunings below summed
+    M_t = max((1 − a (1 + d)^(−b)) L_t, s_t M_left M_right)  that of the best
+
+in one pass from the leaves up; the probability that a row which comes to t goes on to a child is
+s_t V_left V_right / V_t. The rules that were not grown are left out: V is a lower bound of the
+evidence of Bayesian CART, in which each of them has its share, and a split that greed found on
+the same rows has to pay for having been chosen among so many. The mean over exponentially many
+prunings costs no more than one of them (Buntine 1992, "Learning classification trees"; Willems,
+Shtarkov & Tjalkens 1995 for sequences).
+"""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple

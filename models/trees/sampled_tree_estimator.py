@@ -1,4 +1,21 @@
-"""The scikit-learn estimator of trees drawn from their posterior."""
+"""The scikit-learn estimator of trees drawn from their posterior.
+
+Decision trees drawn from their posterior: Bayesian CART (Chipman, George & McCulloch 1998).
+
+A node at depth d is split with prior probability a (1 + d)^(−b), by any of its r rules (a column,
+and a cut between two of its neighbouring values in the node) with the same; a node whose rows are
+all alike is a leaf. The labels in a leaf are Dirichlet(c, …, c)–categorical, integrated out, so
+that what is sampled is the tree alone, by Metropolis–Hastings:
+
+    grow    a leaf, drawn among those that have rules, is split by one of them
+    prune   an inner node with two leaves becomes one
+    change  an inner node with two leaves is split by another of its rules
+
+Rules are drawn as the prior draws them, so that the r of a grown node cancel. The chain is slow to
+exchange what stands near the root: several chains, each from a single leaf, tell whether it was.
+
+Source: Chipman, George & McCulloch (1998), "Bayesian CART model search".
+"""
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, field

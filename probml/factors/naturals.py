@@ -1,4 +1,7 @@
-"""Parameters → natural parameters of every site, over the states of its discrete parents."""
+"""Parameters → natural parameters of every site, over the states of its discrete parents.
+
+The log prior density of the parameters, and whether they lie in their supports.
+"""
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -17,6 +17,11 @@ priors need no rule of their own. Its algebra:
 
 A **prior** names the form under which it is conjugate, and turns what was read into a NumPyro
 distribution.
+
+Coordinate maps: from a parameter to the quantity c in which a form holds, and back.
+
+A chain of steps (name, amount), applied in order; `power` alone has an amount, and `times` (a
+constant factor) is dropped where a form is closed under it.
 """
 
 from collections.abc import Callable, Mapping

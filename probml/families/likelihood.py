@@ -1,5 +1,9 @@
 """The base class of likelihoods: arguments, natural parameters, log density, and optional
-properties."""
+properties.
+
+The properties of one NumPyro distribution: its likelihood, its role as a prior, and its
+peculiarities.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

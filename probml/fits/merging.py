@@ -3,6 +3,8 @@ moments; and their sum over parts of the data.
 
 They are on the host in float64, whatever the precision of the fit: in float32 a sum of 2^24 does
 not change when 1 is added.
+
+The identity of a fit in its checkpoint: its model, data, engine, start and seed, in words.
 """
 
 import hashlib

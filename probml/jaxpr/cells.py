@@ -4,6 +4,9 @@ The elements ("cells") of an input are numbered and tracked through a traced pro
 (provenance.py); short loops are unrolled. The analysis is conservative: an element reported to
 depend on one cell does so, while an element reported to depend on several may in truth depend on
 one.
+
+Which integer codes a program uses as quantities: it converts them to floats, or compares their
+order. Indexing, tests of equality and branches work with any numbering of the codes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -15,6 +15,10 @@ Three kinds of tie between parameters make the joint mode of all of them degener
   - incidental parameters (Neyman & Scott 1948): the members of a plate that rows read by an index
     have few rows each, and other parameters are shared by all rows: the joint mode of the shared
     ones is biased, however many rows there are.
+
+Parameters that multiply others: latents, as the loadings of factors do (at loadings of 0 all
+derivatives vanish, so that an optimisation would stay there), and effects, of which only the
+product with a scale may enter the likelihood.
 """
 
 import functools

@@ -1,11 +1,13 @@
 """The interface of posteriors of the sites outside rows, and the simplest of them, a point.
 
 Each kind is a pytree of arrays: `Point` here, `Closed` (closed.py: conjugate blocks), `Draws` and
-`Normal` (drawn.py: draws, or a normal distribution in unbounded coordinates), `Effects`
+`Normal` (here: draws, or a normal distribution in unbounded coordinates), `Effects`
 (random_effects.py: random effects given a point). Other code uses `Posterior` and never asks for
 the kind.
 The posterior of discrete sites outside rows is a joint table of log probabilities: one for a point,
 one for each of several draws.
+
+Posteriors by draws, or as a normal distribution in unbounded coordinates.
 """
 
 import functools

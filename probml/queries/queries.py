@@ -2,6 +2,9 @@
 
 Discrete sites outside rows are added to each row's own variables, with their posterior as a factor,
 so that every result concerns one row, conditional on the fitted data.
+
+The operands of a query: the posterior of the parameters, and the factor graph of a chunk of
+rows.
 """
 
 import functools

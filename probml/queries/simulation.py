@@ -1,5 +1,10 @@
 """Simulation of rows: runs the model function with fixed parameters, sampled latent sites and
-observed cells kept at their values."""
+observed cells kept at their values.
+
+Posterior draws of latent sites and missing cells (those that are integrated out or sampled by
+MCMC) inside the rows of the fitted data, and of deterministics inside rows, one for each draw of
+the sites outside rows.
+"""
 
 import functools
 import math

@@ -1,4 +1,10 @@
-"""Traces models; a cache has one structure for each set of input shapes."""
+"""Traces models; a cache has one structure for each set of input shapes.
+
+Validation of arguments that are constants or functions of known parameters: probability tables
+must sum to one, covariances must be positive semi-definite.
+
+Validation of covariance matrices, of vectors and of chains, that depend on inputs alone.
+"""
 
 import copyreg
 import dataclasses

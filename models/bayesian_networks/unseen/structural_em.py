@@ -22,16 +22,41 @@ Like EM it ends at a maximum nearby. From columns that are independent it fills 
 nothing told them, which thins out what the seen ones tell: of half-seen columns few arcs are found.
 So it begins from several graphs (`first_graphs`), and the end of the highest F is kept: the empty
 one, and those that the search finds, and the best tree is, on the rows where the cells in question
-are seen (available.py). And since the counts that a graph expects speak for that graph, so that an
+are seen (here). And since the counts that a graph expects speak for that graph, so that an
 arc more may look worse than it is, what is one arc away is at last settled by itself and held to F
 (`search_neighbours`), where that is affordable.
 
 q is held as it is, a number for every filling of every distinct row, where these are at most
-`completions.MAX_COMPLETIONS`; else the counts are those of draws (drawn.py).
+`completions.MAX_COMPLETIONS`; else the counts are those of draws (here).
 
 Sources: Friedman (1998), "The Bayesian structural EM algorithm"; Friedman (1997), "Learning belief
 networks in the presence of missing values and hidden variables", for the penalised likelihood; Beal
 & Ghahramani (2003), "The variational Bayesian EM algorithm for incomplete data".
+
+Scores of families by the rows in which they are seen, for a first graph: no cell is filled.
+
+A family is scored on the rows where the node and its parents are all seen, less what the node
+without parents scores on the same rows: how much the parents tell, by as many rows as tell it. So
+families of different rows compare, and none gains by having fewer; what half of the cells would
+thin out, if they were filled before anything is known of them, is left as it is.
+
+Right where cells go unseen whatever their values are; else a start is all that it is meant for.
+
+Source: after Balov (2013), "Consistent model selection of discrete Bayesian networks from
+incomplete data", whose scores are means over the same rows.
+
+Rows with unseen cells, each filled in every way it can be, and how probable each way is.
+
+Expected counts of a network by draws of the unseen cells, where they can be filled in too many
+ways to go through.
+
+At a graph the network is fitted to what is seen, by exact sums over the unseen cells: EM without a
+prior for loglik, aic and bic, variational Bayes for bdeu and k2; that gives F of structural_em.py
+exactly. `COPIES` joint draws of the unseen cells of every row, given the seen ones, then stand for
+the counts (Monte Carlo EM: Wei & Tanner 1990): a graph that they favour is held to the exact F.
+
+Source: Wei & Tanner (1990), "A Monte Carlo implementation of the EM algorithm and the poor man's
+data augmentation algorithms".
 """
 
 import copy

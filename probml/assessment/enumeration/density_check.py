@@ -1,5 +1,9 @@
 """Model.check_density: compares the log density that an engine evaluates with NumPyro's of the
-model, at random points, on a few rows, latent variables summed or integrated out by brute force."""
+model, at random points, on a few rows, latent variables summed or integrated out by brute force.
+
+Integrals of rows over their latent continuous sites: in closed form where normal, else over a
+grid.
+"""
 
 import functools
 import itertools

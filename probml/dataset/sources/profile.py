@@ -1,5 +1,9 @@
 """The profile of rows: their number, the sites observed, labels, moments of columns, and a random
-sample. Profiles of parts are merged to that of all rows."""
+sample. Profiles of parts are merged to that of all rows.
+
+Sequences of a source: parts of different numbers of steps are padded to that of the longest, and
+each row has its length.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

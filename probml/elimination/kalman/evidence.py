@@ -3,6 +3,16 @@
 Paths of Gaussian chains drawn given their measurements: a path and its measurements are drawn
 from the chain itself, and the smoothed difference from the true measurements is added (Durbin &
 Koopman 2002). So singular noise needs no case of its own.
+
+Long Gaussian chains cut into blocks, one lane each, so that all blocks are filtered, and
+smoothed, at once.
+
+Forwards a block is filtered from a known state s: its mean is then M s + b, its innovations affine
+in s, so that its likelihood is log p(block | s) = hᵀ s − ½ sᵀ J s + constant, and it leads to
+N(M s + b, P). Backwards λ and N at its entry are affine in those at its exit. Blocks are then
+joined in turn, B small steps (Särkkä & García-Fernández 2021 join them by an associative scan).
+
+Cost: twice the passes, over T / B steps of B times the lanes.
 """
 
 from dataclasses import replace

@@ -1,5 +1,8 @@
 """A function without rows read as one joint density: the arguments that are bound, and the sites
-that are summed out cell by cell or integrated out."""
+that are summed out cell by cell or integrated out.
+
+A function read together with its data, and how readings are made.
+"""
 
 import itertools
 import math

@@ -1,5 +1,9 @@
 """Fit.report: one HTML page about a model and a table: its columns, estimates, pictures of that
-kind of model, warnings; folded at the end, how it was computed."""
+kind of model, warnings; folded at the end, how it was computed.
+
+Models and fits in a terminal and in a notebook: the graph with plates and roles, the
+parameters.
+"""
 
 import inspect
 import os

@@ -1,6 +1,10 @@
 """The relations of a function's tables, read with the data: the root, whose rows are the rows of
 the model, and the inputs by which rows of other tables index it; with the refusals, as of rows that
-are not exchangeable given the row of the root to which they belong."""
+are not exchangeable given the row of the root to which they belong.
+
+Relational data as rows of the root table: the rows of other tables become cells, in padded
+arrays, of the row of the root to which they belong.
+"""
 
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -10,6 +10,24 @@ each b and location affine in the numbers before it in that order. One linearisa
 programs of a step gives s_t = A s_{t−1} + b + ε and what is seen, y_t = C s_t + c + ν, so that sums
 of structural parts, regressions with moving coefficients and holes in what feeds others are all
 one case. factors/linear_chains.py takes it over steps and rows, elimination/kalman/ along time.
+
+The gain of an M-step in the expected log density of chains of normal numbers, over the point at
+which its statistics were taken.
+
+With s_t = A s_{t−1} + b + ε at that point, statistics are second moments of (1, s_{t−1} − s̄, ε),
+and of (1, s_t − s̄, ν) for measurements with an error ν: of residuals, so that nothing cancels. At
+other A′, b′ the noise of a move is
+
+    ε′ = ε − (A′ − A)(s_{t−1} − s̄) − (A′ − A) s̄ − (b′ − b),
+
+and with Q = L Lᵀ, Q′ = L′ L′ᵀ, S = Σ E[ε εᵀ] of n moves and S′ = S + C,
+
+    gain = −½ tr(L′⁻¹ C L′⁻ᵀ) − ½ tr(2 N T + N T Nᵀ) + n Σ log(1 + N_ii),
+    T = L⁻¹ S L⁻ᵀ,   N = L′⁻¹ (L − L′),
+
+in which every term is 0 where nothing changes. So a level a thousand spreads from 0, and a drift
+whose gain is a millionth of the evidence, keep their digits in float32; the difference of two sums
+would be their rounding.
 """
 
 import functools

@@ -9,6 +9,19 @@ program is traced and lowered, and its text is the key.
 
 The folder is that of disk.py, which checks who may write there: a file that is read is executed, as
 with JAX's cache.
+
+Releases cached programs before the process runs out of memory mappings or memory.
+
+A compiled program holds memory and several memory mappings, of which Linux allows a process 65,530;
+JAX keeps all programs, and a process that exceeds the limit is killed. So after some programs have
+been compiled the mappings are counted; where they are many, the least recently used of our programs
+are released, then JAX's caches, whose programs are found on disk or compiled when needed again.
+
+Memory fills long before that: there are some 0.3 megabytes of programs and traces per mapping, five
+gigabytes per twenty thousand. So programs are also released where the process has grown by
+MAX_GROWTH since the last release and there are MIN_NEW_MAPPINGS new mappings, which user data do
+not cause, or MAX_PROGRAMS new programs: those that NumPy runs have no mappings, but traces. C's
+allocator keeps the memory that JAX frees; half of it returns to the system only by malloc_trim.
 """
 
 import contextlib

@@ -5,6 +5,9 @@ all (jaxpr/repeats/patterns.py), those of a recursion by one of them under a sca
 
 The program of a run of a function: records of its sites (log densities, arguments, computed
 values) as results, the values of its latent sites as inputs.
+
+The location, scale and observed value of a linear Gaussian site, and whether its location is
+affine in the steps of a loop or scan (jaxpr/levels.py proves it).
 """
 
 import math
