@@ -6,7 +6,7 @@ left when the size began, so that the order of columns decides nothing (PC-stabl
 Maathuis 2014). A set that leaves nothing to test, since it determines one of the two, separates
 nothing. Where x – z – y, x and y apart, and z is in fewer than half of the sets of that size that
 separated them, z is a collider x → z ← y, the largest p-values first; one that would turn an arc
-that is directed is left out and told. What is then compelled follows (here).
+that is directed is left out and told. What is then compelled follows.
 
 Right in the limit of many rows if no common cause is unseen and no independence is a coincidence of
 numbers; with few rows the tests have little power, and a score (learn_structure) errs less.

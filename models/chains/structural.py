@@ -2,7 +2,7 @@
 noise: y_t = Σ parts + x_t β + ν, ν ~ N(0, noise²).
 
 A row is a series, and time its only axis: data are {"y": (n, steps)}, or lists of series of
-different lengths, unseen steps NaN. The parts are Gaussian chains (here), integrated
+different lengths, unseen steps NaN. The parts are Gaussian chains, integrated
 out along time, so that what is learnt are the spreads alone: all of them may be 0, which a fit says
 of itself. `level_part` and its like may be called in any generative function beside other terms.
 
@@ -10,7 +10,6 @@ Priors: each spread HalfNormal(scale); the first level N(centre, (10 scale)²), 
 seasons N(0, scale²). With scale the standard deviation of the data, and centre their first values,
 they say little.
 
-Sources: as of here.
 
 Parts of structural time series: Gaussian chains that add up, each a function of its own.
 

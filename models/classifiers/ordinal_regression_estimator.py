@@ -158,3 +158,7 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
     def fitted(self, X):
         """p(category | row), (n, k), as predict_proba."""
         return self.predict_proba(X)
+
+    def predict(self, X):
+        """The most probable category of every row."""
+        return self.classes_[self.predict_proba(X).argmax(1)]

@@ -212,6 +212,10 @@ class NeuralNetworkClassifier(_Network, Margin):
         check_is_fitted(self, "fit_")
         return self.fit_.predict_proba(self.as_data(X), "y")
 
+    def predict(self, X):
+        """The most probable class of every row, as a label."""
+        return self.classes_[self.predict_proba(X).argmax(1)]
+
 
 @dataclass(eq=False, repr=False)
 class NeuralNetworkRegressor(_Network, Numeric):

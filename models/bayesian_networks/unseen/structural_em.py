@@ -22,12 +22,12 @@ Like EM it ends at a maximum nearby. From columns that are independent it fills 
 nothing told them, which thins out what the seen ones tell: of half-seen columns few arcs are found.
 So it begins from several graphs (`first_graphs`), and the end of the highest F is kept: the empty
 one, and those that the search finds, and the best tree is, on the rows where the cells in question
-are seen (here). And since the counts that a graph expects speak for that graph, so that an
+are seen. And since the counts that a graph expects speak for that graph, so that an
 arc more may look worse than it is, what is one arc away is at last settled by itself and held to F
 (`search_neighbours`), where that is affordable.
 
 q is held as it is, a number for every filling of every distinct row, where these are at most
-`completions.MAX_COMPLETIONS`; else the counts are those of draws (here).
+`MAX_COMPLETIONS`; else the counts are those of draws.
 
 Sources: Friedman (1998), "The Bayesian structural EM algorithm"; Friedman (1997), "Learning belief
 networks in the presence of missing values and hidden variables", for the penalised likelihood; Beal
