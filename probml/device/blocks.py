@@ -111,7 +111,7 @@ class Blocks:
         """The values that all rows share, after a pass: the means used for centring, and the
         standard deviations of all rows."""
         total = self.data.table.rows if self.weights is None else self.weights.sum()
-        return self.known._replace(spread=located(self.plan, self.moments, total)[1])
+        return self.known._replace(sd=located(self.plan, self.moments, total)[1])
 
     def _sample_rows(self) -> np.ndarray:
         """About GUESS evenly spaced row numbers, of rows with positive weight."""

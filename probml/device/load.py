@@ -121,14 +121,14 @@ def _pairs(plan: Plan, held: Chunk, place: Callable) -> Pairs | None:
 
 
 def placed_values(data: Data, centre: Mapping[str, np.ndarray],
-                  spread: dict[str, jax.Array], place: Callable = placed) -> Known:
+                  sd: dict[str, jax.Array], place: Callable = placed) -> Known:
     """Given values of sites outside rows, and column means and standard deviations, on the
     device."""
     sites = data.structure.sites
     return Known({name: place(value, jnp.result_type(int if sites[name].discrete else float))
                   for name, value in data.table.values.items()},
                  {name: place(value, jnp.result_type(float)) for name, value in centre.items()},
-                 spread)
+                 sd)
 
 
 def _chunk_shape(data: Data, plan: Plan, rows: int, copies: int, devices: int,

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 
 from probml.errors import present
 from probml.families.marginal_normal import Unseen
+from probml.language.former_members import former_members
 from probml.typing import PyTree
 
 
@@ -392,6 +393,7 @@ class Summary(NamedTuple):
         return float(np.asarray(self.weights))
 
 
+@former_members(spread="sd")
 class Known(NamedTuple):
     """Values that all rows share: given sites outside rows, column means for centring, and so
     on."""
@@ -399,7 +401,7 @@ class Known(NamedTuple):
     given: dict[str, jax.Array]
     centre: dict[str, jax.Array]  # site -> (lattice cells, event)
     # column standard deviations, to detect collapsed components
-    spread: dict[str, jax.Array]
+    sd: dict[str, jax.Array]
     # variable -> (states,) bool: states with False have probability 0
     allowed: dict[str, jax.Array] = {}
     # parameter -> concentration that replaces that of its prior; 0: impossible state

@@ -72,7 +72,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
         value, (posteriors, share) = _outer_posteriors(plan, outer, total)
         return (value, posteriors, share), share
 
-    (value, posteriors, share), statistics, taps = sum_and_vjp(summed if again else function, rows,
+    (value, posteriors, share), statistics, found = sum_and_vjp(summed if again else function, rows,
                                                                rest, linear=not plan.row_globals)
     pooled = {}
     if plan.latents:
@@ -84,7 +84,7 @@ def expect(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary, hard
     if plan.groupings:
         more, held = random_effects.expect(plan, params, known, rows.total)
         value += more
-    return Expected(statistics, {} if again else taps[0], posteriors, value,
+    return Expected(statistics, {} if again else found[0], posteriors, value,
                     _size(statistics, natural), middle, pooled, anchor, held)
 
 
@@ -169,11 +169,11 @@ def over_responsible(plan: Plan, expected: Expected, rows: Rows, function: Calla
     if expected.effects is not None:
         alone, held = function, {plan.effects[0]: expected.effects}
 
-        def function(chunk: Chunk, taps: Mapping[str, jax.Array]):
-            return alone(chunk, {**taps, **held})
+        def function(chunk: Chunk, responsibilities: Mapping[str, jax.Array]):
+            return alone(chunk, {**responsibilities, **held})
 
     if anchor is None:
-        return rows.total(function, expected.taps)
+        return rows.total(function, expected.responsibilities)
     again = _chunk_e_step(plan, anchor.params, anchor.known, anchor.natural, anchor.hard,
                           expected.middle, anchor.settings)
     return rows.total(lambda chunk: function(chunk, again(chunk)[1](anchor.share)[1]))

@@ -43,7 +43,7 @@ class Expected(NamedTuple):
 
     statistics: dict[str, PyTree]  # like naturals: Σ q T(x)
     # row-wise sites: q a row, (chunks, b, *states); groups of latents: their belief
-    taps: dict[str, PyTree]
+    responsibilities: dict[str, PyTree]
     outer: list[jax.Array]  # posterior tables of the global factors
     log_evidence: jax.Array
     # Σ |statistics × naturals|, of the terms whose sum is the pooled objective: its rounding grows
@@ -52,7 +52,7 @@ class Expected(NamedTuple):
     # groups of latents whose statistics pool: where these were taken about, and they themselves
     middle: dict[str, PyTree]
     pooled: dict[str, PyTree]
-    # in the place of taps, where rows have no room for them: a pass makes them again
+    # in the place of responsibilities, where rows have no room for them: a pass makes them again
     anchor: EStepPoint | None = None
     effects: Moments | None = None  # of groups, given all rows
     squares: dict[str, PyTree] = {}  # of row-wise sites of which no rows are left
@@ -136,18 +136,19 @@ def surrogate(plan: Plan, expected: Expected, params: Mapping, known: Known,
     return value
 
 
-def row_surrogate(plan: Plan, taps: Mapping, params: Mapping, known: Known, rows: Chunk,
+def row_surrogate(plan: Plan, responsibilities: Mapping, params: Mapping, known: Known, rows: Chunk,
                   origin: Mapping, anchor: Mapping | None = None) -> jax.Array:
     """⟨q, log factors(params)⟩ of the row-wise sites on one chunk, with minorants that touch at
     `anchor`, if given; of groups of latents and effects of groups, the expectation over them
     too; of those along time what it gains over the parameters `origin`."""
     total = sum(
-        (inner(taps[name], rowwise_logs(plan, params, known, rows, name, anchor))
+        (inner(responsibilities[name], rowwise_logs(plan, params, known, rows, name, anchor))
          for name in plan.rowwise),
         start=jnp.zeros(()),
     )
     if plan.groupings:
-        total += random_effects.row_surrogate(plan, params, known, rows, taps[plan.effects[0]])
-    return sum((integrated.expected(plan, params, known, rows, group, taps[group.name],
+        total += random_effects.row_surrogate(plan, params, known, rows,
+                                              responsibilities[plan.effects[0]])
+    return sum((integrated.expected(plan, params, known, rows, group, responsibilities[group.name],
                                     origin)
                 for group in plan.latents if group not in plan.poolable_groups), start=total)

@@ -50,13 +50,10 @@ def _of(plan: Plan, name: str, point: Callable, c: jax.Array, known: Known, rows
                         weight: jax.Array):
         entering, log = _through(plan, name, argument, point, c, known, varying, x, seen)
 
-        def value(eta: jax.Array):
-            return scale * weighted_log(weight, log(eta))
-
         eta, slope = value_and_gradient(lambda c: entering(c).reshape(()))(c)
-        first = value_and_gradient(value)
-        (height, bend), (_, turn) = jax.jvp(first, (eta,), (jnp.ones_like(eta),))
-        return height, bend, turn, slope
+        both = value_and_gradient(lambda eta: scale * weighted_log(weight, log(eta)))
+        (value, first), (_, second) = jax.jvp(both, (eta,), (jnp.ones_like(eta),))
+        return value, first, second, slope
 
     total, first, second, slope = jax.vmap(row_derivatives)(
         row_environment(plan, known, rows, name), rows.values[name], rows.seen.get(name),

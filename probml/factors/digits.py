@@ -32,7 +32,7 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -
     are judged at the first row.
     """
     eps, found = jnp.finfo(jnp.result_type(float)).eps, jnp.zeros((), bool)
-    for name in known.spread:
+    for name in known.sd:
         site = plan.structure.sites[name]
         if not any(site.uses.get(a) for a in site.traits.scatter):
             continue
@@ -49,7 +49,7 @@ def collapsed(plan: Plan, params: Mapping, known: Known, rows: Rows | Summary) -
         # a constant column has no spread of its own
         away = jnp.maximum(jnp.abs(known.centre.get(name, 0.0)), 1.0)
         found |= ~jnp.all(present(site.traits.smallest)(arguments) > floor
-                          * jnp.where(known.spread[name] > 0, known.spread[name], away))
+                          * jnp.where(known.sd[name] > 0, known.sd[name], away))
     return found
 
 

@@ -159,7 +159,7 @@ def _centre(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:
 def _spread(name: str, known: tuple[Known, Known], share: list) -> np.ndarray:
     """Standard deviations of two parts together."""
     if not all(name in part.centre for part in known):
-        return next(part.spread[name] for part in known if name in part.centre)
+        return next(part.sd[name] for part in known if name in part.centre)
     apart = known[0].centre[name] - known[1].centre[name]
-    within = sum(s * part.spread[name] ** 2 for s, part in zip(share, known, strict=True))
+    within = sum(s * part.sd[name] ** 2 for s, part in zip(share, known, strict=True))
     return np.sqrt(within + share[0] * share[1] * apart**2)

@@ -76,9 +76,9 @@ class Objective:
         total = jax.vmap(gradient(lambda c: self._pooled(unpack, c, priors, None, names)))(points)
         if rowwise and self.passes:
 
-            def chunk(rows: Chunk, taps: Mapping[str, jax.Array]):
+            def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
                 part = gradient(lambda c: self._averaged(lambda params: row_surrogate(
-                    self.plan, taps, params, self.known, rows, self.params, self.params
+                    self.plan, responsibilities, params, self.known, rows, self.params, self.params
                 ), unpack(c)))
                 return jax.vmap(part)(points)
 
@@ -102,9 +102,10 @@ class Objective:
         )(c)
         if rowwise and self.passes:
 
-            def chunk(rows: Chunk, taps: Mapping[str, jax.Array]):
+            def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
                 return value_and_gradient(lambda c: row_surrogate(
-                    self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
+                    self.plan, responsibilities, {**self.params, **unpack(c)}, self.known, rows,
+                    self.params
                 ))(c)
 
             more = self._over(chunk)
@@ -124,13 +125,14 @@ class Objective:
         entering = {site: found for site, found in read.items() if found}
         apart = len(entering) == len(read) and not (plan.latents or plan.groupings)
 
-        def chunk(rows: Chunk, taps: Mapping[str, jax.Array]):
+        def chunk(rows: Chunk, responsibilities: Mapping[str, jax.Array]):
             if apart:
                 return sum(weighed_hessian(
                     plan, site, found, lambda c: {**self.params, **unpack(c)}, c, self.known, rows,
-                    taps[site]) for site, found in entering.items())
+                    responsibilities[site]) for site, found in entering.items())
             return jax.hessian(lambda c: row_surrogate(
-                self.plan, taps, {**self.params, **unpack(c)}, self.known, rows, self.params
+                self.plan, responsibilities, {**self.params, **unpack(c)}, self.known, rows,
+                self.params
             ))(c)
 
         pooled = jax.hessian(lambda c: self._pooled(unpack, c))(c)

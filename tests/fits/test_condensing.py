@@ -49,8 +49,8 @@ def test_blocks_have_the_statistics_of_all_rows_at_once(monkeypatch, x, weights)
     np.testing.assert_allclose(parts.log_evidence, whole.log_evidence, rtol=1e-11)
     some = {name: value[::997] for name, value in data.items()}
     np.testing.assert_allclose(parts.log_prob(some), whole.log_prob(some), rtol=1e-9)
-    for name, value in whole.kept.known.spread.items():
-        np.testing.assert_allclose(parts.kept.known.spread[name], value, rtol=1e-9)
+    for name, value in whole.kept.known.sd.items():
+        np.testing.assert_allclose(parts.kept.known.sd[name], value, rtol=1e-9)
     # about another centre, which merging takes off
     both, other = whole.merge(parts), parts.merge(whole)
     np.testing.assert_allclose(both.log_evidence, other.log_evidence, rtol=1e-11)

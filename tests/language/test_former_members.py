@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from probml import extend
-from probml.extend import Capabilities, Engine, Outcome, Plan, Problem, Quadrature, Status
+from probml.extend import Capabilities, Engine, Known, Outcome, Plan, Problem, Quadrature, Status
 from probml.language.former_members import rename_members
 
 OLD = pytest.warns(DeprecationWarning, match="is now named")
@@ -51,6 +51,8 @@ def test_keywords_and_fields_with_old_names():
         assert problem.seen == {"b": 1}
     with OLD:
         assert Problem(None, None, astray=True).mode_is_atypical
+    with OLD:
+        assert Known({}, {}, {"x": 1.0}).spread == {"x": 1.0}
     assert dataclasses.replace(problem, seed=2).posterior_points == {"b": 1}
 
 

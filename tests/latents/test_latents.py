@@ -227,7 +227,7 @@ def test_the_m_step_climbs_what_touches_the_evidence(case):
         expected = expect(plan, params, known, rows)
 
         def climbed(p):
-            taps = jax.tree.map(lambda leaf: leaf[0], expected.taps)  # all rows are one chunk
+            taps = jax.tree.map(lambda leaf: leaf[0], expected.responsibilities)  # all rows are one chunk
             return surrogate(plan, expected, p, known) + row_surrogate(plan, taps, p, known,
                                                                        rows.first, params)
 

@@ -418,14 +418,14 @@ def collapsed_scales(problem: Problem, params: Mapping[str, jax.Array]) -> list[
     """Parameters that make a scale smaller than the arithmetic distinguishes from 0, as
     factors.digits says."""
     plan, known = problem.plan, problem.known
-    deviations = [float(np.max(spread)) for spread in jax.device_get(known.spread).values()]
+    deviations = [float(np.max(spread)) for spread in jax.device_get(known.sd).values()]
     widest = max([deviation for deviation in deviations if deviation > 0], default=1.0)
     sites = plan.structure.sites
     small = [name for name in plan.free if sites[name].domain.log_scale and np.min(
         np.asarray(params[name]), initial=np.inf) < MAX_COLLAPSED_SCALE * widest]
     # parameters from which a scale is computed may take it to 0 if all rows are equal, or no more
     # than there are such parameters
-    computed = [name for observed in known.spread for argument in sites[observed].traits.scatter
+    computed = [name for observed in known.sd for argument in sites[observed].traits.scatter
                 for name in sites[observed].uses.get(argument, {})
                 if name in plan.free and not sites[name].domain.log_scale]
     count = problem.rows.weight if problem.size is None else problem.size  # of merged fits

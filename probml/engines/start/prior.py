@@ -115,7 +115,7 @@ def _data_deviations(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array
     """Parameters that are scales of observed sites → the least and the largest standard deviation
     of the data of each; both are that of its own element if the parameter has one for each."""
     out: dict[str, list[tuple[jax.Array, jax.Array]]] = {}
-    for name, spread in known.spread.items():
+    for name, spread in known.sd.items():
         site = plan.structure.sites[name]
         for argument in site.traits.scatter:
             for parameter, use in site.uses.get(argument, {}).items():
