@@ -165,8 +165,8 @@ class LogisticRegression(RegressionResults, Planes):
         return super().residuals(X, y, kind)
 
     def _parameter_units(self, fit: Fit) -> dict[str, Unit]:
-        """Of several classes coefficients are told less their mean over these, which no row tells:
-        so they have standard errors."""
+        """Class coefficients are centred over classes: only their differences are identified, so
+        that the centred ones have standard errors."""
         units, k = super()._parameter_units(fit), len(self.classes_)
         return units | {name: replace(units[name], mix=(-1, np.eye(k) - 1 / k))
                         for name in ("intercept", "beta") if k > 2 and name in units}

@@ -25,7 +25,7 @@ class Standardized(Complete):
         """Learn where columns are centred, and their units; X in these. Columns that are well are
         left alone, and not copied.
 
-        These are coordinates for a climb and no estimates: of very many rows some tell them.
+        For conditioning only, no estimates: large data are subsampled.
         """
         whole, step = X, max(len(X) // MAX_SAMPLED_ROWS, 1)
         X, weights = np.ascontiguousarray(X[::step]), weights[::step]

@@ -119,11 +119,10 @@ class InUnits:
     """An estimator whose prior is in units of its columns where the settings `centre`, `scale` and
     `rate`, those it has, are None.
 
-    The scale of a normal is then a column's standard deviation within what has a normal of its
-    own: within the classes, where labels are seen, and within clusters (clusters.py) for
-    components that nobody sees. The prior mean of a covariance is so one that the rows speak for,
-    however far apart the components lie; a share of the whole spread is too wide for clusters far
-    apart and too narrow for few rows (benchmarks/defaults.md).
+    Prior scales are then standard deviations within classes, where labels are observed, and within
+    clusters, found by k-means (clusters.py), for latent components. The standard deviation of all
+    rows would be too wide for clusters far apart, and a share of it too narrow for few rows
+    (benchmarks/defaults.md).
     """
 
     # site of the columns → what the names of the prior's sites begin with

@@ -307,8 +307,8 @@ class EM(Engine):
                 + NEWTON_STEPS * directions(plan, self.prior) ** 2)
 
     def _parameter_tolerance(self, problem: Problem) -> float:
-        """How close to their limit parameters have to be, see rest.converge_parameters; infinite if
-        further evaluations would take too long."""
+        """How close to their limit parameters have to be, see restarts.converge_parameters;
+        infinite if further evaluations would take too long."""
         data, plan = problem.data, problem.plan
         if data is None or self.hard or _steps(data) * self._work(plan) > MAX_ENTRIES:
             return np.inf

@@ -1,7 +1,4 @@
-"""Expected log densities at given expectations: what an M-step climbs.
-
-What an E-step finds of the rows, which an M-step needs.
-"""
+"""Expected complete-data log density (Q of EM), and the E-step's result."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping

@@ -3,8 +3,8 @@ affinely, from the second derivative in that number.
 
 With η = a·c + b, the Hessian of Σ f(η) in c is Σ f″ a aᵀ: one product of matrices a chunk, where
 the directions of c would each pass through the density. Where η is several numbers that have
-coefficients of their own each, c_m, there is such a product for each; what couples two numbers is
-left out of these blocks, which are coordinates for a climb, and no Hessian.
+coefficients of their own each, c_m, there is such a product for each. Off-diagonal blocks are
+omitted: a preconditioner, not the Hessian.
 """
 
 import functools

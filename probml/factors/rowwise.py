@@ -125,7 +125,7 @@ def _switched(plan: Plan, name: str, at: Callable, env: Mapping, settings: bool)
 def _affine_density(structure: Structure, site: Site, env: Mapping[str, jax.Array], x: jax.Array,
                     seen: jax.Array | None, settings: Mapping) -> jax.Array:
     """log p of one row's value of a Normal site, its affine location and its scale integrated out
-    (posterior.Marginals.affine).
+    (posteriors/conjugate.py, Marginals).
 
     Var[loc] = Σ (how far each column moves loc)², since loc is affine; with a scale, Student t (a
     regression's predictive). Of several cells it is their covariance: one vector, unless every cell

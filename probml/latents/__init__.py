@@ -1,1 +1,1 @@
-"""Numbers of a row that nobody saw, integrated out: a kind a file, chosen in the plan."""
+"""Continuous latent variables of a row, integrated out: a kind a file, chosen in the plan."""

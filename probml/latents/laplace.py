@@ -15,14 +15,11 @@ of them are taken over such points too, and so are more accurate than the normal
 An M-step maximises the approximation itself, from the modes of the E-step: so the objective that an
 engine reports never falls.
 
-Cost: a few Hessians of p gradients a row, p³.
-
-The mode of a row's unseen numbers and the curvature there: Newton's steps, differentiated as the
-mode itself is.
-
-The mode û(θ) of h(u, θ) is where ∂h/∂u = 0, so dû/dθ = H⁻¹ ∂²h/∂u∂θ, H = −∂²h/∂u² (the implicit
-function theorem). No loop is differentiated for it: from the mode, held still, one more step by the
+Derivative of the mode: û(θ) is where ∂h/∂u = 0, so dû/dθ = H⁻¹ ∂²h/∂u∂θ (the implicit function
+theorem). No loop is differentiated for it: from the mode, held still, one more Newton step by the
 curvature there, held still too, û + H⁻¹ ∂h/∂u(û, θ), ends where it began and has that derivative.
+
+Cost: a few Hessians of p gradients a row, p³.
 """
 
 import functools

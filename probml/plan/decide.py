@@ -42,7 +42,7 @@ def make(
         lenient: latents that cannot be integrated out are labelled instead of refused: for a plan
             that is only described.
         flat: those of the effects that are integrated out without a prior.
-        nodes: of a quadrature over effects, see integrals.ruled.
+        nodes: of a quadrature over effects, see integrals.choose_quadrature.
 
     Raises:
         Refusal: a latent continuous site on which others depend cannot be integrated out, a

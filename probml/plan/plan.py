@@ -3,8 +3,6 @@ which order and at what cost, and which data enter through sufficient statistics
 
 A Plan is static: it is decided on the host before any compile, is cached, and is the static
 argument of every compiled program.
-
-A discrete site that is summed out as a whole, and its joint states.
 """
 
 import dataclasses
@@ -117,8 +115,8 @@ class Plan:
 
     @functools.cached_property
     def mixed(self) -> tuple[str, ...]:
-        """Those of them that depend on global variables (a spike and slab): tables over these, not
-        part of the log prior."""
+        """The sites of `outside` that depend on global variables (a spike and slab): tables over
+        these, not part of the log prior."""
         return tuple(n for n in self.outside
                      if any(p in self.variables for p in self.structure.sites[n].parents))
 
@@ -142,12 +140,12 @@ class Plan:
 
     @functools.cached_property
     def cellwise(self) -> tuple[str, ...]:
-        """Those of them that are hidden cells."""
+        """The latents of rows that are hidden cells."""
         return tuple(name for group in self.latents for name in group.cellwise)
 
     @functools.cached_property
     def continuous_latents(self) -> tuple[str, ...]:
-        """Those of them that are numbers."""
+        """The latents of rows that are continuous."""
         return tuple(name for group in self.latents for name in group.names)
 
     @functools.cached_property

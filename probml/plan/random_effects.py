@@ -16,7 +16,7 @@ from probml.plan.groupings import groupings
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 
-# numbers of an effect for each number of its spread, below which the spread is its own
+# levels of an effect for each parameter of its variance, below which it is not integrated out
 MIN_EFFECTS_PER_PARAMETER = 3
 MAX_EFFECTS_PER_ROW = 256  # numbers that a row reads at the most
 # numbers of all groupings but the first at the most: they are one dense system
@@ -32,8 +32,8 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
 
     Args:
         closed: in closed form only; False: also by quadrature and Laplace's approximation.
-        few: also those of fewer members than MIN_EFFECTS_PER_PARAMETER, as maximum likelihood must:
-            without their prior they would be coefficients, and nothing would tell their spread.
+        few: also those of fewer levels than MIN_EFFECTS_PER_PARAMETER, as maximum likelihood must:
+            otherwise their variance is not identified.
 
     Raises:
         Refusal: of maximum likelihood, where there are too many to be integrated out together.
@@ -156,7 +156,7 @@ def sparsely_crossed(plan: Plan) -> bool:
 
 
 def _shared(plan: Plan, tie: hierarchy.DegenerateMode) -> bool:
-    """Whether what an effect is tied to is shared by enough of its numbers to be told from them."""
+    """Whether enough effects share a variance parameter to estimate it."""
     sites = plan.structure.sites
     size = math.prod(sites[tie.name].shape)
     # a correlation of two is a table of four numbers, and one that is free

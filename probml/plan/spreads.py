@@ -1,7 +1,6 @@
 """Scale parameters of latents and effects, and of data about latents: at a scale of 0 the density
 stays finite, so that an optimisation may end there.
 
-
 A parameter need not be a standard deviation: of a variance, a precision, a concentration the power
 of it to which standard deviations are proportional is found by doubling it.
 """

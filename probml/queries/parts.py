@@ -28,7 +28,8 @@ class Belief(NamedTuple):
     # log posterior over the joint states of the discrete sites outside rows; may have a leading
     # axis of draws if params have
     table: jax.Array | None
-    # pooled continuous site → arguments of its predictive distribution (posterior.Marginals)
+    # pooled continuous site → arguments of its predictive distribution (Marginals of
+    # posteriors/conjugate.py)
     predictive: dict[str, PyTree]
 
     @classmethod

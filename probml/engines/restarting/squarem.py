@@ -1,8 +1,8 @@
 """Iterations of EM with SQUAREM extrapolation (Varadhan & Roland 2008), safeguarded: the device
 evaluates the objective and makes M-steps, the host chooses the next points.
 
-The choice takes a few numbers for each restart. In a loop on the device it was half of the program
-and of its compile time; here it costs less than a device call.
+The host chooses the next point of each restart from a few numbers: compiling this choice doubled
+compile time.
 """
 
 import functools

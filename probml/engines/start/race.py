@@ -1,5 +1,5 @@
-"""Which of many starts are followed: how many are worth their time, which fall behind, which optima
-of short runs are worth continuing. Independent of the model.
+"""Allocation of random restarts: their number, early stopping of those far behind, and pilot runs
+on a subsample. Independent of the model.
 """
 
 from typing import NamedTuple

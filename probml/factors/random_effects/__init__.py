@@ -1,1 +1,1 @@
-"""Effects of groups, integrated out: what rows say of them, normal or not, and what is left."""
+"""Gaussian, Laplace and quadrature integration of random effects."""

@@ -11,8 +11,9 @@ which may be 0). The first grouping's part of K is one block for each
 member; the other groupings follow by one dense Cholesky factor of the Schur complement, whose
 products are added up over pairs of rows of a member if these are few (`Paired`). Effects with a
 flat prior (R = I; they have no part in |ε₀|², nor in the I of K) have a density of 1, and each adds
-½ log 2π: the evidence is then the restricted likelihood. If g, h and G are of the second order
-about a mode ε₀, this is Laplace's approximation.
+½ log 2π: the evidence is then the restricted likelihood. This is exact for rows that are normal
+given the effects. For others g, h and G are the value, gradient and negative Hessian of their log
+density at the mode ε₀: Laplace's approximation.
 
 Cost: members × cells³, (numbers of the other groupings)³, and members × (these numbers)², or pairs.
 """

@@ -29,7 +29,8 @@ class Nodes(NamedTuple):
 
 
 class AtNodes(dist.Distribution):
-    """
+    """A distribution interpolated through Gauss–Hermite nodes.
+
     Args:
         loc, scale: (*batch), of the normal about which the nodes lie.
         logs: (*batch, m), the logarithms of the probabilities of the nodes, by their values.
