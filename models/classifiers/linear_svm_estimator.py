@@ -21,6 +21,7 @@ from probml.estimators.rules import (
 )
 from probml.estimators.validation import ConvergenceWarning
 from probml.models.classifiers.linear_classification import linear_support_vector_machine
+from probml.models.frames.complete import NoProbabilities
 from probml.models.frames.standardized import counted
 from probml.models.kernels.interior_point import Solution, hinge, solution
 
@@ -38,7 +39,7 @@ IDLE = 1e-6  # a decision value of which no digit is told
 
 
 @dataclass(eq=False, repr=False)
-class LinearSVM(Planes):
+class LinearSVM(NoProbabilities, Planes):
     """A linear support vector machine; of several classes, one against the rest.
 
         min over β, b:  ½ |β|² + C Σ_i weight_i · max(0, 1 − s_i (x_i β + b))^p,   s_i = ±1

@@ -180,8 +180,3 @@ class LogisticRegression(RegressionResults, Planes):
         logits = np.column_stack([np.zeros(len(logits)), logits]) if logits.ndim == 1 else logits
         grown = np.exp(logits - logits.max(1, keepdims=True))
         return grown / grown.sum(1, keepdims=True)
-
-    def predict_log_proba(self, X):
-        """log p(class | row), (n, k)."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))

@@ -155,16 +155,10 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
             return self.fit_.predict_proba(self.as_data(X), "y")
         return self._probabilities(self._require_complete(X, reset=False))
 
-    def predict_log_proba(self, X):
-        """log p(category | row), (n, k)."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
-
     def fitted(self, X):
         """p(category | row), (n, k), as predict_proba."""
         return self.predict_proba(X)
 
     def predict(self, X):
-        """The likeliest category of every row."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[probabilities.argmax(1)]
+        """The most probable category of every row."""
+        return self.classes_[self.predict_proba(X).argmax(1)]

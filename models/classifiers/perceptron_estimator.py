@@ -12,13 +12,14 @@ from probml.estimators.validation import ConvergenceWarning, check_is_fitted
 from probml.interface.showing.estimates import Estimates, Quantity, no_tables
 from probml.interface.showing.summary import Table
 from probml.models.classifiers.perceptron import learn, perceptron
+from probml.models.frames.complete import NoProbabilities
 from probml.models.frames.margins import Margin
 from probml.models.frames.standardized import Standardized
 from probml.posteriors.units import Unit, of_rows
 
 
 @dataclass(eq=False, repr=False)
-class Perceptron(Standardized, Margin):
+class Perceptron(NoProbabilities, Standardized, Margin):
     """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it,
     until none is left.
 

@@ -11,10 +11,10 @@ from probml.estimators.validation import (
     check_is_fitted,
     compute_class_weight,
 )
-from probml.models.frames.complete import Complete, NoProbabilities
+from probml.models.frames.complete import Complete
 
 
-class Margin(Complete, NoProbabilities, Classifier):
+class Margin(Complete, Classifier):
     """A classifier by planes."""
 
     def _read(self, X, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

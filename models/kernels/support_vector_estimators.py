@@ -170,7 +170,7 @@ class _Machine:
 
 
 @dataclass(eq=False, repr=False)
-class SupportVectorMachine(_Machine, Margin):
+class SupportVectorMachine(NoProbabilities, _Machine, Margin):
     """Classification by a margin in the space of a kernel: the dual of the hinge loss,
     scikit-learn's SVC.
 

@@ -212,14 +212,8 @@ class NeuralNetworkClassifier(_Network, Margin):
         check_is_fitted(self, "fit_")
         return self.fit_.predict_proba(self.as_data(X), "y")
 
-    def predict_log_proba(self, X):
-        """log p(class | row), (n, k)."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
-
     def predict(self, X):
         """The most probable class of every row, as a label."""
-        check_is_fitted(self, "fit_")
         return self.classes_[self.predict_proba(X).argmax(1)]
 
 
@@ -287,13 +281,6 @@ class NeuralNetworkRegressor(_Network, Numeric):
             np.sqrt(self.fit_.params["variance"])
         )
         return self
-
-    def as_data(self, X, y=None) -> dict[str, np.ndarray]:
-        """Rows as the data of `fit_`: columns and y centred, in units of their standard
-        deviations."""
-        data = super().as_data(X)
-        return data if y is None else {**data,
-                                       "y": (np.asarray(y, float) - self._level) / self._spread}
 
     def predict(self, X):
         """The mean of y, (n,); averaged over a posterior, where there is one."""
