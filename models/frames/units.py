@@ -5,12 +5,13 @@ They add up over parts of the rows (Chan, Golub & LeVeque 1983), so that a prior
 that of the whole.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from probml.dataset.checks.digits import ROUNDING
+from probml.dataset.moments import Moments as CellMoments
 from probml.models.frames.clusters import clusters
 from probml.models.frames.measured import SHARE, TIME
 
@@ -18,22 +19,11 @@ TOGETHER = 2**17  # numbers that are looked at together: they stay in cache
 RATES = ("exponential", "poisson")  # kinds whose prior is of a rate
 
 
-class Moments(NamedTuple):
+class Moments(CellMoments):
     """Weights, means and sums of squares about them of the seen cells, each (groups, d): a group a
     class, the last one without a label."""
 
-    weight: np.ndarray
-    mean: np.ndarray
-    square: np.ndarray
-
-    def __add__(self, other: "Moments") -> "Moments":
-        """Those of the rows of both."""
-        weight = self.weight + other.weight
-        share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
-        apart = other.mean - self.mean
-        mean = np.where(self.weight > 0, self.mean + share * apart, other.mean)
-        both = np.where((self.weight > 0) & (other.weight > 0), self.weight * share * apart**2, 0.0)
-        return Moments(weight, mean, self.square + other.square + both)
+    __add__ = CellMoments.merged
 
     def pooled(self) -> "Moments":
         """All groups as one."""

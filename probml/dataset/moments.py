@@ -3,7 +3,7 @@
 import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -77,13 +77,13 @@ class Moments(NamedTuple):
         square = np.einsum("i...,i...->...", away, away) - n * off**2
         return cls(np.full(off.shape, n), centre + off, np.maximum(square, 0.0))
 
-    def merged(self, other: "Moments") -> "Moments":
+    def merged(self, other: Self) -> Self:
         """The moments of both parts together."""
         weight = self.weight + other.weight
         share = other.weight / np.where(weight > 0, weight, 1.0)
         away = other.mean - self.mean
-        return Moments(weight, self.mean + share * away,
-                       self.square + other.square + self.weight * share * away**2)
+        return type(self)(weight, self.mean + share * away,
+                          self.square + other.square + self.weight * share * away**2)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.linalg import helmert
 
 from probml.dataset.dataset import Data
 from probml.dataset.tables import Column
@@ -153,7 +154,9 @@ def by_cells(data: Data, told: Members, weights: np.ndarray | None,
             second[:, i, j] = second[:, j, i] = total(left[:, i] * left[:, j]) / weight
     values, vectors = np.linalg.eigh(second)
     root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
-    points = (mean[:, None] + _corners(m) @ np.swapaxes(root, 1, 2)).reshape(-1, m)
+    # m + 1 points of mean 0 and covariance I
+    corners = np.sqrt(m + 1) * helmert(m + 1).T
+    points = (mean[:, None] + corners @ np.swapaxes(root, 1, 2)).reshape(-1, m)
     first = np.flatnonzero(live)[np.unique(owner, return_index=True)[1]].repeat(m + 1)
     made, start = {}, 0
     for name, array in columns:
@@ -165,10 +168,3 @@ def by_cells(data: Data, told: Members, weights: np.ndarray | None,
     few = replace(table, rows=len(points), inputs=inputs,
                   columns={name: Column(made[name], None) for name in told.values})
     return data._replace(table=few, weights=None), (weight / (m + 1)).repeat(m + 1)
-
-
-def _corners(m: int) -> np.ndarray:
-    """m + 1 points of mean 0 and covariance I, (m + 1, m): Helmert's columns."""
-    j = np.arange(1, m + 1)
-    columns = np.triu(np.ones((m + 1, m))) - np.diag(j.astype(float), -1)[:, :m]
-    return np.sqrt((m + 1) / (j * (j + 1))) * columns
