@@ -53,6 +53,7 @@ from probml.engines.start.race import (
     SAME_OPTIMUM,
     Effort,
     Race,
+    is_alive,
     plan_effort,
     promising,
     restarts_finding,
@@ -347,13 +348,12 @@ class EM(Engine):
             best = promising(status[members], value[members], total)
             if not len(best):
                 return []
-            alive = (status[members] != Status.COLLAPSED) & np.isfinite(value[members])
+            alive = is_alive(status[members], value[members])
             where = f" on {sizes[0]} of {sizes[1]} {unit}"
             then = (f"; the best {'one was' if len(best) == 1 else f'{len(best)} were'} continued "
                     f"on all rows")
             findings.append(restarts_finding(
-                value[members], alive & (status[members] != Status.STOPPED), alive, best[0],
-                SAME_OPTIMUM * total, where, then))
+                status[members], value[members], best[0], SAME_OPTIMUM * total, where, then))
             chosen.append(members[best])
             lost.append(int((~alive).sum()) if 2 * alive.sum() < len(alive) else 0)
         # 1 or FOLLOWED_STARTS starts for each group, so that there are two programs at most

@@ -22,6 +22,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows, Summary
+from probml.engines.start.race import systematic_sample
 from probml.evidence import density
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
@@ -130,9 +131,7 @@ class Weighted(NamedTuple):
     def resampled(self, count: int, seed: int) -> np.ndarray:
         """Points (count, d) drawn by their weights: systematic resampling, in random order."""
         random = np.random.default_rng([seed, 18])
-        at = (random.random() + np.arange(count)) / count
-        index = np.searchsorted(np.cumsum(self.weights), at).clip(max=len(self.weights) - 1)
-        return self.points[random.permutation(index)]
+        return self.points[random.permutation(systematic_sample(self.weights, count, random)[0])]
 
 
 def proposal(centre: np.ndarray, root: np.ndarray) -> Component:

@@ -163,8 +163,8 @@ def test_those_far_behind_are_left_unless_they_gain_quickly_or_are_among_the_bes
     np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, True),
                                   [0, 0, Status.STOPPED, 0, 1, Status.STOPPED, Status.COLLAPSED])
     np.testing.assert_array_equal(race.stop_hopeless(status, value, trail, False)[:2], [0, Status.STOPPED])
-    found = race.restarts_finding(value, np.array([1, 1, 0, 1, 1, 0, 0], bool), np.isfinite(value), 0,
-                             1e-3)
+    status = np.array([1, 1, Status.STOPPED, 1, 1, Status.STOPPED, Status.COLLAPSED])
+    found = race.restarts_finding(status, value, 0, 1e-3)
     assert found.problem == ("best of 7 random starts (1 reached the same optimum; the next best is "
                              "lower by 1; 2 were stopped early; 1 collapsed and were discarded)")
 

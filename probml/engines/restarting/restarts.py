@@ -18,7 +18,7 @@ from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import slices
 from probml.engines.restarting.squarem import BLOCK, Settings, State, initial_state, run_em_block
 from probml.engines.restarting.vectors import unpack
-from probml.engines.start.race import Race, restarts_finding
+from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
 from probml.numerics.outside.checkpoint import GrowingList
 from probml.plan.plan import Plan
@@ -200,7 +200,7 @@ def _store(index: np.ndarray, everything: np.ndarray, part: np.ndarray) -> np.nd
 
 def _has_ended(runs: PyTree) -> np.ndarray:
     """Which restarts were neither stopped early nor collapsed, (restarts,)."""
-    return ~np.isin(runs.status, (Status.STOPPED, Status.COLLAPSED)) & np.isfinite(runs.value)
+    return has_ended(np.asarray(runs.status), np.asarray(runs.value))
 
 
 def stopped_is_highest(runs: PyTree) -> bool:
@@ -240,15 +240,14 @@ def outcome_of_best(runs: PyTree, values: np.ndarray, close: float, best: int) -
         values: of the objective of `best`. close: difference within which two optima count as one.
     """
     status, value = np.asarray(runs.status), np.asarray(runs.value)
-    alive = (status != Status.COLLAPSED) & np.isfinite(value)
-    ended = alive & (status != Status.STOPPED)
+    alive, ended = is_alive(status, value), has_ended(status, value)
     final = Status(int(status[best])) if ended[best] else Status.COLLAPSED
     collapsed = int((~alive).sum())
     return Outcome(
         {}, values[np.isfinite(values)],
         Status.MAX_ITERATIONS if final is Status.RUNNING else final,
         max(int(np.asarray(runs.count)[best]) - 1, 0),
-        (restarts_finding(value, ended, alive, best, close),) if ended.any() and len(value) > 1
+        (restarts_finding(status, value, best, close),) if ended.any() and len(value) > 1
         else (),
         # a few collapsed restarts of many are no sign of too little precision
     ).with_state(collapsed_restarts=collapsed if alive.any() and 2 * collapsed > len(value) else 0)

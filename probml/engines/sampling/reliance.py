@@ -11,7 +11,7 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
 from probml.engines.findings import Code, Finding
-from probml.engines.importance import densities_of, heavy_tail
+from probml.engines.importance import MAX_ROUNDING, densities_of, heavy_tail
 from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.e_step import log_evidence
@@ -35,7 +35,6 @@ FAR_OUT = (30.0, 1000.0)  # standard deviations at which a density under a flat 
 MAX_STANDARD_ERRORS = 4.0  # by which a noisy bound may rise
 MIN_STEPS, MAX_RISE = 20, 1.0  # of a mean of bounds; the rise of a bound that is not reported
 STREAM = 12  # of random numbers, different from those of starts
-MAX_ROUNDING = 0.1  # of log densities, beyond which ratios are meaningless
 
 
 def check_normal_approximation(problem: Problem, normal: Normal,

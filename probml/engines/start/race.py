@@ -92,18 +92,18 @@ def sample_rows(data: Data, weights: np.ndarray | None, size: int,
     mean = total / mass.sum()
     if size >= MIN_PILOT_SEQUENCES * mean:  # whole rows
         mixed = random.permutation(rows)
-        picks, times = np.unique(mixed[_systematic_sample(mass[mixed], int(size / mean),
+        picks, times = np.unique(mixed[systematic_sample(mass[mixed], int(size / mean),
                                                           random)[0]],
                                  return_counts=True)
         return data.taken(picks), None if weights is None else times * min(total / size, 1.0)
     steps = int(min(max(size // MIN_PILOT_SEQUENCES, MIN_PILOT_STEPS), present(data.steps)))
-    picks, beyond = _systematic_sample(mass * lengths, max(size // steps, 1), random)
+    picks, beyond = systematic_sample(mass * lengths, max(size // steps, 1), random)
     begins = np.minimum((beyond / mass[picks]).astype(int), np.maximum(lengths[picks] - steps, 0))
     return (data.stretches(picks, begins, steps),
             None if weights is None else np.full(len(picks), min(total / size, 1.0)))
 
 
-def _systematic_sample(mass: np.ndarray, count: int,
+def systematic_sample(mass: np.ndarray, count: int,
                        random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Systematic sampling: indices at equal distances along the cumulative mass from a random
     place, and how far beyond the beginning of each index they are."""
@@ -111,6 +111,16 @@ def _systematic_sample(mass: np.ndarray, count: int,
     at = (np.arange(count) + random.random()) * (ends[-1] / count)
     index = np.minimum(np.searchsorted(ends, at, "right"), np.flatnonzero(mass)[-1])
     return index, at - (ends - mass)[index]
+
+
+def is_alive(status: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Which starts have not collapsed."""
+    return (status != Status.COLLAPSED) & np.isfinite(value)
+
+
+def has_ended(status: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Which starts neither collapsed nor were stopped early."""
+    return is_alive(status, value) & (status != Status.STOPPED)
 
 
 class Race(NamedTuple):
@@ -148,7 +158,7 @@ def stop_hopeless(status: np.ndarray, value: np.ndarray, history: np.ndarray, ea
         history: (starts, evaluations) the objective. early: this is the first stage, after which
             the best are followed whatever they gained.
     """
-    alive = (status != Status.COLLAPSED) & np.isfinite(value)
+    alive = is_alive(status, value)
     reached = np.where(alive, value, -np.inf)
     half = history[:, : first // 2]
     half = np.where(np.isfinite(half), half, -np.inf).max(1)
@@ -168,7 +178,7 @@ def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray
     Args:
         total: the weight of the rows of those runs.
     """
-    ended = ~np.isin(status, (Status.STOPPED, Status.COLLAPSED)) & np.isfinite(value)
+    ended = has_ended(status, value)
     chosen: list[int] = []
     for i in (i for i in np.argsort(-np.where(ended, value, -np.inf), kind="stable") if ended[i]):
         if not chosen or (value[chosen[-1]] - value[i] > SAME_OPTIMUM * total
@@ -177,9 +187,10 @@ def promising(status: np.ndarray, value: np.ndarray, total: float) -> np.ndarray
     return np.array(chosen[:FOLLOWED_STARTS], int)
 
 
-def restarts_finding(value: np.ndarray, ended: np.ndarray, alive: np.ndarray, best: int,
-                     close: float, where: str = "", then: str = "") -> Finding:
+def restarts_finding(status: np.ndarray, value: np.ndarray, best: int, close: float,
+                     where: str = "", then: str = "") -> Finding:
     """The number of starts, how many reached the best optimum, how much lower the next one is."""
+    alive, ended = is_alive(status, value), has_ended(status, value)
     below = value[ended].max() - value[ended]
     same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
     lower = None if same.all() else below[~same].min()
