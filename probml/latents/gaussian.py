@@ -30,7 +30,7 @@ among them. With z = location + root ε at one point of the parameters, whicheve
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -328,18 +328,31 @@ def not_affine(structure: Structure, group: Group,
 @memo(1024)
 def is_location_affine(structure: Structure, names: tuple[str, ...], name: str,
                        argument: str = "loc") -> bool:
-    """Whether the location is affine in the latents, tested at two points of both signs and at
-    their midpoint: the proof assumes positive arguments of powers."""
-    env = example(structure, name)
+    """Whether the location is affine in the latents, tested at three points: the proof assumes
+    positive arguments of powers."""
+    return lies_on_line(arguments_at_shifts(structure, names, name)[argument])
+
+
+def arguments_at_shifts(structure: Structure, names: Sequence[str],
+                        site: str) -> dict[str, np.ndarray]:
+    """The arguments of a site, each (3, ...), where numbers of these names are moved together from
+    an example: to a point of each sign and half way in between."""
+    env = example(structure, site)
     mine = [key for key in env if key in names]
 
     @jit
-    def locations(env: Mapping, shifts: jax.Array):
+    def arguments(env: Mapping, shifts: jax.Array):
         return jax.vmap(lambda shift: structure.arguments(
-            name, {**env, **{key: env[key] + shift for key in mine}}
-        )[argument])(shifts)
+            site, {**env, **{key: env[key] + shift for key in mine}}
+        ))(shifts)
 
     with evaluated():
-        low, middle, high = np.asarray(locations(env, jnp.asarray([-3.1, -0.7, 1.7])))
+        found = jax.device_get(arguments(env, jnp.asarray([-3.1, -0.7, 1.7])))
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def lies_on_line(values: np.ndarray) -> bool:
+    """Whether three values, (3, ...), of which the second is half way, lie on a line."""
+    low, middle, high = values
     size = np.maximum(np.abs(low), np.abs(high)).max(initial=1e-30)
     return bool(np.nanmax(np.abs(low + high - 2 * middle), initial=0.0) <= MAX_ROUNDING * size)

@@ -11,22 +11,21 @@ Pinheiro & Bates 1995).
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from probml.jaxpr.levels import classify
 from probml.jaxpr.memo import memo
-from probml.latents.gaussian import KINDS, is_location_affine
+from probml.latents.gaussian import (
+    KINDS,
+    arguments_at_shifts,
+    is_location_affine,
+    lies_on_line,
+)
 from probml.latents.laplace import WIDER, normal_points
-from probml.latents.residuals import MAX_ROUNDING
-from probml.numerics.compiling import jit
-from probml.numerics.process.inline_calls import evaluated
 from probml.plan.groupings import Grouping
-from probml.structure.densities import example
 from probml.structure.structure import Structure
 
 PRIORS = (*KINDS, "GaussianRandomWalk")  # of effects: a location and a root times standard normals
@@ -35,7 +34,6 @@ NODES = 25  # of a quadrature, by default
 # points in more
 FINER = {1: 2 * NODES + 1, 2: 21}
 POINTS = 1024
-SHIFTS = -3.1, -0.7, 1.7  # of all effects, the middle one half way
 
 
 def child_sites(structure: Structure, names: Sequence[str]) -> tuple[str, ...]:
@@ -67,21 +65,11 @@ def exact(structure: Structure, names: Sequence[str]) -> bool:
 def has_linear_predictor(structure: Structure, names: tuple[str, ...], site: str) -> bool:
     """Whether every argument of a site is the inverse link of something affine in the effects:
     moved together to two points of both signs and half way, the linked values lie on a line."""
-    env = example(structure, site)
-    mine = [key for key in env if key in names]
-
-    @jit
-    def arguments(env: Mapping, shifts: jax.Array):
-        return jax.vmap(lambda shift: structure.arguments(
-            site, {**env, **{key: env[key] + shift for key in mine}}
-        ))(shifts)
-
-    with evaluated():
-        found = jax.device_get(arguments(env, jnp.asarray(SHIFTS)))
-    return all(_on_a_line(np.asarray(value, float)) for value in found.values())
+    found = arguments_at_shifts(structure, names, site)
+    return all(_is_linked_line(np.asarray(value, float)) for value in found.values())
 
 
-def _on_a_line(value: np.ndarray) -> bool:
+def _is_linked_line(value: np.ndarray) -> bool:
     """Whether three values of an argument, (3, ...), lie on a line under one of the links."""
     from scipy.special import ndtri  # late: slow to import
 
@@ -91,9 +79,7 @@ def _on_a_line(value: np.ndarray) -> bool:
     if np.all((value > 0) & (value < 1)):
         links += [np.log(value) - np.log1p(-value), ndtri(value), np.log(-np.log1p(-value)),
                   np.log(-np.log(value))]
-    return any(np.nanmax(np.abs(low + high - 2 * middle), initial=0.0)
-               <= MAX_ROUNDING * np.abs(link).max(initial=1e-30)
-               for link in links for low, middle, high in [link])
+    return any(map(lies_on_line, links))
 
 
 def choose_quadrature(structure: Structure, parts: tuple[Grouping, ...],
