@@ -11,7 +11,7 @@ needs. Means over z are taken over k points on the way from the mean to each cor
 mean and the covariance of the Dirichlet: exact of what is affine or quadratic in z.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -64,32 +64,28 @@ class Simplex:
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         joint, _ = joint_density(structure, group, env, seen)
-        posterior, own = _posterior(structure, group, env, seen), seen.get(group.name)
+        posterior = _posterior(structure, group, env, seen)
         at = jax.lax.stop_gradient(posterior.mean)
-        log = joint(at, 0.0) - posterior.log_prob(at)
-        return log if own is None else jnp.where(_seen(own), joint(own[0].reshape(-1), 0.0), log)
+        return _where_seen(seen.get(group.name), lambda z: joint(z, 0.0),
+                           joint(at, 0.0) - posterior.log_prob(at))
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         posterior, own = _posterior(structure, group, env, seen), seen.get(group.name)
         mean, total = posterior.mean, posterior.concentration.sum()
         way = (1 + total) ** -0.5
         values = (1 - way) * mean + way * jnp.eye(len(mean), dtype=mean.dtype)
-        if own is not None:
-            mean, values = (jnp.where(_seen(own), own[0].reshape(-1), leaf)
-                            for leaf in (mean, values))
+        mean, values = (_where_seen(own, lambda z: z, leaf) for leaf in (mean, values))
         return Nodes(mean, values, posterior.mean)
 
     def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Logs:
         alpha, own = _posterior(structure, group, env, seen).concentration, seen.get(group.name)
         logs = digamma(alpha) - digamma(alpha.sum())
-        return Logs(logs if own is None else jnp.where(
-            _seen(own), jnp.log(jnp.maximum(own[0].reshape(-1), 1e-30)), logs))
+        return Logs(_where_seen(own, lambda z: jnp.log(jnp.maximum(z, 1e-30)), logs))
 
     def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
              key: jax.Array) -> jax.Array:
         drawn = _posterior(structure, group, env, seen).sample(key)
-        own = seen.get(group.name)
-        return drawn if own is None else jnp.where(_seen(own), own[0].reshape(-1), drawn)
+        return _where_seen(seen.get(group.name), lambda z: z, drawn)
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Logs) -> jax.Array:
@@ -98,10 +94,14 @@ class Simplex:
         return gammaln(alpha.sum()) - gammaln(alpha).sum() + ((alpha - 1) * moments.mean).sum()
 
 
-def _seen(own: tuple) -> jax.Array:
-    """Whether the vector itself is observed in a row, whole or not at all."""
+def _where_seen(own: tuple | None, function: Callable, otherwise: jax.Array) -> jax.Array:
+    """function(z) in a row where the vector itself is observed, z, whole or not at all; else
+    `otherwise`."""
+    if own is None:
+        return otherwise
     x, mask = own
-    return jnp.ones((), bool) if mask is None else mask.reshape(-1).all()
+    whole = jnp.ones((), bool) if mask is None else mask.reshape(-1).all()
+    return jnp.where(whole, function(x.reshape(-1)), otherwise)
 
 
 def _prior(structure: Structure, group: Group, env: Mapping) -> jax.Array:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.errors import quoted
 from probml.jaxpr.memo import memo
@@ -140,9 +141,13 @@ def find_collapsed_scales(plan: Plan, begun: SiteValues,
             start.
     """
     spreads = dict.fromkeys(name for tie in _spreads(plan) for name in tie.others if name in begun)
-    return [name for name in spreads if plan.structure.sites[name].domain.log_scale and
-            np.any(np.asarray(ended[name]) < math.exp(-MAX_LOG_SCALE_FALL)
-                   * np.asarray(begun[name]))]
+    return [name for name in spreads if plan.structure.sites[name].domain.log_scale
+            and _has_fallen(begun[name], ended[name])]
+
+
+def _has_fallen(begun: ArrayLike, ended: ArrayLike) -> bool:
+    """Whether an entry of a scale is on its way to 0."""
+    return bool(np.any(np.asarray(ended) < math.exp(-MAX_LOG_SCALE_FALL) * np.asarray(begun)))
 
 
 def integrates_loops(plan: Plan) -> bool:
@@ -159,5 +164,4 @@ def next_to_zero(plan: Plan, begun: SiteValues,
     return [name for name in plan.free if name in begun
             and plan.structure.sites[name].domain.bounds.get("lower_bound") is not None
             and np.all(np.asarray(plan.structure.sites[name].domain.bounds["lower_bound"]) == 0)
-            and np.any(np.asarray(ended[name]) < math.exp(-MAX_LOG_SCALE_FALL)
-                       * np.asarray(begun[name]))]
+            and _has_fallen(begun[name], ended[name])]

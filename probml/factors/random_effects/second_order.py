@@ -21,6 +21,7 @@ from probml.factors.naturals import environment
 from probml.factors.random_effects import information
 from probml.factors.random_effects.information import EffectVector, Information
 from probml.factors.rowwise import row_environment
+from probml.numerics.logs import weighted_log
 from probml.plan.plan import Plan
 from probml.structure.densities import log_density
 
@@ -55,8 +56,8 @@ def member_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
     owner = information.member_of_each_row(grouping, rows, len(rows.weights))
 
     def at(point: Mapping) -> jax.Array:
-        return jax.ops.segment_sum(_weighted(row_logs(plan, params, known, rows, point), rows),
-                                   owner, grouping.members)
+        logs = row_logs(plan, params, known, rows, point)
+        return jax.ops.segment_sum(weighted_log(rows.weights, logs), owner, grouping.members)
 
     return jax.vmap(at)(dict(points)).T
 
@@ -77,14 +78,9 @@ def row_logs(plan: Plan, params: Mapping, known: Known, rows: Chunk,
         {name: rows.seen[name] for name in plan.grouped if name in rows.seen})
 
 
-def _weighted(logs: jax.Array, rows: Chunk) -> jax.Array:
-    """Weight × log of each row, along the last axis; 0 for a weight of 0."""
-    live = rows.weights > 0
-    return jnp.where(live, rows.weights * jnp.where(live, logs, 0.0), 0.0)
-
-
 def _total(plan: Plan, params: Mapping, known: Known, rows: Chunk):
-    return lambda point: _weighted(row_logs(plan, params, known, rows, point), rows).sum()
+    return lambda point: weighted_log(rows.weights,
+                                      row_logs(plan, params, known, rows, point)).sum()
 
 
 def _by_member(plan: Plan, arrays: Mapping[str, jax.Array]) -> jax.Array:
@@ -100,7 +96,7 @@ def _crossed_information(plan: Plan, params: Mapping, known: Known, rows: Chunk,
 
     def logs(steps: jax.Array) -> jax.Array:
         at = {name: value + jnp.tensordot(steps, moves[name], 1) for name, value in point.items()}
-        return _weighted(row_logs(plan, params, known, rows, at), rows)
+        return weighted_log(rows.weights, row_logs(plan, params, known, rows, at))
 
     start = jnp.zeros(sum(grouping.cells for grouping in plan.groupings), rows.weights.dtype)
     first = jax.jacfwd(logs)
