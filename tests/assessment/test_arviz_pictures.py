@@ -60,8 +60,9 @@ def test_a_summary_is_ours_by_the_names_of_members(drawn):
     for ward in ("north", "south", "west"):
         row = theirs.loc[f"level[{ward}]"]
         assert float(row["mean"]) == pytest.approx(ours.loc[f"level[{ward}]", "mean"], abs=1e-3)
+        # NumPyro's sum of autocorrelations leaves out the last even lag, which ArviZ adds: up to 3%
         assert float(row["ess_bulk"]) == pytest.approx(ours.loc[f"level[{ward}]", "ess_bulk"],
-                                                       rel=0.02)
+                                                       rel=0.05)
         assert float(row["r_hat"]) == pytest.approx(ours.loc[f"level[{ward}]", "r_hat"], abs=2e-3)
 
 

@@ -61,7 +61,7 @@ def test_a_singular_design_of_effects_is_said(t, words):
 
 @pytest.mark.slow
 def test_coefficients_that_rows_do_not_tell_apart_have_no_restricted_likelihood():
-    with pytest.raises(probml.Refusal, match=r"'level\[0\]' and 'level\[1\]' together.*Drop a col"):
+    with pytest.raises(probml.Refusal, match=r"'level\[0\]', 'level\[1\]' only together.*Drop a col"):
         lines(groups=8).fit({"group": GROUP, "t": np.ones(40), "y": Y},
                             probml.MAP(prior=False, restricted=True))
 
