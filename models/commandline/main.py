@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from probml.models.commandline import demo as demonstration
     from probml.typing import FitOrEstimator
 else:
-    answers, engines, files, answers, layouts, learning = (
+    answers, engines, files, layouts, learning = (
         LateModule(f"probml.models.commandline.{name}")
-        for name in ("answers", "engines", "files", "forecasts", "layouts", "learning"))
+        for name in ("answers", "engines", "files", "layouts", "learning"))
     demonstration = LateModule("probml.models.commandline.demo")
 
 CODES = ((DataError, 3), (Refusal, 4), (ModelError, 4), (ValueError, 3), (OSError, 3),

@@ -207,7 +207,7 @@ def test_a_number_beside_a_chain_that_steps_do_not_see_is_found(monkeypatch):
 
     found = animals().check_density({"y": COUNTS})
     assert not found and found.sampled == ("u",) and found.difference > 0.1
-    assert "NOT equal to NumPyro" in str(found)
+    assert "NOT equal to that of NumPyro" in str(found)
 
 
 @pytest.mark.parametrize("wrong", [1e-4, np.nan])
