@@ -88,7 +88,7 @@ def flat(plan: Plan, params: Mapping, known: Known) -> jax.Array:
 def shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
     """The shapes of the unbounded coordinates."""
     sites = {name: plan.structure.sites[name] for name in plan.free}
-    return {name: site.domain.bijection.inverse_shape(site.shape) for name, site in sites.items()}
+    return {name: site.domain.free_shape(site.shape) for name, site in sites.items()}
 
 
 def size(plan: Plan) -> int:

@@ -168,9 +168,14 @@ class Domain:
         transform = self.bijection
         return transform(jnp.zeros(transform.inverse_shape(shape)))
 
+    def free_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the unbounded coordinates of an array of values, which depends on no end: an
+        end may have been computed in a trace that is over."""
+        return shape if self.bounds else self.bijection.inverse_shape(shape)
+
     def size(self, shape: tuple[int, ...]) -> int:
         """How many unbounded coordinates an array of its values has."""
-        return int(np.prod(self.bijection.inverse_shape(shape), dtype=int))
+        return int(np.prod(self.free_shape(shape), dtype=int))
 
     def factor(self, value: np.ndarray) -> np.ndarray:
         """Of correlations and their factors, the lower Cholesky factor of a value, rows of length
