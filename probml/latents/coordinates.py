@@ -38,8 +38,7 @@ def shapes(structure: Structure, group: Group) -> dict[str, tuple[int, ...]]:
 def own_shape(site: Site) -> tuple[int, ...]:
     """The shape of the coordinates of one latent; its support may depend on others, its kind does
     not."""
-    return (site.shape if site.domain.rank == 0 or not site.event
-            else site.domain.unbounded_shape(site.shape))
+    return tuple(site.domain.unbounded_shape(site.shape))
 
 
 def size(structure: Structure, group: Group) -> int:

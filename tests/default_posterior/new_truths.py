@@ -1,4 +1,4 @@
-"""References of the models of new_models.py, more_models.py and fifth_ to seventh_models.py: long runs
+"""References of the models of new_models.py, more_models.py and fifth_ to eighth_models.py: long runs
 of NumPyro's own NUTS on the plain functions.
 
     python tests/default_posterior/new_truths.py            # what is not stored yet
@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from collection import Collection
+from eighth_models import EIGHTH
 from fifth_models import FIFTH
 from more_models import MORE
 from new_models import NEW
@@ -37,7 +38,7 @@ from truths import waited
 import probml
 
 COLLECTIONS = {"new": NEW, "more": MORE, "fifth": FIFTH, "sixth": SIXTH,
-               "seventh": SEVENTH}  # NAME_truths.json → its models
+               "seventh": SEVENTH, "eighth": EIGHTH}  # NAME_truths.json → its models
 CHAINS, WARMUP, DRAWS = 4, 500, 1000
 ACCEPT = (0.9, 0.99)  # the second where more of the first run diverges or its chains disagree
 DENSE = 20  # numbers at most whose covariance is adapted as a whole

@@ -32,7 +32,7 @@ LARGEST = 2000  # entries of a site whose moments are kept
 def stored() -> dict:
     """The truths of all cases by name, also those that new_truths.py keeps."""
     found = json.loads((HERE / "truths.json").read_text())
-    for source in ("new", "more", "fifth", "sixth", "seventh"):
+    for source in ("new", "more", "fifth", "sixth", "seventh", "eighth"):
         own = json.loads((HERE / f"{source}_truths.json").read_text())
         found |= {f"{source}/{name}": truth for name, truth in own.items()}
     return found

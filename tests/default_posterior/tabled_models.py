@@ -3,8 +3,8 @@ density of the plain function that a long run of NumPyro's NUTS samples.
 
 A name is its table and the function: "stan_guide/change_point". Tables: tests/user_models.py
 ("users"), the lists of models written elsewhere in tests/interface, tests/engines/hierarchy_models.py
-("hierarchies"), and new_models.py, more_models.py and fifth_ to seventh_models.py of this folder
-("new", "more", "fifth", "sixth", "seventh").
+("hierarchies"), and new_models.py, more_models.py and fifth_ to eighth_models.py of this folder
+("new", "more", "fifth", "sixth", "seventh", "eighth").
 """
 
 import functools
@@ -21,6 +21,7 @@ for folder in (HERE, HERE.parent / "engines", HERE.parent / "interface", HERE.pa
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+import eighth_models  # noqa: E402
 import fifth_models  # noqa: E402
 import hierarchy_models  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -78,7 +79,7 @@ def every() -> dict[str, Case]:
             for name, pair in hierarchy_models.MODELS.items()]
     for source, own in (("new", new_models.NEW), ("more", more_models.MORE),
                         ("fifth", fifth_models.FIFTH), ("sixth", sixth_models.SIXTH),
-                        ("seventh", seventh_models.SEVENTH)):
+                        ("seventh", seventh_models.SEVENTH), ("eighth", eighth_models.EIGHTH)):
         out += [Case(f"{source}/{name}", functools.partial(_bound, pair[0]),
                      functools.partial(dict, pair[1]), None, hopeless=own.hopeless.get(name, ""))
                 for name, pair in own.models.items()]

@@ -108,6 +108,33 @@ def test_a_bounded_parameter_agrees_with_its_beta_posterior(name):
     np.testing.assert_allclose(fit.params["p"], exact.mean(), atol=0.15 * exact.std())
 
 
+@probml.model
+def window():
+    low = sample("low", dist.Uniform(-2.0, 2.0))
+    high = sample("high", dist.Uniform(low, 3.0))
+    with probml.rows():
+        sample("x", dist.Normal(low, 1.0))
+        sample("y", dist.Normal(high, 1.0))
+
+
+@pytest.mark.parametrize("name", ["nuts", "laplace"])
+def test_a_bound_that_is_another_parameter_has_the_posterior_of_a_grid(name):
+    data = {"x": np.array([0.9, 0.1, 0.4]), "y": np.array([0.2, 1.5, 1.0])}
+    grid = {"low": np.linspace(-2, 2, 1001)[:, None], "high": np.linspace(-2, 3, 1251)[None]}
+    log = sum(stats.norm.logpdf(value, grid[site][..., None], 1).sum(-1) for site, value in (
+        ("low", data["x"]), ("high", data["y"])))
+    with np.errstate(divide="ignore"):
+        share = np.where(grid["low"] < grid["high"], np.exp(log) / (3 - grid["low"]), 0.0)
+    share /= share.sum()
+    drawn = window().fit(data, ENGINES[name], seed=0).draws(4000)
+    assert (drawn["low"] < drawn["high"]).all()
+    for site, value in grid.items():
+        mean = (share * value).sum()
+        sd = np.sqrt((share * (value - mean) ** 2).sum())
+        np.testing.assert_allclose(drawn[site].mean(), mean, atol=0.15 * sd)
+        np.testing.assert_allclose(drawn[site].std(), sd, rtol=0.12)
+
+
 def test_the_density_of_unbounded_coordinates_is_numpyros_own():
     model = mixture(k=2)
     held = read.read(model, {"x": TWO[:30]}).trimmed()
