@@ -64,8 +64,8 @@ class Prototypes(Estimator):
 
 @dataclass(eq=False, repr=False)
 class KMedoids(Prototypes):
-    """k-medoids: k rows nearest to all others, in any distance; R's pam
-   . Bring the columns in like units first.
+    """k-medoids: k rows nearest to all others, in any distance; R's pam.
+    Bring the columns in like units first.
 
     Args:
         n_clusters: groups, k.
@@ -173,8 +173,8 @@ class KMedoids(Prototypes):
 @dataclass(eq=False, repr=False)
 class FuzzyCMeans(Prototypes):
     """Fuzzy c-means: memberships that fall with a power of the distance, not as a noise would have
-    them; a mixture's probabilities are GaussianMixture's. Bring the
-    columns in like units first.
+    them; a mixture's probabilities are GaussianMixture's. Bring the columns in like units
+    first.
 
     Args:
         n_clusters: groups, k.
