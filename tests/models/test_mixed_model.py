@@ -179,7 +179,7 @@ def test_two_members_are_effects_and_no_coefficients(reml):
 
 def test_crossed_effects_too_many_for_one_dense_system_are_refused_with_their_sizes(monkeypatch):
     """Left out of the integral they were coefficients, whose standard deviation nothing tells."""
-    monkeypatch.setattr("probml.plan.random_effects.REST", 5)
+    monkeypatch.setattr("probml.plan.random_effects.MAX_CROSSED_EFFECTS", 5)
     random = np.random.default_rng(0)
     table = pd.DataFrame({"x": random.normal(size=60), "g": random.integers(0, 8, 60),
                           "h": random.integers(0, 6, 60)})
