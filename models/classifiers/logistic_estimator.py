@@ -148,7 +148,7 @@ class LogisticRegression(RegressionResults, Planes):
         if not np.isin(y, self.classes_).all():
             row = int(np.argmin(np.isin(y, self.classes_)))
             raise DataError(f"residuals: expected y among the classes of the fit, "
-                            f"{self.classes_.tolist()}, got {y[row]!r} in row {row}")
+                            f"{self.classes_.tolist()}, got {y[row]} in row {row}")
         return (y == self.classes_[-1]).astype(float)
 
     def _inverse_link(self, X, offset) -> np.ndarray:
