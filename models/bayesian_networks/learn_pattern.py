@@ -204,10 +204,10 @@ def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
         sink = next((x for x in sorted(open_, reverse=True) if _may_end(left, x)), None)
         if sink is None:
             raise ModelError(
-                f"member_of: no acyclic graph has the arcs and colliders of the pattern among "
-                f"{sorted(map(str, (nodes[x] for x in open_)))[:12]}, because the results of the "
-                f"tests contradict each other: use learn_pattern with another level, or "
-                f"learn_structure"
+                f"member_of: no acyclic graph has all arcs and colliders that the pattern has "
+                f"between {sorted(map(str, (nodes[x] for x in open_)))[:12]}, because the results "
+                f"of the independence tests contradict each other: use learn_pattern with another "
+                f"significance level, or learn_structure"
             )
         out[left[:, sink] & left[sink], sink] = True
         left[sink], left[:, sink] = False, False

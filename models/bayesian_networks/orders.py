@@ -85,7 +85,8 @@ def edge_probabilities(
     if size > MAX_EXACT_COLUMNS:
         raise ModelError(f"edge_probabilities: {size} columns have 2^{size} = {2**size:,} subsets, "
                          f"expected at most {MAX_EXACT_COLUMNS} columns: choose fewer columns, or "
-                         f"use learn_structure on samples of the rows")
+                         f"call learn_structure on bootstrap samples of the rows and count how "
+                         f"often each edge occurs")
     scores = Scores(variables, score, strength)
     rules = rules_of(variables, whitelist, blacklist, max_parents, "edge_probabilities")
     out = pd.DataFrame(_arcs(scores, rules), variables.names, variables.names)

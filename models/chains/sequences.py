@@ -140,8 +140,8 @@ def _table(X, where: str) -> np.ndarray:
         if isinstance(word, str):
             hint += (f", got {word!r}: convert text symbols to codes first, codes, names = "
                      f"pandas.factorize(symbols)")
-        raise DataError(f"{where}: expected numbers, an array (n_steps, d) or "
-                        f"(n_steps,){hint}") from None
+        raise DataError(f"{where}: expected an array of numbers, of the shape (n_steps, d) "
+                        f"or (n_steps,){hint}") from None
     if values.ndim == 1:
         return values[:, None]
     if values.ndim != 2 or not values.shape[1]:

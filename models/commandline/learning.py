@@ -85,8 +85,8 @@ def _unnumbered(table: pd.DataFrame) -> pd.DataFrame:
         column = table[name]
         if (pd.api.types.is_integer_dtype(column) and len(column) > 1
                 and (column.diff()[1:] == 1).all()):
-            warnings.warn(f"column '{name}' has no name in the file and contains the row numbers, "
-                          f"so it is dropped",
+            warnings.warn(f"a column without a header in the file (read as '{name}') contains "
+                          f"the row numbers, so it is dropped",
                           RuntimeWarning, stacklevel=2)
             table = table.drop(columns=name)
     return table
@@ -127,8 +127,9 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
         ModelError: an option that this model would not look at.
     """
     if wish.target is not None and "target" not in takes:
-        raise ModelError(f"--target {wish.target}: {model} models all columns jointly: omit "
-                         f"--target, and use --site when you predict")
+        raise ModelError(f"--target {wish.target}: {model} models all columns jointly and "
+                         f"has no target: omit --target, and choose the column when you predict, "
+                         f"with --site {wish.target}")
     if wish.sizes is not None and "sizes" not in takes:
         sized = [name for name, kind in MODELS.items() if "sizes" in kind.takes]
         raise ModelError(f"--components: {model} has no number of components or states, as "

@@ -114,8 +114,9 @@ class Formula:
                              f"such as (1 | group), which are not supported with this family: "
                              f"write the model as a function")
         if family in ("ordinal", "cumulative") and not self.intercept:
-            raise ModelError(f"fit(family={family!r}): the thresholds are intercepts: remove '0 +' "
-                             f"from formula({self.text!r})")
+            raise ModelError(f"fit(family={family!r}): '0 +' leaves out the intercept, but the "
+                             f"thresholds of this family are intercepts: remove '0 +' from "
+                             f"formula({self.text!r})")
         if self.effects and not self.intercept:
             raise ModelError(f"fit: formula({self.text!r}) has no intercept, but MixedModel always "
                              f"has one: remove '0 +'")

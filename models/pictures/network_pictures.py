@@ -70,8 +70,8 @@ def row_of(fit, evidence, dag, done) -> dict[str, list]:
         if name in done:
             raise DataError(f"draw_network: '{name}' is set by do(): drop it from the evidence")
         if not isinstance(name, str) or name not in dag and name not in fit.model.inputs:
-            raise ModelError(f"draw_network: evidence names {name!r}, which is not a node; the "
-                             f"nodes are {_list(dag)}")
+            raise ModelError(f"draw_network: the evidence has {name!r}, which is not a node; "
+                             f"the nodes are {_list(dag)}")
         if np.ndim(value) and len(value) != 1:
             raise DataError(f"draw_network: evidence of '{name}' has {len(value)} rows, expected "
                             f"one: a label, or an array (1, states)")

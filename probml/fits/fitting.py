@@ -183,8 +183,8 @@ def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     if engine.capabilities.uses_all_rows and held.survey is None and sparsely_crossed(plan):
         return ("the objective of crossed effects of many levels is nearly flat, so that rounding "
                 "hides its optimum")
-    return ("the likelihood depends on sums of squares alone, which lose "
-            "precision") if alone else None
+    return ("the likelihood is computed from sums of squares of the data alone, in "
+            "which digits are lost to rounding") if alone else None
 
 
 def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:

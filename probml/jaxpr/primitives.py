@@ -40,8 +40,8 @@ class Known(NamedTuple):
 
     kind: Kind
     own: tuple[int, ...] = ()
-    """For OPAQUE: how many trailing axes of each operand are its own; the last number holds for
-    further operands."""
+    """For OPAQUE: how many trailing axes of each operand belong to one call, the axes before them
+    being batch axes; the last number also holds for operands beyond these."""
     axes: str = ""
     """For REDUCE and ALONG: the parameter that holds the axes, or the axis."""
 

@@ -102,8 +102,8 @@ def _numbers(name: str, value: object, what: str = "StickBreaking") -> jax.Array
     known = found is not None and not isinstance(found, jax.core.Tracer)
     if found is None or found.dtype.kind not in "biuf" or 0 in found.shape[:-1] or known and not (
             (found > 0) & jnp.isfinite(found)).all():
-        raise ModelError(f"{what}({name}={value!r:.200}): expected finite numbers above 0 of the "
-                         f"shape (..., k − 1)")
+        raise ModelError(f"{what}({name}={value!r:.200}): expected an array of finite numbers "
+                         f"above 0, of the shape (..., k − 1) for k categories")
     return found
 
 

@@ -152,7 +152,7 @@ def _written(site: Site) -> str:
     """How a number without an integral can be written instead."""
     if site.time is None:
         return "as a Categorical over a grid of values"
-    return (f"as a MarkovChain over a grid of values. For a single sequence, let each step be a "
-            f"row, and '{site.name}' a sum of innovations outside rows(): path = "
+    return (f"as a MarkovChain over a grid of values. For a single sequence, make each step a "
+            f"row, build '{site.name}' outside rows() as a cumulative sum of innovations, path = "
             f"jnp.cumsum(sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))), and "
-            f"let a row use path[step], with its step number as an input")
+            f"use path[step] inside rows(), with the number of the step, from 0, as an input")

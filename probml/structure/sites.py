@@ -118,8 +118,8 @@ def _explain_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frame
     if in_rows and long is not None:
         return f"{as_input(model, long)}. Else declare a vector with .to_event(1)"
     if factor:
-        return (f"Sum the factor, factor(\"{name}\", value.sum(-1)), or put the site in a "
-                f"numpyro.plate inside rows()")
+        return (f"Sum the factor over its last axis, factor(\"{name}\", value.sum(-1)), or put "
+                f"the factor in a numpyro.plate inside rows()")
     return (
         "Declare a vector with .to_event(1), give an array of one value per row another axis "
         "first, x[:, None], or put the site in a numpyro.plate inside rows(). If it has one value "

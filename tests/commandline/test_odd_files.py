@@ -61,7 +61,7 @@ def test_a_long_column_is_of_one_kind(write):
 
 def test_a_column_without_a_name_that_counts_the_rows_is_left_out():
     table = pd.DataFrame({"Unnamed: 0": [0, 1, 2], "a": [1, 2, 4], "Unnamed: 2": [3, 3, 3]})
-    with pytest.warns(RuntimeWarning, match="'Unnamed: 0' has no name in the file and contains the"):
+    with pytest.warns(RuntimeWarning, match="read as 'Unnamed: 0'. contains the row numbers"):
         assert list(learning._unnumbered(table)) == ["a", "Unnamed: 2"]
 
 

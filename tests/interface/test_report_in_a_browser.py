@@ -82,7 +82,7 @@ def test_links_lead_to_their_sections_and_the_first_skips_them(browser, report):
     page = browser.new_page()
     page.goto(report.as_uri())
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "to the contents"
+    assert page.evaluate("document.activeElement.textContent") == "skip to the main text"
     for link in page.locator("nav a").all():
         assert page.locator(link.get_attribute("href")).count() == 1
     computed = page.locator("#details > details", has_text="How it was computed")

@@ -213,7 +213,8 @@ def page(title: str, head: str, sections: Sequence[tuple[str, str, str]]) -> str
     return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             f'<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
-            f'<a class="skip" href="#main">to the contents</a><header><h1>{escape(title)}</h1>'
+            f'<a class="skip" href="#main">skip to the main text</a><header>'
+            f'<h1>{escape(title)}</h1>'
             f"{head}</header><nav aria-label=\"contents\"><ul>{contents}</ul></nav>"
             f'<main id="main">{"".join(body for *_, body in sections)}</main>'
             f"<script>{SCRIPT}</script></body></html>\n")

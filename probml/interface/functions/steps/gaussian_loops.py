@@ -77,7 +77,7 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     """
     places, groups = steps.places, steps.groups
     if len({len(names) for names in groups.values()}) != 1:
-        raise NotLinearGaussian("the function has no loop, or loops of different lengths")
+        raise NotLinearGaussian("the function has no loop, or several loops of different lengths")
     program = StepProgram.of(call, steps, given, gaussian_records)
     owners, still, others = program.owners, program.still, program.others
     sizes = {title: (still[names[0]].size, still[names[0]].shape)
