@@ -93,7 +93,7 @@ class PoissonFactors(Projection, Estimator):
                             f"{X[row, j]:g} in row {row}, expected counts, 0 or more, or NaN")
         return X
 
-    predict_proba = absent("predict_proba", "use transform(X) for the amounts of components in a row")
+    predict_proba = absent("predict_proba", "use transform(X) for the amounts of components")
 
     def transform(self, X):
         """Mean amounts of the parts in rows, (n, k), given the parts that were learnt."""
