@@ -15,7 +15,7 @@ from probml import models
     (np.array([1j]), 1.0, "concentration1"), ("text", 1.0, "concentration1='text'"),
 ])  # fmt: skip
 def test_concentrations_are_numbers_above_0(first, rest, words):
-    with pytest.raises(probml.ModelError, match=f"{words}.*expected finite numbers above 0"):
+    with pytest.raises(probml.ModelError, match=f"{words}.*expected an array of finite numbers above 0"):
         probml.StickBreaking(first, rest)
 
 
