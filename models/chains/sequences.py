@@ -1,8 +1,5 @@
-"""Sequences as the estimators take them: one array of all steps with lengths, or a list of arrays;
-answers go back as they came.
-
-What estimators of sequences read: numbers or symbols, and states where they are known, as the
-data of the model.
+"""Sequences as the estimators take them: one array of all steps with lengths, or a list of arrays,
+of numbers or symbols, with states where they are known. Answers have the form of what was given.
 """
 
 from collections.abc import Iterable, Sequence

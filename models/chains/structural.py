@@ -10,7 +10,6 @@ Priors: each spread HalfNormal(scale); the first level N(centre, (10 scale)²), 
 seasons N(0, scale²). With scale the standard deviation of the data, and centre their first values,
 they say little.
 
-
 Parts of structural time series: Gaussian chains that add up, each a function of its own.
 
     level:    ℓ_t = ℓ_{t−1} + s_{t−1} + ε,   ε ~ N(0, level²)

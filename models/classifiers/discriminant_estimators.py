@@ -1,6 +1,5 @@
-"""Discriminants by the manners of scikit-learn: a normal, or a mixture of them, a class.
-
-The scikit-learn estimator of Fisher's linear discriminant.
+"""The scikit-learn estimators of discriminants: a normal distribution or a mixture of them for each
+class, and Fisher's linear discriminant.
 """
 
 import warnings

@@ -1,6 +1,5 @@
-"""The questions of the command line, asked of an estimator or of a Fit: tables in, tables out.
-
-What follows a table whose rows are the steps of sequences.
+"""The questions of the command line, asked of an estimator or of a Fit, and forecasts of the steps
+after a table of sequences: tables in, tables out.
 """
 
 import inspect

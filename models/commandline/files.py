@@ -1,8 +1,8 @@
 """What the command line reads and writes: tables by the ending of their name, fits, models of a
 user's file.
 
-Text tables as the command line reads them: what pandas makes of a file is what the file says, or
-it is refused; what may not be meant is said.
+Text tables are read by pandas. A file that pandas would change in reading is refused, and a warning
+names what the user may not have meant.
 """
 
 import importlib.util

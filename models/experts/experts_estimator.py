@@ -1,7 +1,4 @@
-"""Regression by mixtures of experts, by the manners of scikit-learn.
-
-Classification by mixtures of experts, by the manners of scikit-learn.
-"""
+"""The scikit-learn estimators of mixtures of experts, for regression and for classification."""
 
 from dataclasses import KW_ONLY, dataclass
 

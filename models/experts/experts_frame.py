@@ -1,6 +1,5 @@
-"""What the estimators of experts share: standardised columns, and the tree.
-
-What experts and their gates have learnt, in the units of the data.
+"""What the estimators of experts share: standardised columns, the tree of gates, and the
+coefficients of experts and gates in the units of the data.
 """
 
 import math

@@ -1,10 +1,9 @@
 """What every fitted regression answers, in the words of R and statsmodels: intervals of its
-coefficients, residuals, AIC and BIC, and the likelihood-ratio test between two of them.
+coefficients, residuals, AIC and BIC, and the likelihood-ratio test between two of them. Tables and
+predictions of regressions whose answer is a posterior of all parameters.
 
 Sources: Wilks (1938), "The large-sample distribution of the likelihood ratio"; Akaike (1974);
 Schwarz (1978); McCullagh & Nelder (1989), section 2.4 for residuals.
-
-Tables and predictions of regressions whose answer is a posterior of all parameters.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,5 @@
-"""Parameters → natural parameters of every site, over the states of its discrete parents.
-
-The log prior density of the parameters, and whether they lie in their supports.
+"""Parameters → natural parameters of every site, over the states of its discrete parents; and the
+log prior density of the parameters.
 """
 
 import functools

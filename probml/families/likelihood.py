@@ -1,8 +1,6 @@
-"""The base class of likelihoods: arguments, natural parameters, log density, and optional
-properties.
-
-The properties of one NumPyro distribution: its likelihood, its role as a prior, and its
-peculiarities.
+"""The base class of likelihoods (arguments, natural parameters, log density, optional properties),
+and `Entry`, the properties of one NumPyro distribution: its likelihood, its role as a prior, and
+its peculiarities.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,13 +1,12 @@
-"""The interface of posteriors of the sites outside rows, and the simplest of them, a point.
+"""The interface of posteriors of the sites outside rows, and three of them: a point, draws, and a
+normal distribution in unbounded coordinates.
 
 Each kind is a pytree of arrays: `Point` here, `Closed` (closed.py: conjugate blocks), `Draws` and
-`Normal` (here: draws, or a normal distribution in unbounded coordinates), `Effects`
+`Normal` here, `Effects`
 (random_effects.py: random effects given a point). Other code uses `Posterior` and never asks for
 the kind.
 The posterior of discrete sites outside rows is a joint table of log probabilities: one for a point,
 one for each of several draws.
-
-Posteriors by draws, or as a normal distribution in unbounded coordinates.
 """
 
 import functools

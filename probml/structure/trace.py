@@ -1,9 +1,7 @@
 """Traces models; a cache has one structure for each set of input shapes.
 
-Validation of arguments that are constants or functions of known parameters: probability tables
-must sum to one, covariances must be positive semi-definite.
-
-Validation of covariance matrices, of vectors and of chains, that depend on inputs alone.
+Arguments that are constants, or functions of inputs and known parameters, are checked: probability
+tables must sum to one, covariance matrices must be positive semi-definite.
 """
 
 import copyreg

@@ -1,26 +1,17 @@
-"""Log probabilities of lying below or above a value, and log densities of censored values.
+"""Log densities that keep their digits in float32: of censored values, of distributions between
+bounds, and of NumPyro's distributions whose formulas take differences of large numbers.
 
 NumPyro takes the log of one minus a probability: 6 standard deviations away, or where an
-exponential has fallen by 16 nats, float32 leaves of it what stands for 0, and no slope.
+exponential has fallen by 16 nats, float32 leaves of it what stands for 0, and no slope. Of log Γ at
+10⁵ float32 leaves a tenth of a nat. While a function of this package runs or a density is
+evaluated, of a site, of a component of a mixture, or by log_prob in a function, such classes have
+the method of their Entry instead; NumPyro is unchanged otherwise.
 
-NumPyro's densities to the last digits of float32, wherever they are evaluated: of a site, of a
-component of a mixture, and where a function calls log_prob itself.
-
-Some formulas of NumPyro's take differences of large numbers: of log Γ at 10⁵ float32 leaves a tenth
-of a nat, of a probability next to 1 nothing. While a function of this package runs or a density is
-evaluated, their classes have the method of their Entry instead; NumPyro is unchanged otherwise.
-
-Log densities of distributions without a kernel, without differences of large numbers: of powers
-of a value near its scale, of angles near the mean.
-
-Distributions between ends, whose density, mean and draws keep their digits where the ends lie
-far from the middle.
-
-NumPyro takes the log of a difference of two chances. With both ends on one side of the middle, for
-a normal 6 standard deviations away in float32 or 9 in float64, that is the log of 0: a density of
-+∞, at which an optimiser ends and a sampler stays; and its draws leave the support. Here that log
-is taken of the logarithms of the chances on the smaller side (censored.py), a draw is the root of
-the distribution function, and a moment is a sum over the density.
+Between bounds NumPyro takes the log of a difference of two probabilities. With both bounds on one
+side of the middle, for a normal 6 standard deviations away in float32 or 9 in float64, that is the
+log of 0: a density of +∞, at which an optimiser ends and a sampler stays; and its draws leave the
+support. Here the log is taken of the logarithms of the probabilities on the smaller side, a draw is
+the root of the distribution function, and a moment is a sum over the density.
 """
 
 import contextlib

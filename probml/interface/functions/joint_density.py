@@ -1,7 +1,5 @@
 """A function without rows read as one joint density: the arguments that are bound, and the sites
-that are summed out cell by cell or integrated out.
-
-A function read together with its data, and how readings are made.
+that are summed out cell by cell or integrated out; and how a function is read with its data.
 """
 
 import itertools

@@ -1,8 +1,6 @@
-"""Fit.report: one HTML page about a model and a table: its columns, estimates, pictures of that
-kind of model, warnings; folded at the end, how it was computed.
-
-Models and fits in a terminal and in a notebook: the graph with plates and roles, the
-parameters.
+"""Models and fits as text and HTML: the graph with plates and roles and the parameters, in a
+terminal and in a notebook; and Fit.report, a page about a model and a table, with its columns,
+estimates, pictures and warnings and, folded at the end, how it was computed.
 """
 
 import inspect

@@ -14,6 +14,8 @@ from probml.numerics.process.shared_changes import uncollected
 def _import(name: str) -> Any:
     """The module. What imports create stays: as old objects, the collector does not visit them
     during the first fit (0.1 s)."""
+    if name in sys.modules:
+        return importlib.import_module(name)  # after an import by another thread has ended
     with uncollected():
         found = importlib.import_module(name)
     if gc.isenabled() and not gc.get_freeze_count():  # what a user has frozen stays frozen
