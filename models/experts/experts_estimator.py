@@ -32,7 +32,26 @@ from probml.models.experts.experts_frame import BRANCHES, ExpertsEstimator, cent
 
 
 @dataclass(eq=False, repr=False)
-class MixtureOfExperts(RegressorMixin, ExpertsEstimator):
+class _Settings:
+    """The parameters that both estimators have."""
+
+    n_experts: int = parameter(2, integer(1))
+    _: KW_ONLY
+    branches: tuple[int, ...] | None = parameter(None, BRANCHES)
+    gate: bool = parameter(True, FLAG)
+    concentration: ArrayLike = parameter(1.0, numbers(0.0))
+    gate_scale: float = parameter(1.0, number(0.0, above=True))
+    weight_scale: float = parameter(1.0, number(0.0, above=True))
+    prior: bool = parameter(True, FLAG)
+    n_init: int | None = parameter(None, optional(integer(1)))
+    tol: float = parameter(1e-8, number(0.0))
+    max_iter: int = parameter(1000, integer(1))
+    random_state: Seed = parameter(None, SEED)
+    engine: Engine | None = parameter(None, ENGINE)
+
+
+@dataclass(eq=False, repr=False)
+class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
     """Regression by experts, each a plane with a noise of its own, that a softmax gate shares the
     rows out to.
 
@@ -77,20 +96,10 @@ class MixtureOfExperts(RegressorMixin, ExpertsEstimator):
         (133,)
     """
 
-    n_experts: int = parameter(2, integer(1))
     _: KW_ONLY
-    branches: tuple[int, ...] | None = parameter(None, BRANCHES)
-    gate: bool = parameter(True, FLAG)
-    concentration: ArrayLike = parameter(1.0, numbers(0.0))
     gate_scale: float = parameter(10.0, number(0.0, above=True))
     weight_scale: float = parameter(10.0, number(0.0, above=True))
     scale: float = parameter(0.1, number(0.0, above=True))
-    prior: bool = parameter(True, FLAG)
-    n_init: int | None = parameter(None, optional(integer(1)))
-    tol: float = parameter(1e-8, number(0.0))
-    max_iter: int = parameter(1000, integer(1))
-    random_state: Seed = parameter(None, SEED)
-    engine: Engine | None = parameter(None, ENGINE)
 
     def fit(self, X, y, sample_weight=None):
         """Learn from rows X (n, d) and numbers y (n,); rows whose y is NaN say nothing and are left
@@ -166,7 +175,7 @@ def _answers(y) -> np.ndarray:
 
 
 @dataclass(eq=False, repr=False)
-class MixtureOfExpertsClassifier(ExpertsEstimator, Classifier):
+class MixtureOfExpertsClassifier(_Settings, ExpertsEstimator, Classifier):
     """Classification by experts, each a softmax regression, that a softmax gate shares the rows out
     to.
 
@@ -192,20 +201,6 @@ class MixtureOfExpertsClassifier(ExpertsEstimator, Classifier):
         >>> round(experts.score(X, y), 2)
         0.96
     """
-
-    n_experts: int = parameter(2, integer(1))
-    _: KW_ONLY
-    branches: tuple[int, ...] | None = parameter(None, BRANCHES)
-    gate: bool = parameter(True, FLAG)
-    concentration: ArrayLike = parameter(1.0, numbers(0.0))
-    gate_scale: float = parameter(1.0, number(0.0, above=True))
-    weight_scale: float = parameter(1.0, number(0.0, above=True))
-    prior: bool = parameter(True, FLAG)
-    n_init: int | None = parameter(None, optional(integer(1)))
-    tol: float = parameter(1e-8, number(0.0))
-    max_iter: int = parameter(1000, integer(1))
-    random_state: Seed = parameter(None, SEED)
-    engine: Engine | None = parameter(None, ENGINE)
 
     def _learn(self, X, y, sample_weight, classes):
         X, codes, weights = self._batch(X, y, sample_weight, classes, True)
