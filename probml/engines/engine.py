@@ -46,8 +46,8 @@ from probml.typing import PyTree, SiteValues
 
 
 class Status(enum.IntEnum):
-    """How a fit ended; where it did not converge, a finding says why. The second names of a number
-    are those of before, which stay."""
+    """How a fit ended; where it did not converge, a finding says why. Where a number has
+    two names, the second is its former name, which goes on working."""
 
     RUNNING = 0
     CONVERGED = 1

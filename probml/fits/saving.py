@@ -206,7 +206,7 @@ def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) 
     Raises:
         ModelError: arrays that are missing or of another model, or a posterior of unknown kind.
     """
-    # files of before the kind was said hold "drawn", or how many arrays of a closed form
+    # files of earlier versions, without a kind, hold "drawn", or how many arrays of a closed form
     kind = (meta.get("posterior") or meta.get("drawn")
             or ("Point" if meta.get("closed") is None else "Closed"))
     if kind not in KINDS:

@@ -34,7 +34,7 @@ METADATA_TYPES: dict[str, tuple[type, ...]] = {
     "iterations": (int,), "log_evidence": (float, int, type(None)),
     "names": (dict,), "shapes": (dict,), "pattern": (list,)}
 ARRAYS_WITHOUT_NAN = ("params/", "given/", "closed/", "effects/", "states")  # by their prefix
-# of observed cells; the same in files of before → now
+# of observed cells; the name in files of earlier versions → now
 PATTERNS = ("seen", "part", "partially_observed", "likelihood", "sampled")
 FORMER_PATTERNS = {"torn": "partially_observed", "carried": "sampled"}
 

@@ -24,7 +24,7 @@ def warn(old: str, new: str) -> None:
 
 
 class Renamed(dict):
-    """Values by name, which are also found by the names of before.
+    """Values by name, which are also found by their former names.
 
     Args:
         former: old name → the name now.
@@ -49,7 +49,7 @@ class Renamed(dict):
 
 
 class RenamedRows(pd.Index):
-    """The names of rows, `sigma` or `beta[age]`, which are also found by the names of before."""
+    """The names of rows, `sigma` or `beta[age]`, which are also found by their former names."""
 
     former: Mapping[str, str] = {}  # of a class of its own: pandas copies an index without asking
 
