@@ -17,6 +17,7 @@ from random_models.recipe import finite, states
 
 CLOSE = 1e-8  # of float64, where nothing but the order of sums differs
 GRIDS = 5e-6  # where ours or the oracle's integral is one over nodes
+LOG_BETA = {"betabinomial", "negative", "zeros"}  # kinds; NumPyro's log of the beta function is rough
 SINGLE = 1e-3  # of float32
 FEW = EM(max_iterations=4, accelerate=False, tolerance=0.0, restarts=1)
 
@@ -98,9 +99,10 @@ def states_of(case: Case, name: str) -> int:
 
 
 def digits(case: Case) -> float:
-    """How near answers must be: integrals over nodes have fewer digits, and so has NumPyro's
-    BetaBinomial, 3e-7 a cell from concentrations of 8 on."""
-    if any(site["kind"] == "betabinomial" for site in case.recipe["sites"]):
+    """How near answers must be: integrals over nodes have fewer digits, and so have the kinds whose
+    density NumPyro computes with its own log of the beta function, up to 1e-6 a cell from arguments
+    of 8 on."""
+    if any(site["kind"] in LOG_BETA for site in case.recipe["sites"]):
         return GRIDS
     hidden = {name for name in read(case) if case.hidden.get(name, SEEN) != SEEN
               and name in case.sites and not finite(case.sites[name])}
