@@ -15,6 +15,8 @@ from probml.numerics.logs import FLOOR, LOG_TWO_PI, floored, log_of, unfloored
 
 SHIFT = 8
 SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
+# of log z − ψ(z) − 1/2z in powers of 1/z²
+DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, 256)))])  # log 0!, log 1!, ...
 
 
@@ -241,16 +243,32 @@ def _log_less(w: jax.Array, log: jax.Array):
     return jnp.where(near, s * (2 * s**2 * series - little), log - w)
 
 
+@jax.custom_jvp
 def log_less_digamma(a: jax.Array):
     """log a − ψ(a) for a > 0, which is about 1/2a, without the cancellation of the two (Abramowitz
     & Stegun 1964, 6.3.5 and 6.3.18)."""
     z, near = a + SHIFT, jnp.minimum(a, 1e6)  # far out log1p below and its sum cancel
     square, total = 1 / z**2, 0.0
-    for term in reversed((1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)):
+    for term in reversed(DIGAMMA_SERIES):
         total = square * (term + total)
     far = 1 / (2 * a) + 1 / (12 * a**2) - 1 / (120 * a**4)
     steps = sum(1 / (near + i) for i in range(SHIFT))
     return jnp.where(a > 1e3, far, 1 / (2 * z) + total + steps - jnp.log1p(SHIFT / near))
+
+
+@log_less_digamma.defjvp
+def _log_less_digamma_slope(at: tuple, along: tuple):
+    """1/a − ψ′(a), term by term: second and third derivatives of a density with log Γ compile in
+    half the time of automatic ones."""
+    (a,), (da,) = at, along
+    z = a + SHIFT
+    square, total = 1 / z**2, 0.0
+    for power, term in reversed(list(enumerate(DIGAMMA_SERIES, 1))):
+        total = square * (2 * power * term + total)
+    far = (1 / 2 + 1 / (6 * a) - 1 / (30 * a**3)) / a**2
+    # 1/(a + i)² − 1/((a + i) (a + i + 1))
+    steps = sum(1 / ((a + i) ** 2 * (a + i + 1)) for i in range(SHIFT))
+    return log_less_digamma(a), -jnp.where(a > 1e3, far, square / 2 + total / z + steps) * da
 
 
 def masked(log: jax.Array, seen: jax.Array | None):
