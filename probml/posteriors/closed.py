@@ -24,7 +24,7 @@ from probml.language.renamed import unflattened
 from probml.numerics.compile_effort import ASKED
 from probml.numerics.compiling import jit
 from probml.numerics.transfer import random_key
-from probml.plan.blocks import Block, all_blocks, blocks, unpack
+from probml.plan.blocks import Block, all_blocks, unpack
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Conjugate, Marginals
 from probml.posteriors.posterior import Averaged, Posterior, register
@@ -307,13 +307,13 @@ class Closed(Conjugate, Posterior):
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def _marginal(plan: Plan, name: str, closed: Closed, known: Known) -> dist.Distribution:
     """The marginal posterior of a parameter; uncompiled it would be some forty programs."""
-    return Marginals(plan, known, blocks(plan, True), closed).distribution(name)
+    return Marginals(plan, known, closed).distribution(name)
 
 
 @functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
 def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
            known: Known) -> dict[str, jax.Array]:
-    marginals, out = Marginals(plan, known, blocks(plan, True), closed), {}
+    marginals, out = Marginals(plan, known, closed), {}
     for block in marginals.blocks:
         if (block.closed_form.joint and not set(names).isdisjoint(block.names)
                 and marginals.natural[block.names]["loc"].size <= MAX_COVARIANCE):
@@ -325,7 +325,7 @@ def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
 def draw_params(plan: Plan, n: int, closed: Closed, known: Known,
                 key: jax.Array) -> dict[str, jax.Array]:
     """n joint draws of the parameters, site → (n, ...)."""
-    marginals = Marginals(plan, known, blocks(plan, True), closed)
+    marginals = Marginals(plan, known, closed)
     return jax.vmap(marginals.draw)(jax.random.split(key, n))
 
 
@@ -342,7 +342,7 @@ def predictives(fitted: Plan, plan: Plan, closed: Closed, known: Known):
         touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
     if not _predictives_multiply(fitted, plan, touched):
         return None
-    marginals = Marginals(plan, known, blocks(fitted, True), closed)
+    marginals = Marginals(plan, known, closed, fitted)
     wanted = [name for name in plan.pooled if touched[name]]
     tables = [name for name in wanted if plan.structure.sites[name].states is not None
               and name not in plan.counted]
@@ -377,7 +377,7 @@ def _predictives_multiply(fitted: Plan, plan: Plan, touched: Mapping[str, Sequen
 @functools.partial(jit, static_argnums=(0, 1, 2), seldom=ASKED)
 def _predictive_arguments(fitted: Plan, plan: Plan, names: tuple[str, ...], closed: Closed,
                           known: Known):
-    marginals = Marginals(plan, known, blocks(fitted, True), closed)
+    marginals = Marginals(plan, known, closed, fitted)
     out = {name: affine(marginals, name) if name in plan.rowwise
            else predictive(marginals, name) for name in names}
     return None if any(value is None for value in out.values()) else out

@@ -72,16 +72,16 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     _, params, natural, *_ = jax.lax.while_loop(more, sweep, (params, params, blank, none, none))
     posterior = Closed(tuple(natural), params, params)
     posterior = posterior._replace(
-        mean=Marginals(plan, known, stages, posterior).finite_means(params))
-    evidence, mismatch = _evidence(plan, known, rows, stages, posterior, start, roots)
+        mean=Marginals(plan, known, posterior).finite_means(params))
+    evidence, mismatch = _evidence(plan, known, rows, posterior, start, roots)
     return posterior, evidence, mismatch
 
 
-def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Closed,
-              start: Mapping, roots: bool) -> tuple[jax.Array, jax.Array]:
+def _evidence(plan: Plan, known: Known, rows: Rows, posterior: Closed, start: Mapping,
+              roots: bool) -> tuple[jax.Array, jax.Array]:
     """The log evidence by the posterior at its mean, and the amount beyond rounding by which it
     differs some way towards `start`."""
-    marginals = Marginals(plan, known, stages, posterior)
+    marginals = Marginals(plan, known, posterior)
 
     def evidence(at: Mapping[str, jax.Array]):
         """log p(data, θ) − log p(θ | data) at one point, and the size of its terms."""
@@ -98,9 +98,8 @@ def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Cl
     # the terms, measured
     rounding = 256 * jnp.finfo(values.dtype).eps * size + jnp.minimum(1e-9 * size, 1e-3)
     if roots:
-        every = [block for stage in stages for block in stage]
-        rounding += sum(_rounding(block, n, away)
-                        for block, n in zip(every, posterior.natural, strict=True) if "root" in n)
+        rounding += sum(_rounding(block, n, away) for block, n in
+                        zip(marginals.blocks, posterior.natural, strict=True) if "root" in n)
     return values[0], jnp.abs(values[0] - values[1]) - rounding
 
 

@@ -18,7 +18,6 @@ from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
 from probml.numerics.compile_effort import ONCE
 from probml.numerics.compiling import jit
-from probml.plan.blocks import blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
@@ -208,7 +207,7 @@ def _densities_of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | 
 
     Draws are approximate, from numbers made on the host, as starts are: exact draws took longer to
     compile than all else here, and their error does not matter for these ratios."""
-    marginals = Marginals(plan, known, blocks(plan, True), closed)
+    marginals = Marginals(plan, known, closed)
 
     def evaluate_draw(noise: Noise):
         source = Source(noise)
