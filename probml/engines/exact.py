@@ -1,7 +1,6 @@
 """Exact: the posterior and the log evidence in closed form, if every parameter block is
 conjugate."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,8 +13,7 @@ from probml.errors import Refusal, quoted
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
 from probml.jaxpr.levels import Level
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.blocks import Block, all_blocks, blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -228,6 +226,6 @@ def _refuse_collinear(plan: Plan, posterior: Closed) -> None:
     )
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+@jit(static_argnames=("plan",), seldom=ONCE)
 def _evidence(plan: Plan, known: Known, rows: Rows):
     return log_evidence(plan, {}, known, rows) + log_prior(plan, {}, known)

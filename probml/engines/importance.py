@@ -11,7 +11,6 @@ Vehtari 2021). Tails that no draw reaches, as of a Cauchy distribution, are eval
 coordinate.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -24,8 +23,7 @@ from jax.typing import ArrayLike
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.race import systematic_sample
 from probml.evidence import density
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import FLAT_CURVATURE, whitened
 from probml.plan.plan import Plan
 from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
@@ -355,7 +353,7 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     return densities
 
 
-@functools.partial(jit, static_argnums=(0, 4), seldom=ONCE)
+@jit(static_argnums=(0, 4), seldom=ONCE)
 def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
                together: int) -> jax.Array:
     return jax.lax.map(density.log_posterior(plan, known, rows), points, batch_size=together)

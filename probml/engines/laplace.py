@@ -36,8 +36,7 @@ from probml.evidence import centring, density
 from probml.factors.naturals import log_prior
 from probml.language import given
 from probml.numerics import curvature
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import whitened
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
@@ -462,7 +461,7 @@ def _volume_terms(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.nd
     return value, here, 0.5 * (bent + bent.T)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _log_volume(plan: Plan, u: jax.Array, known: Known):
     """log |∂ parameters / ∂ u| and, for priors that are maximised in other coordinates (a Gamma of
     shape below 1), the difference of both, at u; and its gradient."""

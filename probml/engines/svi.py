@@ -295,7 +295,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
     return SVI(model, guide, optimizer, Trace_ELBO(num_particles=static.particles)), guide
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows, key: jax.Array):
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
@@ -305,7 +305,7 @@ def _prototype(svi: numpyro.infer.SVI, state: PyTree, rows: Rows, known: Known) 
     svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _descend(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known,
              rows: Rows, done: jax.Array, count: jax.Array):
     svi, _ = _vi(plan, static, frame)
@@ -324,7 +324,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Kn
     return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(guided.BLOCK, frame.centre.dtype)))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _normal(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known, rows: Rows):
     """The guide's normal distribution in unbounded coordinates: location, independent scales,
     factor."""
@@ -355,7 +355,7 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
     return draws._replace(inside=carrying.unloaded(problem, inside))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _guided(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known, rows: Rows,
             key: jax.Array):
     """Draws of the user's own guide."""

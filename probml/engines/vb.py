@@ -8,7 +8,6 @@ E log π of a Dirichlet is ψ(a_j) − ψ(Σ a) with a = 0 for impossible states
 that of the smaller model. So the bound and q(θ) are those of the smaller model.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -299,7 +298,7 @@ def _refusal(problem: Problem, name: str) -> Refusal:
                    f"out one by one. Fit each number of states separately")
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2))
+@jit(static_argnums=(0, 1, 2))
 def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
                     shapes: tuple[tuple[int, ...], ...], given: Mapping) -> list[dict]:
     """The arguments of the named priors of each structure, padded to the shapes of the largest

@@ -48,8 +48,7 @@ from probml.engines.optimization.objective import flat, optimum_at
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.random_effects import conditional_means
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.curvature import MAX_HESSIAN_COORDINATES, MIN_CURVATURE, scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_with_hessians
@@ -343,13 +342,13 @@ def _optimum_with_hessian(plan: Plan, prior: bool, u: np.ndarray, known: Known,
     return optimum_at(plan, prior, u, known, rows, hessian, ASKED)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _compute_hessian(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
     return density.value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
                                           prior, mode=True)[2]
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _derivatives_along(plan: Plan, computed: bool, u: jax.Array, directions: jax.Array,
                        coefficient_directions: jax.Array, known: Known,
                        rows: Rows) -> dict[str, jax.Array]:

@@ -6,7 +6,6 @@ Posterior predictive distributions of single sites, parameters integrated out in
 They are exact for single rows that use every element of the parameters once.
 """
 
-import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
@@ -21,8 +20,7 @@ from probml.factors.naturals import argument_table
 from probml.families.form import backward, forward
 from probml.jaxpr.levels import Level
 from probml.language.renamed import unflattened
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import random_key
 from probml.plan.blocks import Block, all_blocks, unpack
 from probml.plan.plan import Plan
@@ -304,13 +302,13 @@ class Closed(Conjugate, Posterior):
         return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _marginal(plan: Plan, name: str, closed: Closed, known: Known) -> dist.Distribution:
     """The marginal posterior of a parameter; uncompiled it would be some forty programs."""
     return Marginals(plan, known, closed).distribution(name)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
            known: Known) -> dict[str, jax.Array]:
     marginals, out = Marginals(plan, known, closed), {}
@@ -321,7 +319,7 @@ def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
     return {name: way for name, way in out.items() if name in names}
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def draw_params(plan: Plan, n: int, closed: Closed, known: Known,
                 key: jax.Array) -> dict[str, jax.Array]:
     """n joint draws of the parameters, site → (n, ...)."""
@@ -374,7 +372,7 @@ def _predictives_multiply(fitted: Plan, plan: Plan, touched: Mapping[str, Sequen
         linear(plan, fitted, name) for name in plan.targets)
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2), seldom=ASKED)
+@jit(static_argnums=(0, 1, 2), seldom=ASKED)
 def _predictive_arguments(fitted: Plan, plan: Plan, names: tuple[str, ...], closed: Closed,
                           known: Known):
     marginals = Marginals(plan, known, closed, fitted)

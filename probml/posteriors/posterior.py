@@ -9,7 +9,6 @@ The posterior of discrete sites outside rows is a joint table of log probabiliti
 one for each of several draws.
 """
 
-import functools
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -24,8 +23,7 @@ from probml.device.rows import Known
 from probml.errors import ModelError
 from probml.evidence import density
 from probml.language.former_members import former_members, rename_members
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.typing import Json, PyTree, SiteValues
@@ -198,7 +196,7 @@ def draw_states(plan: Plan, table: jax.Array, key: jax.Array) -> dict[str, jax.A
     ) for name, state in zip(plan.globals, places, strict=True)}
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _drawn(plan: Plan, n: int, table: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
     return jax.vmap(lambda key: draw_states(plan, table, key))(jax.random.split(key, n))
 
@@ -392,7 +390,7 @@ class Normal(_Normal, Posterior):
         return dist.TransformedDistribution(base, density.bijection(plan, name, known.given))
 
 
-@functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
+@jit(static_argnums=(0, 3), seldom=ASKED)
 def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> dict[str, jax.Array]:
     def draw_params(key: jax.Array):
         first, second = jax.random.split(key)
@@ -404,7 +402,7 @@ def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> d
     return jax.vmap(draw_params)(jax.random.split(key, n))
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     """Parameters at vectors of unbounded coordinates, (..., d) → name → (..., *shape)."""
     lead = u.shape[:-1]

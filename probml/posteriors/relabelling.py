@@ -12,8 +12,7 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.evidence import density
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.plan.plan import Plan
 
 MAX_ROUNDS = 3  # of assigning draws to the pivot and moving the pivot to their mean
@@ -36,7 +35,7 @@ class Exchange(NamedTuple):
         return out
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def _density(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     u = density.flat(plan, params, known)
     point = functools.partial(density.unflat, plan, known=known)
@@ -95,7 +94,7 @@ def _possible_exchanges(plan: Plan, name: str) -> Iterator[Exchange]:
             yield Exchange(name, states, axes)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def _constrained(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
     return density.unflat(plan, u, known)[0]
 

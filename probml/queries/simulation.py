@@ -6,7 +6,6 @@ MCMC) inside the rows of the fitted data, and of deterministics inside rows, one
 the sites outside rows.
 """
 
-import functools
 import math
 import warnings
 from collections.abc import Mapping
@@ -32,8 +31,7 @@ from probml.evidence import row_coordinates
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope, check_steps
 from probml.language.measured import as_sites
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.queries import asking, drawing
@@ -97,7 +95,7 @@ def _completed(distribution: dist.Distribution, value: jax.Array, data: jax.Arra
     return jnp.where(mask, data, value)
 
 
-@functools.partial(jit, static_argnums=(0, 7, 8), seldom=ASKED)
+@jit(static_argnums=(0, 7, 8), seldom=ASKED)
 def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
                   given: Mapping[str, jax.Array], fixed: Mapping[str, jax.Array],
                   columns: Mapping[str, tuple[jax.Array, jax.Array | None]],
@@ -180,7 +178,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
             for name in structure.named if name in values}
 
 
-@functools.partial(jit, static_argnums=(0, 3, 4, 5), seldom=ASKED)
+@jit(static_argnums=(0, 3, 4, 5), seldom=ASKED)
 def _simulate_whole(structure: Structure, inputs: Mapping[str, jax.Array], key: jax.Array, n: int,
                     steps: int | None, outside: bool):
     sites = structure.unfolded(steps)
@@ -200,7 +198,7 @@ def _run_function(structure: Structure, held: Mapping[str, jax.Array],
                           if name in structure.deterministics}
 
 
-@functools.partial(jit, static_argnums=(0, 1, 6, 7, 8), seldom=ASKED, draws=2)
+@jit(static_argnums=(0, 1, 6, 7, 8), seldom=ASKED, draws=2)
 def simulate_draws(structure: Structure, names: tuple[str, ...], draws: Mapping[str, jax.Array],
                    given: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array], key: jax.Array,
                    n: int, count: int, steps: int | None = None):
@@ -301,7 +299,7 @@ def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Arra
                   jnp.result_type(float))
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED, draws=1)
+@jit(static_argnums=0, seldom=ASKED, draws=1)
 def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
            keys: jax.Array) -> dict[str, jax.Array]:
     """Joint draws of the variables and latents of every row given each parameter draw: name →
@@ -316,7 +314,7 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
     return jax.lax.map(draw_rows, (draws, keys))
 
 
-@functools.partial(jit, static_argnums=(0, 1, 8, 9), seldom=ASKED, draws=2)
+@jit(static_argnums=(0, 1, 8, 9), seldom=ASKED, draws=2)
 def _computed(structure: Structure, names: tuple[str, ...], draws: Mapping, given: Mapping,
               fixed: Mapping, columns: Mapping, inputs: Mapping, keys: jax.Array, n: int,
               steps: int | None):

@@ -1,6 +1,5 @@
 """The closed form of a posterior, block by block, with its log evidence, and a check of both."""
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -11,8 +10,7 @@ from probml.engines.start.prior import prior_point
 from probml.evidence.e_step import expect, log_evidence
 from probml.factors.naturals import log_prior
 from probml.families.form import Natural, backward, forward
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.blocks import Block, all_blocks, blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -113,7 +111,7 @@ def _rounding(block: Block, natural: Mapping, at: Mapping) -> jax.Array:
     )
 
 
-solve = functools.partial(jit, static_argnums=(0, 3), seldom=ONCE)(closed_form)
+solve = jit(closed_form, static_argnums=(0, 3), seldom=ONCE)
 
 
 def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, jax.Array],

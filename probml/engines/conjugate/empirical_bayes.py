@@ -40,8 +40,7 @@ from probml.errors import ModelError, Refusal, quoted
 from probml.language import given
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan import decide
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
@@ -187,7 +186,7 @@ def _replace_element(bound: Mapping[str, np.ndarray], name: str, place: tuple,
     return out
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def _evidences(plan: Plan, roots: bool, points: dict[str, jax.Array], known: Known, rows: Rows):
     """(log evidence, mismatch of its closed form) at stacked settings, one after the other."""
 
@@ -206,7 +205,7 @@ def _allowed(plan: Plan, known: Known, points: dict[str, jax.Array]) -> jax.Arra
     return _satisfied_constraints(plan, {**known.given, **params}, points)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _satisfied_constraints(plan: Plan, held: dict[str, jax.Array],
                            points: dict[str, jax.Array]) -> jax.Array:
     """Whether each constraint of the distributions' arguments holds, at each point."""

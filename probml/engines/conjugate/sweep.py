@@ -19,7 +19,6 @@ Stochastic variational inference (Hoffman et al. 2013): q(θ) is updated after e
 rows, see restarting/batches.py.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,8 +41,7 @@ from probml.evidence.surrogates import Expected, Settings
 from probml.factors.naturals import log_prior
 from probml.jaxpr.memo import memo
 from probml.numerics import lapack
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.blocks import Block, all_blocks, blocks, unpack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -187,7 +185,7 @@ class Run(NamedTuple):
     status: jax.Array
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+@jit(static_argnames=("plan",), seldom=ONCE)
 def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
     """q(θ) of every restart after one update from the responsibilities at its start; for labelled
     rows the start is their mode."""
@@ -206,7 +204,7 @@ def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: 
     return Run(closed, value, zero, zero, zero)
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@jit(static_argnames=("plan",))
 def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax.Array,
             ceiling: jax.Array, gain: jax.Array):
     """Iterations until `limit` or until every restart has ended: the restarts, and their bounds,
@@ -282,7 +280,7 @@ def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race:
 
 
 # plan, q(θ) of one restart, known → q(θ) with its means
-add_means = functools.partial(jit, static_argnames=("plan",), seldom=ONCE)(with_means)
+add_means = jit(with_means, static_argnames=("plan",), seldom=ONCE)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 is one of many equal ones, or rises for ever, so that there is no maximum (separation)."""
 
 import enum
-import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +19,7 @@ from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import present, quoted
 from probml.evidence import density
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.transfer import placed, placed_all
@@ -116,7 +114,7 @@ def _split_symmetries(plan: Plan, known: Known, top: Optimum, directions: np.nda
     return combinations[:, ~identified], combinations[:, identified]
 
 
-@functools.partial(jit, seldom=ONCE, static_argnums=0)
+@jit(seldom=ONCE, static_argnums=0)
 def _identified_derivatives(plan: Plan, known: Known, point: jax.Array,
                             directions: jax.Array) -> jax.Array:
     """Directional derivatives of what the model declares to be identified, (directions,

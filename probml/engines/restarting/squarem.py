@@ -161,7 +161,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
     return state, objectives, bool((state.status != Status.RUNNING).all())
 
 
-@functools.partial(jit, static_argnames=("plan", "static"))
+@jit(static_argnames=("plan", "static"))
 def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
              labelled: Expected | None, allowed: Mapping, known: Known, rows: Rows) -> Evaluated:
     """An E-step and an M-step of every restart, batched; of a single restart without a batch axis,
@@ -198,7 +198,7 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
                        (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))
 
 
-@functools.partial(jit, static_argnames=("plan", "hard"), loops=slices.UNEVEN_PARTS)
+@jit(static_argnames=("plan", "hard"), loops=slices.UNEVEN_PARTS)
 def _sum_over_rows(plan: Plan, hard: bool, pending: jax.Array, allowed: Mapping, known: Known,
                    rows: Rows) -> tuple[jax.Array, dict]:
     """The sums over some of the rows that an E-step of a single restart needs."""
@@ -206,7 +206,7 @@ def _sum_over_rows(plan: Plan, hard: bool, pending: jax.Array, allowed: Mapping,
     return swept(plan, unpack(plan, point), known._replace(allowed=own), rows, hard)
 
 
-@functools.partial(jit, static_argnames=("plan", "static"))
+@jit(static_argnames=("plan", "static"))
 def _evaluate_sums(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
                    labelled: Expected | None, allowed: Mapping, known: Known, rows: Rows,
                    sums: list) -> Evaluated:

@@ -167,13 +167,13 @@ def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str)
                          f"expected the sites {wanted}, got {sorted(names)}")
 
 
-@functools.partial(jit, static_argnums=0)
+@jit(static_argnums=0)
 def _initial(static: Static, inputs: SiteValues, key: jax.Array):
     with validation_enabled(False):
         return _vi(static).init(key, inputs)
 
 
-@functools.partial(jit, static_argnums=0)
+@jit(static_argnums=0)
 def _descend(static: Static, state: "SVIState", inputs: SiteValues, count: jax.Array):
     svi = _vi(static)
     with validation_enabled(False):
@@ -196,7 +196,7 @@ class _FullPlates(numpyro.primitives.Messenger):
             msg |= {"args": (size, None), "value": jnp.arange(size)}
 
 
-@functools.partial(jit, static_argnums=(0, 4))
+@jit(static_argnums=(0, 4))
 def _guided(static: Static, state: "SVIState", inputs: SiteValues, key: jax.Array,
             count: int):
     """Draws of the guide, and the trained params of the function, as its sites."""

@@ -1,7 +1,6 @@
 """Whether an approximation of the posterior, a normal distribution or independent blocks, is
 reliable: it is compared with the density itself, at its draws."""
 
-import functools
 import math
 
 import jax
@@ -16,8 +15,7 @@ from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
@@ -200,7 +198,7 @@ def _draws_and_logs(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, 
     return (loc + away).astype(np.asarray(normal.loc).dtype), -0.5 * square
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _densities_of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | Summary,
                noise: Noise) -> tuple[jax.Array, jax.Array, jax.Array]:
     """log p(data, θ) and log q(θ) at draws θ ~ q, one after another, and the draws, (count, d).

@@ -1,7 +1,6 @@
 """Where posterior engines begin: a mode, or a point near one, and the curvature of the density
 there."""
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -40,8 +39,7 @@ from probml.engines.start.start import starts
 from probml.errors import Refusal, present
 from probml.evidence import centring, density
 from probml.numerics import curvature
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.optimum import LBFGS, Newton, maximize
 from probml.numerics.transfer import placed, placed_all
@@ -255,8 +253,7 @@ def widest_units(plan: Plan) -> np.ndarray:
     return np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
 
 
-_measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
-                              steps=True)(find_mode_and_curvature)
+_measured = jit(find_mode_and_curvature, static_argnums=(0, 1), seldom=3 * ONCE, steps=True)
 
 
 def measure_mode(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
@@ -314,7 +311,7 @@ def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.nd
     return begun, left
 
 
-@functools.partial(jit, static_argnums=0, steps=True)
+@jit(static_argnums=0, steps=True)
 def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """The maximum by preconditioned L-BFGS: the point, its value, the norms of the remaining
     gradient and of the move."""

@@ -2,7 +2,6 @@
 measurement does not determine it, as for a level and a slope of an input about 20,000: it is
 measured again, in coordinates whitened by the last measurement (numerics/refinement.py)."""
 
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +12,7 @@ from probml.engines.engine import Problem
 from probml.engines.start.begin import Mode, hyperparameters
 from probml.evidence import density
 from probml.numerics import curvature
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.refinement import refine_with_hessians
 from probml.plan.plan import Plan
@@ -73,6 +71,6 @@ def _symmetric_root(root: np.ndarray) -> np.ndarray:
     return unit[:, None] * ((left * size) @ left.T)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _log_posterior(plan: Plan, u: jax.Array, known: Known, rows: Rows):
     return density.posterior(plan, known, rows)(u)

@@ -2,7 +2,6 @@
 Independent of the model."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -30,8 +29,7 @@ from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected
 from probml.jaxpr.levels import Level
 from probml.jaxpr.opened.backward import shortened
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan.blocks import all_blocks, users
 from probml.plan.hierarchy import multiplied
@@ -96,7 +94,7 @@ def states_depend_on_start(plan: Plan, start: Mapping) -> bool:
     return several and not set(plan.free) <= set(start)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
 def _labelled_statistics(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping,
                          key: jax.Array, noise: Noise | None) -> tuple[dict, Expected, dict]:
     """The prior's point; the E-step there on the labelled rows of every restart; and other points,
@@ -119,7 +117,7 @@ def _labelled_statistics(plan: Plan, prior: bool, known: Known, rows: Rows, allo
     return point, expected, others
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
 def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
                allowed: Mapping) -> dict[str, jax.Array]:
     """The M-step from labelled rows, for engines that make no other."""
@@ -134,7 +132,7 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
     return jax.vmap(first_m_step)(rows, allowed)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
+@jit(static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key: jax.Array):
     return _points_near(plan, prior, restarts, prior_point(plan, known), known, key)
 
