@@ -112,11 +112,6 @@ class Weighted(NamedTuple):
         return self.effective / float(_error_factor(self.k, len(self.weights))) ** 2
 
     @property
-    def max_mean_error(self) -> float:
-        """An upper bound on the error of the proposal's mean, in its standard deviations: √χ²."""
-        return math.sqrt(max(len(self.weights) / self.effective - 1.0, 0.0))
-
-    @property
     def reliable(self) -> bool:
         """Whether the weighted draws represent the posterior."""
         return (self.k <= k_limit(len(self.weights)) and self.effective >= MIN_EFFECTIVE
@@ -231,9 +226,20 @@ def _with_own_widths(densities: Densities, mode: Component) -> Component:
     return mode if root is None else mode._replace(root=root.T)
 
 
+def max_mean_error(weights: np.ndarray) -> float:
+    """An upper bound on the error of a mean in standard deviations, √χ², from weights (S,) of sum 1
+    of draws: the ratios of two densities.
+
+    |E_p z − E_q z| ≤ sd_q(z) √(S Σ w² − 1), by Cauchy and Schwarz. Pareto's k shows how heavy the
+    tail of the ratios is, not how far it reaches: for the logarithm of a standard deviation it is
+    0.4 to 0.9 for 50 rows and for 5,000, when all ratios are within a few hundredths of 1.
+    """
+    return math.sqrt(max(len(weights) * float(np.sum(weights**2)) - 1.0, 0.0))
+
+
 def nearly_normal(densities: Densities, mode: Component, count: int, seed: int = 0) -> Weighted:
     """A few weighted draws of the normal distribution at a mode, where each costs a pass over many
-    rows: enough to compare the densities (Weighted.max_mean_error), not their tails."""
+    rows: enough to compare the densities (max_mean_error), not their tails."""
     normal = mode._replace(degrees=np.inf)
     points = normal.draw(count, np.random.default_rng([seed, 17]))
     return _weigh(points, densities(points) - normal.log_density(points))._replace(normal=True)

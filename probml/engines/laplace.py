@@ -180,7 +180,7 @@ class Laplace(Engine):
         count = int(np.clip(affordable, MIN_DRAWS, self.draws))
         if count < min(FEW_DRAWS, self.draws) or rounding > importance.MAX_ROUNDING:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
-            if found.max_mean_error <= importance.MAX_MEAN_ERROR:
+            if importance.max_mean_error(found.weights) <= importance.MAX_MEAN_ERROR:
                 return found, None, mode
             if rounding > importance.MAX_ROUNDING or count * FACTOR < FEW_DRAWS:
                 return found, _weights_finding(found, []), mode

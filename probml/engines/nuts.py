@@ -198,7 +198,8 @@ class NUTS(Engine):
         draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)
         if read.inside:
             draws = draws._replace(inside=carrying.unloaded(problem, read.inside))
-        history = np.concatenate([_finite(begun.history), stats["log_density"].mean(0)])
+        history = np.concatenate([begun.history[np.isfinite(begun.history)],
+                                  stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
             Status.DOUBTFUL if any(f.warns and f.code is not Code.DRAWS_TAIL for f in findings)
@@ -380,6 +381,3 @@ def difference_from_normal(begun: begin.Mode) -> float:
     return float(np.std(starts.value + 0.5 * (z**2).sum(0)))
 
 
-def _finite(history: np.ndarray) -> np.ndarray:
-    history = np.asarray(history)
-    return history[np.isfinite(history)]

@@ -174,7 +174,7 @@ class SVI(Engine):
                          self.particles)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = begin.several_modes_finding(plan, begun, known)
+        findings = begin.several_modes_finding(plan, begun)
         if callable(self.guide):
             findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,

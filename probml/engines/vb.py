@@ -17,6 +17,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Summary
 from probml.engines.conjugate import sweep
+from probml.engines.conjugate.closed_form import refuse_without_conjugacy
 from probml.engines.conjugate.sweep import Run, add_means, initial_posteriors, run_restarts
 from probml.engines.em import EM
 from probml.engines.engine import (
@@ -146,23 +147,12 @@ class VB(Engine):
                           f"rows(), {near.kind.description}, and this integral has no known form "
                           f"for log densities that are averaged over the parameters, as VB needs",
                           ("EM", "NUTS"))
-        heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
-                     None)
-        if heavy is not None:
-            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
-                          ("SVI", "EM"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
             raise Refusal(f"{where}: the transition probabilities of '{moving}' "
                           f"({sites[moving].kind}) differ between rows or steps, which VB does not "
                           f"support", ("SVI", "EM"))
-        for block in all_blocks(plan, True):
-            name = block.names[0]
-            improper = sites[name].entry.improper or sites[name].entry.prior is None
-            if block.form is None or not block.conjugate or improper:
-                why = block.why or "the prior is improper"
-                raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
-                              f"update: {why}", ("SVI", "EM"))
+        refuse_without_conjugacy(plan, where, ("SVI", "EM"))
 
     def run(self, problem: Problem) -> Outcome:
         # sufficient statistics alone have no batches

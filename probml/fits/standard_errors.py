@@ -203,7 +203,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         far = domain_flags(plan, "logarithmic") & (np.abs(u) > MAX_LOG_COORDINATE)
         u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
         optimum = _optimum_with_hessian(plan, engine.capabilities.uses_prior, u, known, rows)
-        directions = _find_directions(plan, optimum, known)
+        directions = _find_directions(plan, optimum)
         if isinstance(directions, str):
             return StandardErrors.missing(directions)
         reported = sum(spec.size for spec in jax.eval_shape(
@@ -255,7 +255,7 @@ class _Directions(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def _find_directions(plan: Plan, optimum: Optimum, known: Known) -> _Directions | str:
+def _find_directions(plan: Plan, optimum: Optimum) -> _Directions | str:
     """Directions that are orthogonal in the Hessian at a point; in words why there are none."""
     hessian, owners = optimum.hessian, density.owners(plan)
     in_means = repeat_per_coordinate(plan, _mean_coefficients(plan).__contains__)

@@ -1,6 +1,6 @@
 """The jointly most probable states of each row (max-product; along time Viterbi 1967)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -158,6 +158,4 @@ def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarr
             for name, axis in zip(sites, axes, strict=True)}
 
 
-@jit(static_argnums=0, seldom=ASKED)
-def _outside(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return e_step.global_posterior(plan, params, known, rows)
+_outside = jit(e_step.global_posterior, static_argnums=0, seldom=ASKED)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
 from probml.engines.start.prior import prior_point
+from probml.errors import Refusal
 from probml.evidence.e_step import expect, log_evidence
 from probml.factors.naturals import log_prior
 from probml.families.form import Natural, backward, forward
@@ -142,6 +143,24 @@ def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, 
 
     c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
     return block.closed_form.integrated(natural, c * jax.grad(normaliser)(c))
+
+
+def refuse_without_conjugacy(plan: Plan, where: str, instead: tuple[str, ...]) -> None:
+    """Raises Refusal if some block has no conjugate update given all others.
+
+    Args:
+        instead: the names of other engines.
+    """
+    sites = plan.structure.sites
+    heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None), None)
+    if heavy is not None:
+        raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
+                      instead)
+    for block in all_blocks(plan, True):
+        entry, name = sites[block.names[0]].entry, block.names[0]
+        if not (block.form and block.conjugate) or entry.improper or entry.prior is None:
+            raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
+                          f"update: {block.why or 'the prior is improper'}", instead)
 
 
 def is_consistent(evidence: jax.Array, mismatch: jax.Array) -> bool:

@@ -33,6 +33,7 @@ from probml.numerics.optimum import (
     newton_converged,
 )
 from probml.numerics.outside.checkpoint import GrowingList
+from probml.numerics.precision import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
@@ -230,9 +231,8 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
         loss = end.value - end.value_at(end.point + way.astype(end.point.dtype))
         return loss / (1 + abs(end.value)) / np.finfo(end.point.dtype).eps
 
-    separated = find_separation(
-        plan, known, np.asarray(first), end.hessian, end.point - np.asarray(u), fall
-    ) if lacks_prior(plan, engine.prior) else ()
+    separated = find_separation(plan, np.asarray(first), end.hessian, end.point - np.asarray(u),
+                                fall) if lacks_prior(plan, engine.prior) else ()
     return Outcome(unflat(plan, top, known), history, Status.DIVERGED if separated else status,
                    len(history) - 1, separated, state=State(optimum=end))
 
@@ -440,7 +440,7 @@ def host_objective(plan: Plan, prior: bool, known: Known,
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal compiled
         at = u.astype(kind)
-        found = slices.map_in_threads(
+        found = map_in_threads(
             lambda part: jax.device_get(_log_likelihood(plan, at, known, part)), parts,
             not compiled)
         compiled = True

@@ -27,6 +27,7 @@ from probml.factors.naturals import log_prior, naturals
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
+from probml.numerics.precision import map_in_threads
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 from probml.updates.updates import maximise
@@ -133,7 +134,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
         def evaluate_members(members: tuple) -> Evaluated:
             if not parts:
                 return jax.device_get(evaluate(plan, (prior, hard, closed), *members, known, rows))
-            sums = slices.map_in_threads(lambda part: jax.block_until_ready(
+            sums = map_in_threads(lambda part: jax.block_until_ready(
                 _sum_over_rows(plan, hard, members[0], members[3], known, part)), parts, alone)
             return jax.device_get(_evaluate_sums(plan, (prior, hard, closed), *members, known, rows,
                                             sums))

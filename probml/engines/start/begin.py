@@ -346,7 +346,7 @@ def other_high_modes(begun: Mode) -> list[np.ndarray]:
     return [np.asarray(optima.u[i]) for i in found if float(optima.value[i]) > least]
 
 
-def several_modes_finding(plan: Plan, begun: Mode, known: Known) -> tuple[Finding, ...]:
+def several_modes_finding(plan: Plan, begun: Mode) -> tuple[Finding, ...]:
     """A finding if there is another mode that is not much lower."""
     found = other_high_modes(begun)
     if not found:
