@@ -28,11 +28,11 @@ from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling.reliance import check_normal_approximation, improper
 from probml.engines.sampling.states import complete_normal, with_states
-from probml.engines.start import begin, ridges
+from probml.engines.start import begin
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, present
-from probml.evidence import centring, density
+from probml.evidence import density
 from probml.factors.naturals import log_prior
 from probml.language import given
 from probml.numerics import curvature
@@ -289,7 +289,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     away = _component(begun)[1]
     if away > MAX_DISTANCE:
         begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
-    near, (begun, _) = begun, ridges.refine_flat_directions(problem, begun, away, spread)
+    near, begun = begun, begin.refine_flat_directions(problem, begun, away, spread)
     # a ridge takes more digits than float32 has
     rounded = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
@@ -338,23 +338,11 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
 
 def _near_mode(problem: Problem,
                centred: bool) -> tuple[Known, begin.Mode, np.ndarray, dict | None]:
-    """The density about its mode, as for the start of NUTS: in coordinates in which scales and
-    effects of hierarchical models are nearly independent."""
-    plan, rows, seed = problem.plan, problem.rows, problem.seed
-    params = begin.find_rough_mode(problem)
-    size = density.size(plan)
-    spread = np.random.default_rng([seed, 7]).standard_normal((POINTS, size))
+    """The density about its mode, as for the start of NUTS."""
+    spread = np.random.default_rng([problem.seed, 7]).standard_normal(
+        (POINTS, density.size(problem.plan)))
     spread[0] = 0.0  # the mode itself
-    known = problem.known
-    if centred:
-        known = known._replace(centring=centring.none(plan))
-    others = begin.other_starts(plan, known, seed, problem.start)
-    if known.centring:
-        known, begun = begin.measure_balanced_mode(plan, params, known, rows, spread, others,
-                                                   begin.MAX_STEPS)
-    else:
-        begun = begin.measure_mode(plan, (), params, known, rows, spread, others)
-    begin.check_density(plan, begun, params, known, "Laplace")
+    known, begun, others = begin.find_start_mode(problem, "Laplace", spread, centred)
     return known, begun, spread, others
 
 

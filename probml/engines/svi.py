@@ -199,18 +199,14 @@ class SVI(Engine):
         """The mode from which the guide starts, and the curvature there."""
         plan, known = problem.plan, problem.known
         size = density.size(plan)
-        if plan.carried:
-            params = begin.compiled_prior_point(plan, known)
-            begun = carrying.find_joint_mode(
-                problem, known, np.zeros((1, size + row_coordinates.size(plan, problem.rows))))
-        else:
+        if not plan.carried:
             near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
                     else problem)
-            params = begin.find_rough_mode(near)
-            others = begin.other_starts(plan, known, problem.seed, problem.start)
-            begun = begin.measure_mode(plan, begin.hyperparameters(plan), params, near.known,
-                                       near.rows, np.zeros((1, size)), others)
-        begin.check_density(plan, begun, params, known, "SVI")
+            return begin.find_start_mode(near, "SVI", np.zeros((1, size)), centred=False,
+                                         held=begin.hyperparameters(plan))[1]
+        begun = carrying.find_joint_mode(
+            problem, known, np.zeros((1, size + row_coordinates.size(plan, problem.rows))))
+        begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "SVI")
         return begun
 
     def _optimize(self, problem: Problem, static: "_Static",
@@ -311,17 +307,14 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Kn
     svi, _ = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
 
-    def once(i: jax.Array, carry: tuple):
-        state, losses = carry
-        part, scale = rows, 1.0
-        if static.batch:
-            part = rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
-                              static.total)
-            scale = static.total / static.batch
-        state, loss = svi.update(state, part, scale, known)
-        return state, losses.at[i].set(loss)
+    def arguments(state: PyTree, i: jax.Array) -> tuple:
+        if not static.batch:
+            return rows, 1.0, known
+        batch = rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
+                           static.total)
+        return batch, static.total / static.batch, known
 
-    return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(guided.BLOCK, frame.centre.dtype)))
+    return guided.take_steps(svi, state, count, arguments)
 
 
 @jit(static_argnums=(0, 1))

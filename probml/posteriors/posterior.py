@@ -347,18 +347,12 @@ class Normal(_Normal, Posterior):
     def _sorted(self, plan: Plan, known: Known, former: Mapping[str, str]) -> "Normal":
         """The distribution with its coordinates in the order of former names, old → new."""
         old = {new: old for old, new in former.items()}
-        sizes = {name: part.stop - part.start for name, part in self._parts(plan).items()}
+        sizes = {name: part.stop - part.start for name, part in density.parts(plan).items()}
         names = sorted(sizes, key=lambda name: old.get(name, name))
         places = np.split(np.arange(len(self.loc)), np.cumsum([sizes[name] for name in names])[:-1])
         at = dict(zip(names, places, strict=True))
         order = np.concatenate([at[name] for name in sorted(sizes)])
         return Normal(*(np.asarray(leaf)[order] for leaf in self))
-
-    def _parts(self, plan: Plan) -> dict[str, slice]:
-        """Parameter → its coordinates."""
-        shapes = sorted(density.shapes(plan).items())
-        ends = np.cumsum([0, *(int(np.prod(shape)) for _, shape in shapes)])
-        return {name: slice(*ends[i : i + 2]) for i, (name, _) in enumerate(shapes)}
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
         """Only of parameters without bounds."""
@@ -369,13 +363,13 @@ class Normal(_Normal, Posterior):
         elif scale.any():
             return {}
         return {name: whole[part].T.reshape(-1, *sites[name].shape)
-                for name, part in self._parts(plan).items()
+                for name, part in density.parts(plan).items()
                 if name in names and sites[name].domain.unbounded}
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
         """The marginal of one parameter: normal if it is unbounded, else a normal distribution
         transformed to its support."""
-        part, shape = self._parts(plan)[name], density.shapes(plan)[name]
+        part, shape = density.parts(plan)[name], density.shapes(plan)[name]
         loc, factor = jnp.asarray(self.loc[part]), jnp.asarray(self.factor[part])
         covariance = jnp.diag(jnp.asarray(self.scale[part]) ** 2) + factor @ factor.T
         site = plan.structure.sites[name]

@@ -126,6 +126,21 @@ def optimize(state: PyTree, descend: Callable[[PyTree, int, int], tuple[PyTree, 
     return loop.state, -np.concatenate(losses)
 
 
+def take_steps(svi: numpyro.infer.SVI, state: "SVIState", count: jax.Array,
+               arguments: Callable) -> tuple["SVIState", jax.Array]:
+    """The state after `count` steps, at most BLOCK, and the loss of each. Pure JAX.
+
+    Args:
+        arguments: (state, number of the step) → those of model and guide.
+    """
+    def once(i: jax.Array, carry: tuple):
+        state, losses = carry
+        state, loss = svi.update(state, *arguments(state, i))
+        return state, losses.at[i].set(loss)
+
+    return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK)))
+
+
 def _arguments(model: Bound, inputs: SiteValues) -> dict[str, ArrayLike]:
     """The values of the function's arguments, by name."""
     reading = model.generative
@@ -178,13 +193,7 @@ def _descend(static: Static, state: "SVIState", inputs: SiteValues, count: jax.A
     svi = _vi(static)
     with validation_enabled(False):
         svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # sets the constraints of params
-
-        def once(i: jax.Array, carry: tuple):
-            state, losses = carry
-            state, loss = svi.update(state, inputs)
-            return state, losses.at[i].set(loss)
-
-        return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK)))
+        return take_steps(svi, state, count, lambda state, i: (inputs,))
 
 
 class _FullPlates(numpyro.primitives.Messenger):

@@ -165,9 +165,17 @@ def points_near_zero(drawn: Mapping[str, np.ndarray], seed: int) -> dict[str, np
             for name, value in sorted(drawn.items())}
 
 
+def drawn_prior(plan: Plan, known: Known, count: int, seed: int) -> dict[str, np.ndarray] | None:
+    """So many draws of the prior in unbounded coordinates, on the host; None if it cannot be drawn
+    from."""
+    try:
+        return jax.device_get(_prior_draws(plan, known, prior_noise(plan, count, seed)))
+    except UNDRAWABLE:
+        return None
+
+
 @jit(static_argnums=0, seldom=ONCE)
-def prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
-    """Draws of the prior in unbounded coordinates."""
+def _prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
     return jax.vmap(lambda noise: to_free(plan, prior_draw(plan, known, noise), known))(noise)
 
 

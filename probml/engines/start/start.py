@@ -14,11 +14,13 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.profile import representative_sample
 from probml.device.load import load
 from probml.device.rows import Chunk, Known, Resident, Rows, merged, picked
+from probml.engines.engine import Problem
 from probml.engines.start.draws import Noise
 from probml.engines.start.labelling import CANDIDATES, Labelling, hidden_variables, labelled
 from probml.engines.start.labelling import check_distinct as check_rows
 from probml.engines.start.prior import (
     UNDRAWABLE,
+    closed_start,
     given_start,
     prior_draw,
     prior_noise,
@@ -30,7 +32,7 @@ from probml.evidence.surrogates import Expected
 from probml.jaxpr.levels import Level
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics.compiling import ONCE, jit
-from probml.numerics.transfer import placed_all, random_key
+from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.blocks import all_blocks, users
 from probml.plan.hierarchy import multiplied
 from probml.plan.plan import Plan
@@ -221,6 +223,25 @@ def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, res
         point[name] = np.array(point[name])
         point[name][labels.drawn] = given.get(name, value)
     return Start(point, expected, fixed, allowed, labels.drawn)
+
+
+def first_points(problem: Problem, prior: bool, count: int = 1,
+                 closed: bool = True) -> list[dict[str, jax.Array]]:
+    """Points at which an engine without restarts begins.
+
+    Args:
+        closed: if nothing is latent, the parameters of the first that have a closed form are
+            replaced by their maximum.
+    """
+    plan, known, start = problem.plan, problem.known, problem.start
+    first = starts(problem.data, plan, known, problem.weights, count, problem.seed, start, prior,
+                   whole=True)
+    points = [{name: placed(np.asarray(value)[i]) for name, value in first.params.items()}
+              for i in range(count)]
+    if closed and plan.complete and not start and any(block.form
+                                                      for block in all_blocks(plan, prior)):
+        points[0] = closed_start(plan, prior, points[0], known, problem.rows)
+    return points
 
 
 def _joint_states(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:
