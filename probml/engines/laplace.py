@@ -219,7 +219,7 @@ class Laplace(Engine):
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
         factor[owner] = normal.factor
         params = {**{name: np.asarray(value) for name, value in mode.items()},
-                  **_parameters_at_mode(some, given, normal)}
+                  **jax.device_get(constrained(some, given, normal.loc))}
         return found.out._replace(params=params, findings=findings,
                                   posterior=Normal(loc, np.zeros_like(loc), factor))
 
@@ -407,17 +407,12 @@ def _normal(mode: Component) -> Normal:
                   mode.root.astype(kind))
 
 
-def _parameters_at_mode(plan: Plan, known: Known, normal: Normal) -> dict[str, np.ndarray]:
-    """The parameters at the mode."""
-    return jax.device_get(constrained(plan, known, normal.loc))
-
-
 def _normal_outcome(problem: Problem, known: Known, mode: Component, found: Weighted | None,
                   why: Finding | None, out: Outcome) -> Outcome:
     """The outcome of the normal distribution at the mode; `why` it does not represent the
     posterior, or None."""
     plan, seed, normal = problem.plan, problem.seed, _normal(mode)
-    params = _parameters_at_mode(plan, known, normal)
+    params = jax.device_get(constrained(plan, known, normal.loc))
     belief = complete_normal(plan, normal, known, problem.rows, seed)
     if known.centring and belief is normal:
         drawn = normal.draw(plan, known, 1000, seed)

@@ -124,9 +124,6 @@ class VB(Engine):
                             incremental_update=sweep.MeanField(), sizes=True)
 
     def copies(self, problem: Problem) -> int:
-        return self._starts(problem)
-
-    def _starts(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
 
     def refuse(self, problem: Problem) -> None:
@@ -207,7 +204,7 @@ class VB(Engine):
 
     def _run_restarts(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
-        count = self._starts(problem)
+        count = self.copies(problem)
         several = states_depend_on_start(plan, problem.start)
         states = _starting_states(plan, count) if several else {}
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,

@@ -199,18 +199,14 @@ def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engin
     several = data.survey is not None and bool(data.survey.shares)
     return Journal(checkpoint, {
         "model": f"{model!r} ({_digest(code)})",
-        "engine": "the first that does not refuse" if engine is None else _engine_settings(engine),
+        # without the addresses of functions, which differ between processes
+        "engine": "the first that does not refuse" if engine is None else re.sub(
+            r" at 0x[0-9a-f]+", "", repr(engine)),
         "data": f"{data.extent} numbers ({_digest(*_data_to_digest(data), weights)})",
         "seed": str(seed),
         "start": f"{sorted(start)} ({_digest(start)})",
         "precision": double,
     }, **({"every": gathered} if several else {}))
-
-
-def _engine_settings(engine: Engine) -> str:
-    """The settings of an engine as text, without the addresses of functions, which differ between
-    processes."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(engine))
 
 
 def _data_to_digest(data: Data) -> list[Any]:

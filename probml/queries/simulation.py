@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -110,13 +111,10 @@ def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
                 for k, (v, m) in columns.items()}
-        fill = _Fill(held, seen, key, structure.sites)
-        with validation_enabled(False), fill, chain_length_scope(steps), as_sites():
-            structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
-        values = fill.values | {k: v for k, v in fill.computed.items()
-                                if k in structure.deterministics}
+        values, log = _run_function(structure, held, {k: v[None] for k, v in inputs.items()}, key,
+                                    1, steps, seen)
         own = {k: sites[k].collect(v, 1)[0] for k, v in values.items() if sites[k].rows}
-        return own | ({LOG_WEIGHT: fill.log} if structure.losses else {})
+        return own | ({LOG_WEIGHT: log} if structure.losses else {})
 
     keys = jax.random.split(key, n)
     return jax.vmap(simulate_row, axis_size=n)(params, fixed, columns, inputs, keys)
@@ -183,19 +181,21 @@ def _simulate_whole(structure: Structure, inputs: Mapping[str, jax.Array], key: 
                     steps: int | None, outside: bool):
     sites = structure.unfolded(steps)
     return {k: sites[k].collect(v, n) if sites[k].rows else v
-            for k, v in _run_function(structure, {}, inputs, key, n, steps).items()
+            for k, v in _run_function(structure, {}, inputs, key, n, steps)[0].items()
             if sites[k].rows or outside}
 
 
 def _run_function(structure: Structure, held: Mapping[str, jax.Array],
-                  inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None):
-    """Runs the model function once for n rows with the sites `held` fixed: the values of all sites
-    in NumPyro's layout."""
-    fill = _Fill(held, {}, key, structure.sites)
+                  inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None,
+                  seen: Mapping = MappingProxyType({})) -> tuple[dict[str, jax.Array], ArrayLike]:
+    """Runs the model function once for n rows with the sites `held` fixed, and observed cells
+    `seen` (see _Fill): the values of all sites in NumPyro's layout, and the log factors inside
+    rows."""
+    fill = _Fill(held, seen, key, structure.sites)
     with validation_enabled(False), fill, chain_length_scope(steps), as_sites():
         structure.model(rows=n, **inputs)
     return fill.values | {name: value for name, value in fill.computed.items()
-                          if name in structure.deterministics}
+                          if name in structure.deterministics}, fill.log
 
 
 @jit(static_argnums=(0, 1, 6, 7, 8), seldom=ASKED, draws=2)
@@ -215,7 +215,7 @@ def simulate_draws(structure: Structure, names: tuple[str, ...], draws: Mapping[
         draw, key = pair
         held = {name: sites[name].place(jnp.asarray(value))
                 for name, value in {**draw, **given}.items()}
-        values = _run_function(structure, held, inputs, key, n, steps)
+        values, _ = _run_function(structure, held, inputs, key, n, steps)
         return {name: sites[name].collect(values[name], n) for name in names}
 
     return jax.lax.map(simulate_at_draw, (draws, jax.random.split(key, count)))
