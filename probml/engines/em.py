@@ -68,7 +68,7 @@ from probml.engines.start.start import (
 )
 from probml.errors import Refusal, present
 from probml.plan import noiseless
-from probml.plan.blocks import blocks, climbed_on_rows, directions
+from probml.plan.blocks import all_blocks, climbed_on_rows, directions
 from probml.plan.integrals import describe_integration
 from probml.plan.plan import Plan
 from probml.structure.structure import Structure
@@ -195,13 +195,11 @@ class EM(Engine):
             raise Refusal(
                 f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and each step "
                 f"of an M-step would pass over all rows and all points of the integral", ("MAP",))
-        for stage in blocks(plan, self.prior):
-            for block in stage:
-                if plan.complete and not (block.form and block.conjugate):
-                    raise Refusal(
-                        f"{where} faster than MAP: no discrete variable is latent, and "
-                        f"'{block.names[0]}' has no closed-form M-step ({block.why})", ("MAP",)
-                    )
+        for block in all_blocks(plan, self.prior) if plan.complete else ():
+            if not (block.form and block.conjugate):
+                raise Refusal(f"{where} faster than MAP: no discrete variable is latent, and "
+                              f"'{block.names[0]}' has no closed-form M-step ({block.why})",
+                              ("MAP",))
         if names := climbed_on_rows(plan, self.prior):
             raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed-form M-step, so "
                           f"that each step of an M-step would pass over all rows", ("MAP",))

@@ -1,22 +1,20 @@
 """Exact: the posterior and the log evidence in closed form, if every parameter block is
 conjugate."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from probml.device.rows import Known, Rows
-from probml.engines.conjugate.closed_form import is_consistent, solve
+from probml.engines.conjugate.closed_form import is_consistent, refuse_without_conjugacy, solve
 from probml.engines.engine import Capabilities, Engine, Outcome, Problem, Status
 from probml.errors import Refusal, quoted
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
 from probml.jaxpr.levels import Level
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
-from probml.plan.blocks import Block, all_blocks, blocks
+from probml.numerics.compiling import ONCE, jit
+from probml.plan.blocks import Block, all_blocks
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import coupling
@@ -66,7 +64,7 @@ class Exact(Engine):
         plan, where = problem.plan, f"Exact cannot fit {problem}"
         if plan.free:
             _refuse_latent(plan, where)
-            _refuse_without_conjugacy(plan, where)
+            _refuse_without_closed_form(plan, where)
             _refuse_unknown_scales(plan, where)
 
     def describe_method(self, problem: Problem) -> str:
@@ -130,22 +128,10 @@ def _refuse_latent(plan: Plan, where: str) -> None:
             f"with unknown parameters ('{plan.free[0]}', ...) has no closed form", ("EM",))
 
 
-def _refuse_without_conjugacy(plan: Plan, where: str) -> None:
-    """Raises Refusal for parameters without a conjugate update given all others."""
+def _refuse_without_closed_form(plan: Plan, where: str) -> None:
+    """Raises Refusal for parameters without a conjugate update, also of several jointly."""
+    refuse_without_conjugacy(plan, where, ("EM", "Laplace"))
     sites = plan.structure.sites
-    heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
-                 None)
-    if heavy is not None:
-        raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
-                      ("EM",))
-    for stage in blocks(plan, True):
-        for block in stage:
-            if (not (block.form and block.conjugate)
-                or sites[block.names[0]].entry.improper):
-                why = block.why or "the prior is improper"
-                raise Refusal(
-                    f"{where}: parameter '{block.names[0]}' ({sites[block.names[0]].kind}) has "
-                    f"no conjugate update: {why}", ("EM", "Laplace"))
     single = {b.names[0] for b in all_blocks(plan, True) if not b.closed_form.joint}
     for name in plan.free:
         above = next((p for uses in sites[name].uses.values() for p in uses if p in single),
@@ -228,6 +214,6 @@ def _refuse_collinear(plan: Plan, posterior: Closed) -> None:
     )
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+@jit(static_argnames=("plan",), seldom=ONCE)
 def _evidence(plan: Plan, known: Known, rows: Rows):
     return log_evidence(plan, {}, known, rows) + log_prior(plan, {}, known)

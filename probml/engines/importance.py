@@ -11,7 +11,6 @@ Vehtari 2021). Tails that no draw reaches, as of a Cauchy distribution, are eval
 coordinate.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -24,8 +23,7 @@ from jax.typing import ArrayLike
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.race import systematic_sample
 from probml.evidence import density
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import FLAT_CURVATURE, whitened
 from probml.plan.plan import Plan
 from probml.posteriors.pareto import k_hat, k_limit, k_of_variance, smoothed
@@ -112,11 +110,6 @@ class Weighted(NamedTuple):
     def effective_by_k(self) -> float:
         """The effective sample size if the weights have no variance: errors fall more slowly."""
         return self.effective / float(_error_factor(self.k, len(self.weights))) ** 2
-
-    @property
-    def max_mean_error(self) -> float:
-        """An upper bound on the error of the proposal's mean, in its standard deviations: √χ²."""
-        return math.sqrt(max(len(self.weights) / self.effective - 1.0, 0.0))
 
     @property
     def reliable(self) -> bool:
@@ -233,9 +226,20 @@ def _with_own_widths(densities: Densities, mode: Component) -> Component:
     return mode if root is None else mode._replace(root=root.T)
 
 
+def max_mean_error(weights: np.ndarray) -> float:
+    """An upper bound on the error of a mean in standard deviations, √χ², from weights (S,) of sum 1
+    of draws: the ratios of two densities.
+
+    |E_p z − E_q z| ≤ sd_q(z) √(S Σ w² − 1), by Cauchy and Schwarz. Pareto's k shows how heavy the
+    tail of the ratios is, not how far it reaches: for the logarithm of a standard deviation it is
+    0.4 to 0.9 for 50 rows and for 5,000, when all ratios are within a few hundredths of 1.
+    """
+    return math.sqrt(max(len(weights) * float(np.sum(weights**2)) - 1.0, 0.0))
+
+
 def nearly_normal(densities: Densities, mode: Component, count: int, seed: int = 0) -> Weighted:
     """A few weighted draws of the normal distribution at a mode, where each costs a pass over many
-    rows: enough to compare the densities (Weighted.max_mean_error), not their tails."""
+    rows: enough to compare the densities (max_mean_error), not their tails."""
     normal = mode._replace(degrees=np.inf)
     points = normal.draw(count, np.random.default_rng([seed, 17]))
     return _weigh(points, densities(points) - normal.log_density(points))._replace(normal=True)
@@ -355,7 +359,7 @@ def densities_of(plan: Plan, known: Known, rows: Rows | Summary) -> Densities:
     return densities
 
 
-@functools.partial(jit, static_argnums=(0, 4), seldom=ONCE)
+@jit(static_argnums=(0, 4), seldom=ONCE)
 def _densities(plan: Plan, points: jax.Array, known: Known, rows: Rows | Summary,
                together: int) -> jax.Array:
     return jax.lax.map(density.log_posterior(plan, known, rows), points, batch_size=together)

@@ -28,16 +28,15 @@ from probml.engines.optimization.identifiability import repeat_per_coordinate
 from probml.engines.optimization.maximization import newton_pays
 from probml.engines.sampling.reliance import check_normal_approximation, improper
 from probml.engines.sampling.states import complete_normal, with_states
-from probml.engines.start import begin, ridges
+from probml.engines.start import begin
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.start import check_distinct
 from probml.errors import ModelError, Refusal, present
-from probml.evidence import centring, density
+from probml.evidence import density
 from probml.factors.naturals import log_prior
 from probml.language import given
 from probml.numerics import curvature
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import whitened
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import decide
@@ -181,7 +180,7 @@ class Laplace(Engine):
         count = int(np.clip(affordable, MIN_DRAWS, self.draws))
         if count < min(FEW_DRAWS, self.draws) or rounding > importance.MAX_ROUNDING:
             found = importance.nearly_normal(densities, mode, count, problem.seed)
-            if found.max_mean_error <= importance.MAX_MEAN_ERROR:
+            if importance.max_mean_error(found.weights) <= importance.MAX_MEAN_ERROR:
                 return found, None, mode
             if rounding > importance.MAX_ROUNDING or count * FACTOR < FEW_DRAWS:
                 return found, _weights_finding(found, []), mode
@@ -220,7 +219,7 @@ class Laplace(Engine):
         factor = np.zeros((len(loc), len(normal.loc)), loc.dtype)
         factor[owner] = normal.factor
         params = {**{name: np.asarray(value) for name, value in mode.items()},
-                  **_parameters_at_mode(some, given, normal)}
+                  **jax.device_get(constrained(some, given, normal.loc))}
         return found.out._replace(params=params, findings=findings,
                                   posterior=Normal(loc, np.zeros_like(loc), factor))
 
@@ -290,7 +289,7 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
     away = _component(begun)[1]
     if away > MAX_DISTANCE:
         begun, away = begin.refine_mode(plan, begun, known, rows, spread, others)
-    near, (begun, _) = begun, ridges.refine_flat_directions(problem, begun, away, spread)
+    near, begun = begun, begin.refine_flat_directions(problem, begun, away, spread)
     # a ridge takes more digits than float32 has
     rounded = begun is not near and begun.frame.centre.dtype == np.float32
     if why := _no_mode(begun):
@@ -339,23 +338,11 @@ def _modes_of_regression(problem: Problem) -> Modes | None:
 
 def _near_mode(problem: Problem,
                centred: bool) -> tuple[Known, begin.Mode, np.ndarray, dict | None]:
-    """The density about its mode, as for the start of NUTS: in coordinates in which scales and
-    effects of hierarchical models are nearly independent."""
-    plan, rows, seed = problem.plan, problem.rows, problem.seed
-    params = begin.find_rough_mode(problem)
-    size = density.size(plan)
-    spread = np.random.default_rng([seed, 7]).standard_normal((POINTS, size))
+    """The density about its mode, as for the start of NUTS."""
+    spread = np.random.default_rng([problem.seed, 7]).standard_normal(
+        (POINTS, density.size(problem.plan)))
     spread[0] = 0.0  # the mode itself
-    known = problem.known
-    if centred:
-        known = known._replace(centring=centring.none(plan))
-    others = begin.other_starts(plan, known, seed, problem.start)
-    if known.centring:
-        known, begun = begin.measure_balanced_mode(plan, params, known, rows, spread, others,
-                                                   begin.MAX_STEPS)
-    else:
-        begun = begin.measure_mode(plan, (), params, known, rows, spread, others)
-    begin.check_density(plan, begun, params, known, "Laplace")
+    known, begun, others = begin.find_start_mode(problem, "Laplace", spread, centred)
     return known, begun, spread, others
 
 
@@ -420,17 +407,12 @@ def _normal(mode: Component) -> Normal:
                   mode.root.astype(kind))
 
 
-def _parameters_at_mode(plan: Plan, known: Known, normal: Normal) -> dict[str, np.ndarray]:
-    """The parameters at the mode."""
-    return jax.device_get(constrained(plan, known, normal.loc))
-
-
 def _normal_outcome(problem: Problem, known: Known, mode: Component, found: Weighted | None,
                   why: Finding | None, out: Outcome) -> Outcome:
     """The outcome of the normal distribution at the mode; `why` it does not represent the
     posterior, or None."""
     plan, seed, normal = problem.plan, problem.seed, _normal(mode)
-    params = _parameters_at_mode(plan, known, normal)
+    params = jax.device_get(constrained(plan, known, normal.loc))
     belief = complete_normal(plan, normal, known, problem.rows, seed)
     if known.centring and belief is normal:
         drawn = normal.draw(plan, known, 1000, seed)
@@ -462,7 +444,7 @@ def _volume_terms(plan: Plan, known: Known, u: np.ndarray) -> tuple[float, np.nd
     return value, here, 0.5 * (bent + bent.T)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _log_volume(plan: Plan, u: jax.Array, known: Known):
     """log |∂ parameters / ∂ u| and, for priors that are maximised in other coordinates (a Gamma of
     shape below 1), the difference of both, at u; and its gradient."""

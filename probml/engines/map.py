@@ -49,17 +49,11 @@ from probml.engines.optimization.search import (
     is_higher,
     propose_other_optima,
 )
-from probml.engines.start.prior import (
-    closed_start,
-    compiled_prior_point,
-    given_start,
-    refuse_missing_prior,
-)
-from probml.engines.start.start import check_distinct, starts, states_depend_on_start
+from probml.engines.start.prior import compiled_prior_point, given_start, refuse_missing_prior
+from probml.engines.start.start import check_distinct, first_points, states_depend_on_start
 from probml.errors import ModelError, Refusal
-from probml.numerics.transfer import placed, placed_all
+from probml.numerics.transfer import placed_all
 from probml.plan import hierarchy, random_effects
-from probml.plan.blocks import all_blocks
 
 if TYPE_CHECKING:
     import optax
@@ -248,13 +242,7 @@ class MAP(Engine):
                            propose_other_optima(problem, self.prior, begin, newton))
         count = STARTS if self.optimizer is None and not problem.asked and states_depend_on_start(
             plan, start) else 1
-        first = starts(problem.data, plan, known, problem.weights, count, problem.seed, start,
-                       self.prior, whole=True)
-        params, *others = ({name: placed(np.asarray(value)[i])
-                            for name, value in first.params.items()} for i in range(count))
-        if plan.complete and not start and any(block.form for block in all_blocks(plan,
-                                                                                  self.prior)):
-            params = closed_start(plan, self.prior, params, known, rows)
+        params, *others = first_points(problem, self.prior, count)
         if self.optimizer is not None:
             _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,
                                     rows)

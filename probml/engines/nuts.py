@@ -198,7 +198,8 @@ class NUTS(Engine):
         draws = with_states(plan, Draws(read.values, None, stats, read.inside), known, rows, seed)
         if read.inside:
             draws = draws._replace(inside=carrying.unloaded(problem, read.inside))
-        history = np.concatenate([_finite(begun.history), stats["log_density"].mean(0)])
+        history = np.concatenate([begun.history[np.isfinite(begun.history)],
+                                  stats["log_density"].mean(0)])
         return Outcome(
             beliefs.mean({n: draws.values[n] for n in (*plan.free, *plan.effects)}), history,
             Status.DOUBTFUL if any(f.warns and f.code is not Code.DRAWS_TAIL for f in findings)
@@ -294,23 +295,15 @@ class NUTS(Engine):
         return self._near_mode(replace(problem, mode_is_atypical=True))
 
     def _near_mode(self, problem: Problem) -> tuple[Known, begin.Mode, places.Measure]:
-        plan, rows, known = problem.plan, problem.rows, problem.known
-        params, spread = begin.find_rough_mode(problem), self._spread(problem,
-                                                                      density.size(plan))
+        plan, rows, spread = problem.plan, problem.rows, self._spread(problem,
+                                                                      density.size(problem.plan))
         incidental = problem.mode_is_atypical or any(
             tie.kind == "incidental" for tie in hierarchy.degenerate_modes(plan, problem.size))
         steps = 0 if incidental else begin.MAX_STEPS  # an optimisation would end at the joint mode
-        coordinates = known._replace(centring=centring.none(plan))
-        others = None if incidental else begin.other_starts(plan, coordinates, problem.seed,
-                                                         problem.start)
-        held = () if coordinates.centring else begin.hyperparameters(plan)
-        if coordinates.centring:
-            known, begun = begin.measure_balanced_mode(plan, params, coordinates, rows, spread,
-                                                       others, steps)
-        else:
-            begun = begin.measure_mode(plan, held, params, known, rows, spread, others, steps)
-        begin.check_density(plan, begun, params, known, "NUTS")
-
+        held = begin.hyperparameters(plan)
+        known, begun, others = begin.find_start_mode(problem, "NUTS", spread, held=held,
+                                                     steps=steps)
+        held = () if known.centring else held
         return known, begun, lambda u: begin.measure_mode(
             plan, held, unflat(plan, placed(u), known), known, rows, spread, others, 0)
 
@@ -380,6 +373,3 @@ def difference_from_normal(begun: begin.Mode) -> float:
     return float(np.std(starts.value + 0.5 * (z**2).sum(0)))
 
 
-def _finite(history: np.ndarray) -> np.ndarray:
-    history = np.asarray(history)
-    return history[np.isfinite(history)]

@@ -174,7 +174,7 @@ class SVI(Engine):
                          self.particles)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
-        findings = begin.several_modes_finding(plan, begun, known)
+        findings = begin.several_modes_finding(plan, begun)
         if callable(self.guide):
             findings += rising(history)
             values = jax.device_get(_guided(plan, static, frame, state, known, rows,
@@ -199,18 +199,14 @@ class SVI(Engine):
         """The mode from which the guide starts, and the curvature there."""
         plan, known = problem.plan, problem.known
         size = density.size(plan)
-        if plan.carried:
-            params = begin.compiled_prior_point(plan, known)
-            begun = carrying.find_joint_mode(
-                problem, known, np.zeros((1, size + row_coordinates.size(plan, problem.rows))))
-        else:
+        if not plan.carried:
             near = (use_representative_rows(problem) if problem.in_parts and self.batch_rows
                     else problem)
-            params = begin.find_rough_mode(near)
-            others = begin.other_starts(plan, known, problem.seed, problem.start)
-            begun = begin.measure_mode(plan, begin.hyperparameters(plan), params, near.known,
-                                       near.rows, np.zeros((1, size)), others)
-        begin.check_density(plan, begun, params, known, "SVI")
+            return begin.find_start_mode(near, "SVI", np.zeros((1, size)), centred=False,
+                                         held=begin.hyperparameters(plan))[1]
+        begun = carrying.find_joint_mode(
+            problem, known, np.zeros((1, size + row_coordinates.size(plan, problem.rows))))
+        begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "SVI")
         return begun
 
     def _optimize(self, problem: Problem, static: "_Static",
@@ -295,7 +291,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
     return SVI(model, guide, optimizer, Trace_ELBO(num_particles=static.particles)), guide
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows, key: jax.Array):
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
@@ -305,26 +301,23 @@ def _prototype(svi: numpyro.infer.SVI, state: PyTree, rows: Rows, known: Known) 
     svi.init(jax.random.fold_in(state.rng_key, 5), rows, 1.0, known)
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _descend(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known,
              rows: Rows, done: jax.Array, count: jax.Array):
     svi, _ = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
 
-    def once(i: jax.Array, carry: tuple):
-        state, losses = carry
-        part, scale = rows, 1.0
-        if static.batch:
-            part = rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
-                              static.total)
-            scale = static.total / static.batch
-        state, loss = svi.update(state, part, scale, known)
-        return state, losses.at[i].set(loss)
+    def arguments(state: PyTree, i: jax.Array) -> tuple:
+        if not static.batch:
+            return rows, 1.0, known
+        batch = rows.drawn(jax.random.fold_in(state.rng_key, 3), done + i, static.batch,
+                           static.total)
+        return batch, static.total / static.batch, known
 
-    return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(guided.BLOCK, frame.centre.dtype)))
+    return guided.take_steps(svi, state, count, arguments)
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _normal(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known, rows: Rows):
     """The guide's normal distribution in unbounded coordinates: location, independent scales,
     factor."""
@@ -355,7 +348,7 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
     return draws._replace(inside=carrying.unloaded(problem, inside))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _guided(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known, rows: Rows,
             key: jax.Array):
     """Draws of the user's own guide."""

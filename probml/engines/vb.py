@@ -8,7 +8,6 @@ E log π of a Dirichlet is ψ(a_j) − ψ(Σ a) with a = 0 for impossible states
 that of the smaller model. So the bound and q(θ) are those of the smaller model.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.device.rows import Known, Summary
 from probml.engines.conjugate import sweep
+from probml.engines.conjugate.closed_form import refuse_without_conjugacy
 from probml.engines.conjugate.sweep import Run, add_means, initial_posteriors, run_restarts
 from probml.engines.em import EM
 from probml.engines.engine import (
@@ -124,9 +124,6 @@ class VB(Engine):
                             incremental_update=sweep.MeanField(), sizes=True)
 
     def copies(self, problem: Problem) -> int:
-        return self._starts(problem)
-
-    def _starts(self, problem: Problem) -> int:
         return self.starts(problem.data, problem.plan, problem.start)
 
     def refuse(self, problem: Problem) -> None:
@@ -147,23 +144,12 @@ class VB(Engine):
                           f"rows(), {near.kind.description}, and this integral has no known form "
                           f"for log densities that are averaged over the parameters, as VB needs",
                           ("EM", "NUTS"))
-        heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None),
-                     None)
-        if heavy is not None:
-            raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
-                          ("SVI", "EM"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
             raise Refusal(f"{where}: the transition probabilities of '{moving}' "
                           f"({sites[moving].kind}) differ between rows or steps, which VB does not "
                           f"support", ("SVI", "EM"))
-        for block in all_blocks(plan, True):
-            name = block.names[0]
-            improper = sites[name].entry.improper or sites[name].entry.prior is None
-            if block.form is None or not block.conjugate or improper:
-                why = block.why or "the prior is improper"
-                raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
-                              f"update: {why}", ("SVI", "EM"))
+        refuse_without_conjugacy(plan, where, ("SVI", "EM"))
 
     def run(self, problem: Problem) -> Outcome:
         # sufficient statistics alone have no batches
@@ -218,7 +204,7 @@ class VB(Engine):
 
     def _run_restarts(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
-        count = self._starts(problem)
+        count = self.copies(problem)
         several = states_depend_on_start(plan, problem.start)
         states = _starting_states(plan, count) if several else {}
         first = starts(problem.data, plan, known, problem.weights, count, problem.seed,
@@ -299,7 +285,7 @@ def _refusal(problem: Problem, name: str) -> Refusal:
                    f"out one by one. Fit each number of states separately")
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2))
+@jit(static_argnums=(0, 1, 2))
 def _widened_priors(structures: tuple[Structure, ...], names: tuple[str, ...],
                     shapes: tuple[tuple[int, ...], ...], given: Mapping) -> list[dict]:
     """The arguments of the named priors of each structure, padded to the shapes of the largest

@@ -1,8 +1,7 @@
 """The base classes of classifiers."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -97,7 +96,7 @@ class Classifier(ClassifierMixin, Estimator):
         if kept is not None:
             y = np.asarray(y)
             check_consistent_length(X, y)
-            X, y = rows(X if hasattr(X, "iloc") else np.asarray(X), kept), y[kept]
+            X, y = rows(X, kept), y[kept]
         X = self._validated(X, reset)
         check_consistent_length(X, y)
         return X, self._codes(y, classes), weights
@@ -174,14 +173,8 @@ def _class_weights_of(codes: np.ndarray, weights: object, classes: int) -> np.nd
     return np.bincount(codes[seen].astype(int), own, classes).astype(float)
 
 
-class Joint:
+class Joint(Classifier):
     """A classifier that models rows and classes together."""
-
-    fit_: Fit
-    classes_: np.ndarray
-    predict_log_proba: Callable[..., np.ndarray]
-    _asked: Callable[..., Any]
-    _averages: Callable[[], bool]
 
     def predict_joint_log_proba(self, X: object):
         """log p(row, class), (n, k); missing cells are summed out."""
@@ -198,22 +191,10 @@ class Joint:
         return found[:, 1] - found[:, 0]
 
 
-class Stepwise:
+class Stepwise(Classifier):
     """A classifier with partial_fit."""
 
-    fit_: Fit
     unlabelled_weight: float | str
-    _target: ClassVar[str]
-    classes_: np.ndarray
-    class_count_: np.ndarray
-    total_weight_: float
-    _data: Callable[..., dict[str, np.ndarray]]
-    _ladder: Callable[..., tuple]
-    _learn: Callable[..., None]
-    _batch: Callable[..., tuple]
-    _hyperparameters: Callable[..., dict[str, np.ndarray]]
-    _keep: Callable[[Fit, float], None]
-    _merged_hyperparameters: Callable[..., dict[str, np.ndarray]]
 
     def partial_fit(self, X: DataLike, y: ArrayLike, classes: ArrayLike | None = None,
                     sample_weight: ArrayLike | None = None):

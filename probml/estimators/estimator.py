@@ -344,7 +344,7 @@ def rows(X: DataLike, kept: np.ndarray | None):
     """Some rows of an array or a DataFrame."""
     if kept is None:
         return X
-    return X.iloc[kept] if hasattr(X, "iloc") else X[kept]
+    return X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
 
 
 def missing(values: np.ndarray) -> np.ndarray:

@@ -39,11 +39,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                 by name.
         """
         check(self)
-        weights, kept = self._weigh(X, sample_weight)
-        if kept is not None:
-            X = rows(X if hasattr(X, "iloc") else np.asarray(X), kept)
-        X = self._validated(X, reset=True)
-        data, total = self._data(X), X.shape[0] if weights is None else weights.sum()
+        X, weights, total = self._batch(X, sample_weight, reset=True)
+        data = self._data(X)
         several = () if isinstance(self.n_components, Integral) else self.n_components
         components = sorted({int(k) for k in several}) or [int(self.n_components)]
         self._refuse_few(data, components[-1])
@@ -90,11 +87,15 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
 
     def _further(self, X: DataLike, sample_weight: object) -> tuple[dict, np.ndarray | None, float]:
         """(data, weights, their sum) of further rows with the same columns."""
+        X, weights, total = self._batch(X, sample_weight, reset=False)
+        return self._data(X), weights, total
+
+    def _batch(self, X: DataLike, sample_weight: object, reset: bool) -> tuple:
+        """(X, weights, their sum) of one batch, checked, without rows of weight 0; `reset`: columns
+        are set by it."""
         weights, kept = self._weigh(X, sample_weight)
-        if kept is not None:
-            X = rows(X if hasattr(X, "iloc") else np.asarray(X), kept)
-        X = self._validated(X, reset=False)
-        return self._data(X), weights, X.shape[0] if weights is None else weights.sum()
+        X = self._validated(rows(X, kept), reset)
+        return X, weights, X.shape[0] if weights is None else weights.sum()
 
     def _choose(self, components: list[int], data: Mapping, weights: object, total: float) -> None:
         """Fit every number of components, and select the best by `criterion`."""

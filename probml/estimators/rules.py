@@ -165,6 +165,4 @@ def check_count(verb: str, name: str, value: object) -> None:
     Raises:
         ModelError: an argument of a verb is no whole number of at least 1.
     """
-    words, valid = integer(1)
-    if not valid(value):
-        raise ModelError(f"{verb}({name}={value!r}): expected {words}")
+    hold(verb, **{name: (value, integer(1))})

@@ -95,6 +95,14 @@ def size(plan: Plan) -> int:
     return sum(math.prod(shape) for shape in shapes(plan).values())
 
 
+def parts(plan: Plan) -> dict[str, slice]:
+    """The unbounded coordinates of each parameter in the vector of all."""
+    of = shapes(plan)
+    names = sorted(of)
+    ends = np.cumsum([0, *(math.prod(of[name]) for name in names)])
+    return {name: slice(*ends[i : i + 2]) for i, name in enumerate(names)}
+
+
 def unflat(plan: Plan, u: jax.Array, known: Known) -> tuple[dict[str, jax.Array], jax.Array]:
     """Parameters at a vector of unbounded coordinates, and log |∂ parameters / ∂ u|."""
     blank = {name: jnp.zeros(shape, u.dtype) for name, shape in shapes(plan).items()}

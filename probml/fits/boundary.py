@@ -3,7 +3,6 @@ and correlations at theirs, ±1, as in a singular mixed model (Bates et al. 2015
 residual variance, as a Heywood case of factor analysis; and integrals that change with more nodes.
 """
 
-import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -20,8 +19,7 @@ from probml.evidence.e_step import log_evidence
 from probml.evidence.random_effect_modes import quadrature_gain
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed_all
 from probml.plan import integrals
 from probml.plan.plan import Plan
@@ -98,7 +96,7 @@ def _integral_accuracy(plan: Plan, params: dict, known: Known, rows: Rows) -> Fi
     return Finding.of(Code.ROUGH_INTEGRAL, names=names, method=method, finer=finer, gap=gap)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def _gap(plan: Plan, nodes: int, params: dict, known: Known, rows: Rows) -> jax.Array:
     return quadrature_gain(plan, params, known, rows.total, nodes)
 
@@ -160,7 +158,7 @@ def _describe_correlation(plan: Plan, name: str, value: np.ndarray, index: tuple
     return f"effect {last} (counted from 0) is a weighted sum of the effects before it"
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _evidences(plan: Plan, points: Mapping, known: Known, rows: Rows) -> jax.Array:
     """The log evidence at several points."""
     return jax.lax.map(lambda at: log_evidence(plan, at, known, rows), dict(points))

@@ -1,7 +1,6 @@
 """The sufficient statistics of the rows of a plan: of few rows on the device, of many block by
 block from the host."""
 
-import functools
 from typing import Any
 
 import jax
@@ -13,8 +12,7 @@ from probml.device.blocks import Blocks
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.prior import prior_point
 from probml.evidence.e_step import summarise
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed
 from probml.plan.plan import Plan
 from probml.typing import SiteValues
@@ -41,7 +39,7 @@ def condensed(data: Data, plan: Plan, weights: np.ndarray | None = None,
     return jax.tree.map(lambda leaf: placed(leaf, blocks.kinds.real), total), blocks.passed()
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def summarised(plan: Plan, known: Known, rows: Rows) -> Summary:
     """The sufficient statistics of rows on the device, or that are being copied there."""
     return summarise(plan, prior_point(plan, known), known, rows)

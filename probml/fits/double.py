@@ -8,6 +8,7 @@ import numpy as np
 
 from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
+from probml.engines.optimization.search import final_objective
 from probml.errors import Refusal
 
 Result = TypeVar("Result")
@@ -54,8 +55,8 @@ def retry_in_float64(
         return found, None
     with jax.enable_x64(True):
         again = _to_host(attempt(), outcome_of)
-    if found is not None and outcome_of(again).status in IMPRECISE_STATUSES and not _is_higher(
-            outcome_of(again), outcome_of(found)):
+    if found is not None and outcome_of(again).status in IMPRECISE_STATUSES and not (
+            final_objective(outcome_of(again)) >= final_objective(outcome_of(found))):
         return found, None
     return again, Finding.of(Code.IN_DOUBLE, reason=f"the fit {why}")
 
@@ -112,8 +113,3 @@ def least_precise(outcomes: Sequence[Outcome]) -> Outcome:
                 outcome.status is Status.MAX_ITERATIONS)
 
     return max(outcomes, key=imprecision)
-
-
-def _is_higher(one: Outcome, other: Outcome) -> bool:
-    ends = [outcome.history[-1] if len(outcome.history) else -np.inf for outcome in (one, other)]
-    return bool(np.nan_to_num(ends[0], nan=-np.inf) >= np.nan_to_num(ends[1], nan=-np.inf))

@@ -49,8 +49,7 @@ from probml.fits.unidentified_effects import (
     find_singular_designs,
 )
 from probml.language.language import Bound
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.outside.checkpoint import Checkpoint
 from probml.numerics.outside.meshes import mesh_of
 from probml.numerics.process.threads import one_thread

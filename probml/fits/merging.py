@@ -7,13 +7,13 @@ not change when 1 is added.
 The identity of a fit in its checkpoint: its model, data, engine, start and seed, in words.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from probml.dataset.dataset import Data
 from probml.dataset.measures import merged, values_of
@@ -23,7 +23,7 @@ from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine, short_name
 from probml.errors import ModelError, Refusal, present
 from probml.language.language import Bound
-from probml.numerics.identity import Nameless
+from probml.numerics.identity import Nameless, digest
 from probml.numerics.outside.checkpoint import Checkpoint, Journal
 from probml.numerics.outside.processes import gathered
 from probml.numerics.transfer import rounded
@@ -196,50 +196,32 @@ def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engin
     except Nameless:
         code = model.identity
     double = "float64" if jax.config.jax_enable_x64 else "float32"
+    begun = [(name, np.asarray(start[name])) for name in sorted(start)]
     several = data.survey is not None and bool(data.survey.shares)
     return Journal(checkpoint, {
-        "model": f"{model!r} ({_digest(code)})",
-        "engine": "the first that does not refuse" if engine is None else _engine_settings(engine),
-        "data": f"{data.extent} numbers ({_digest(*_data_to_digest(data), weights)})",
+        "model": f"{model!r} ({digest(code)[:DIGEST_DIGITS]})",
+        # without the addresses of functions, which differ between processes
+        "engine": "the first that does not refuse" if engine is None else re.sub(
+            r" at 0x[0-9a-f]+", "", repr(engine)),
+        "data": f"{data.extent} numbers ({_digest_rows(data, weights)})",
         "seed": str(seed),
-        "start": f"{sorted(start)} ({_digest(start)})",
+        "start": f"{sorted(start)} ({digest(begun)[:DIGEST_DIGITS]})",
         "precision": double,
     }, **({"every": gathered} if several else {}))
 
 
-def _engine_settings(engine: Engine) -> str:
-    """The settings of an engine as text, without the addresses of functions, which differ between
-    processes."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(engine))
-
-
-def _data_to_digest(data: Data) -> list[Any]:
-    """All data; of a source its profile."""
+def _digest_rows(data: Data, weights: np.ndarray | None) -> str:
+    """A digest of all data and weights; of a source that of its profile."""
     table = data.table
-    found = [table.rows, {name: [c.values, c.seen, c.likelihood] for name, c
-                          in table.columns.items()}, table.inputs, table.values, table.labels]
+
+    def readable(leaf: ArrayLike) -> object:
+        array = np.asarray(leaf)
+        return repr(array.tolist()) if array.dtype.hasobject else array
+
+    columns = {name: (c.values, c.seen, c.likelihood) for name, c in table.columns.items()}
+    found = [table.rows, weights, repr(sorted(table.labels.items())), *jax.tree.map(
+        readable, (columns, dict(table.inputs), dict(table.values)))]  # in the order of the names
     if data.survey is not None:
         profile = data.survey.profile
-        found += [profile.rows, {name: list(m) for name, m in profile.moments.items()}]
-    return found
-
-
-def _digest(*values: object) -> str:
-    into = hashlib.blake2b()
-    _feed(into, values)
-    return into.hexdigest()[:DIGEST_DIGITS]
-
-
-def _feed(into: "hashlib.blake2b", value: Any) -> None:
-    if isinstance(value, Mapping):
-        value = sorted((str(name), own) for name, own in value.items())
-    if isinstance(value, list | tuple):
-        into.update(f"({len(value)}".encode())
-        for item in value:
-            _feed(into, item)
-    elif isinstance(value, np.ndarray | np.generic | jax.Array):
-        array = np.ascontiguousarray(value)
-        into.update(f"{array.dtype.str}{array.shape}".encode())
-        into.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.data)
-    else:
-        into.update(f"{type(value).__name__}:{value!r}".encode())
+        found += [profile.rows, sorted((name, list(m)) for name, m in profile.moments.items())]
+    return digest(*found)[:DIGEST_DIGITS]

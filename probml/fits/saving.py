@@ -76,7 +76,8 @@ def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
         "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "evidence_error": fit.evidence_error,
         "bound": fit.bound, "findings": [found.record() for found in fit.findings],
-        "names": {k: [_to_python_scalar(x) for x in v] for k, v in fit.names.items()},
+        "names": {k: [x.item() if isinstance(x, np.generic) else x for x in v]
+                  for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,
         "posterior": None, "double": fit.double, "columns": fit.columns,
         "seed": fit.seed, "structure": _describe_structure(fit),
@@ -194,10 +195,6 @@ def _describe_structure(fit: Fitted) -> dict[str, object]:
 
 def _is_of_library(model: Bound) -> bool:
     return model.generative.__module__.startswith(LIBRARY_PREFIX)
-
-
-def _to_python_scalar(label: object) -> object:
-    return label.item() if isinstance(label, np.generic) else label
 
 
 def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) -> Posterior:

@@ -48,8 +48,7 @@ from probml.engines.optimization.objective import flat, optimum_at
 from probml.engines.progress import Progress
 from probml.evidence import density
 from probml.evidence.random_effects import conditional_means
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.curvature import MAX_HESSIAN_COORDINATES, MIN_CURVATURE, scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.refinement import refine_with_hessians
@@ -204,7 +203,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         far = domain_flags(plan, "logarithmic") & (np.abs(u) > MAX_LOG_COORDINATE)
         u[far] = np.sign(u[far]) * density.EDGE  # further out derivatives underflow
         optimum = _optimum_with_hessian(plan, engine.capabilities.uses_prior, u, known, rows)
-        directions = _find_directions(plan, optimum, known)
+        directions = _find_directions(plan, optimum)
         if isinstance(directions, str):
             return StandardErrors.missing(directions)
         reported = sum(spec.size for spec in jax.eval_shape(
@@ -256,7 +255,7 @@ class _Directions(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def _find_directions(plan: Plan, optimum: Optimum, known: Known) -> _Directions | str:
+def _find_directions(plan: Plan, optimum: Optimum) -> _Directions | str:
     """Directions that are orthogonal in the Hessian at a point; in words why there are none."""
     hessian, owners = optimum.hessian, density.owners(plan)
     in_means = repeat_per_coordinate(plan, _mean_coefficients(plan).__contains__)
@@ -343,13 +342,13 @@ def _optimum_with_hessian(plan: Plan, prior: bool, u: np.ndarray, known: Known,
     return optimum_at(plan, prior, u, known, rows, hessian, ASKED)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _compute_hessian(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows) -> jax.Array:
     return density.value_gradient_hessian(plan, density.without_volume(plan, known), u, known, rows,
                                           prior, mode=True)[2]
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _derivatives_along(plan: Plan, computed: bool, u: jax.Array, directions: jax.Array,
                        coefficient_directions: jax.Array, known: Known,
                        rows: Rows) -> dict[str, jax.Array]:

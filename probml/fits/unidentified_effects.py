@@ -2,7 +2,6 @@
 standard deviation and the residual one are not identified separately; singular designs, in which
 rows depend on sums of effects alone; and standard deviations estimated from few effects."""
 
-import functools
 import math
 from collections.abc import Mapping
 
@@ -204,7 +203,7 @@ def _describe_undetermined(matrix: np.ndarray, names: list[str], least: float) -
             f"constant or the sum of other columns)")
 
 
-@functools.partial(jit, static_argnums=0)
+@jit(static_argnums=0)
 def _effect_information(plan: Plan, params: Mapping, known: Known, rows: Rows,
                         point: Mapping[str, jax.Array]) -> Information:
     found = rows.total(lambda chunk: information.compute_information(plan, params, known, chunk,

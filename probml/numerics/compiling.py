@@ -11,7 +11,9 @@ from collections.abc import Callable
 import jax
 
 from probml.numerics import compile_effort
+from probml.numerics.compile_effort import ASKED as ASKED
 from probml.numerics.compile_effort import FULL, MAX_WHOLE_LOOP_ENTRIES, PIECE
+from probml.numerics.compile_effort import ONCE as ONCE
 from probml.numerics.kept import programs
 from probml.numerics.kept.programs import ProgramCache
 from probml.numerics.outside import feeding, processes
@@ -54,11 +56,12 @@ def underway(thread: int) -> float:
     return 0.0 if since is None else time.monotonic() - since
 
 
-def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 0.0,
+def jit(function: Callable | None = None, long: bool = False, loops: int = 1, seldom: float = 0.0,
         steps: bool = False, often: bool = False, on_host: bool = False, draws: int | None = None,
         **keywords) -> Callable:
-    """Returns the function compiled as by jax.jit. Options are chosen at the first call, since
-    importing the package must not initialise JAX's backend.
+    """Returns the function compiled as by jax.jit; without one a decorator with these settings.
+    Options are chosen at the first call, since importing the package must not initialise JAX's
+    backend.
 
     Args:
         long: the program runs for long, so that XLA may take longer to compile it (with its fusion
@@ -74,6 +77,9 @@ def jit(function: Callable, long: bool = False, loops: int = 1, seldom: float = 
             may take longer to compile it, as with `long`.
         keywords: of jax.jit.
     """
+    if function is None:
+        return functools.partial(jit, long=long, loops=loops, seldom=seldom, steps=steps,
+                                 often=often, on_host=on_host, draws=draws, **keywords)
     compiled: dict[tuple | None, Callable] = {}  # by XLA's options; None: without
     prepared = _prepare(function)
     shelf = ProgramCache(prepared, keywords, seldom, on_host)

@@ -111,7 +111,8 @@ def _feed(into: "hashlib._Hash", value: Any) -> None:
 
 def _put(into: "hashlib._Hash", tag: str, content: bytes) -> None:
     """One piece, delimited by its length."""
-    into.update(f"{tag}:{len(content)}:".encode() + content)
+    into.update(f"{tag}:{len(content)}:".encode())
+    into.update(content)  # not in one piece: it may be long
 
 
 def _array(into: "hashlib._Hash", value: ArrayLike) -> None:

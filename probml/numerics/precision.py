@@ -3,6 +3,7 @@ whatever JAX's setting is; so does a question for which float32 turns out to be 
 
 import functools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import FunctionType, MethodType
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 from numpyro.distributions import Distribution
+
+from probml.numerics.process.cores import cores
 
 
 class TooFewDigits(Exception):
@@ -40,6 +43,15 @@ def in_same_precision(function: Callable) -> Callable:
             return function(*args, **kwargs)
 
     return own
+
+
+def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = False) -> list:
+    """function(part) of every part, by as many threads as there are cores; by one if `alone`."""
+    workers = 1 if alone else min(len(parts), cores())
+    if workers == 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(in_same_precision(function), parts))
 
 
 def _with_own_precision(function: Callable) -> Callable:

@@ -6,7 +6,6 @@ Posterior predictive distributions of single sites, parameters integrated out in
 They are exact for single rows that use every element of the parameters once.
 """
 
-import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
@@ -21,10 +20,9 @@ from probml.factors.naturals import argument_table
 from probml.families.form import backward, forward
 from probml.jaxpr.levels import Level
 from probml.language.renamed import unflattened
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import random_key
-from probml.plan.blocks import Block, all_blocks, blocks, unpack
+from probml.plan.blocks import Block, all_blocks, unpack
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Conjugate, Marginals
 from probml.posteriors.posterior import Averaged, Posterior, register
@@ -304,16 +302,16 @@ class Closed(Conjugate, Posterior):
         return cls(tuple(dict.fromkeys(names, 0.0) for names in named), zeros, zeros)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _marginal(plan: Plan, name: str, closed: Closed, known: Known) -> dist.Distribution:
     """The marginal posterior of a parameter; uncompiled it would be some forty programs."""
-    return Marginals(plan, known, blocks(plan, True), closed).distribution(name)
+    return Marginals(plan, known, closed).distribution(name)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
            known: Known) -> dict[str, jax.Array]:
-    marginals, out = Marginals(plan, known, blocks(plan, True), closed), {}
+    marginals, out = Marginals(plan, known, closed), {}
     for block in marginals.blocks:
         if (block.closed_form.joint and not set(names).isdisjoint(block.names)
                 and marginals.natural[block.names]["loc"].size <= MAX_COVARIANCE):
@@ -321,11 +319,11 @@ def _roots(plan: Plan, names: tuple[str, ...], closed: Closed,
     return {name: way for name, way in out.items() if name in names}
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def draw_params(plan: Plan, n: int, closed: Closed, known: Known,
                 key: jax.Array) -> dict[str, jax.Array]:
     """n joint draws of the parameters, site → (n, ...)."""
-    marginals = Marginals(plan, known, blocks(plan, True), closed)
+    marginals = Marginals(plan, known, closed)
     return jax.vmap(marginals.draw)(jax.random.split(key, n))
 
 
@@ -342,7 +340,7 @@ def predictives(fitted: Plan, plan: Plan, closed: Closed, known: Known):
         touched[name] = tuple(dict.fromkeys(p for u in uses for p in u if p in fitted.free))
     if not _predictives_multiply(fitted, plan, touched):
         return None
-    marginals = Marginals(plan, known, blocks(fitted, True), closed)
+    marginals = Marginals(plan, known, closed, fitted)
     wanted = [name for name in plan.pooled if touched[name]]
     tables = [name for name in wanted if plan.structure.sites[name].states is not None
               and name not in plan.counted]
@@ -374,10 +372,10 @@ def _predictives_multiply(fitted: Plan, plan: Plan, touched: Mapping[str, Sequen
         linear(plan, fitted, name) for name in plan.targets)
 
 
-@functools.partial(jit, static_argnums=(0, 1, 2), seldom=ASKED)
+@jit(static_argnums=(0, 1, 2), seldom=ASKED)
 def _predictive_arguments(fitted: Plan, plan: Plan, names: tuple[str, ...], closed: Closed,
                           known: Known):
-    marginals = Marginals(plan, known, blocks(fitted, True), closed)
+    marginals = Marginals(plan, known, closed, fitted)
     out = {name: affine(marginals, name) if name in plan.rowwise
            else predictive(marginals, name) for name in names}
     return None if any(value is None for value in out.values()) else out

@@ -16,7 +16,7 @@ from probml.device.rows import Known
 from probml.families.form import Prior, backward, forward
 from probml.families.likelihoods.student_t import ManyDegrees, ManyDegreesOfVectors
 from probml.numerics.bundles import Bundle
-from probml.plan.blocks import Block
+from probml.plan.blocks import Block, all_blocks, pack, unpack
 from probml.plan.plan import Plan
 from probml.updates.least_squares import covariance_root, lower
 
@@ -79,13 +79,15 @@ def equilibrated(precision: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 class Marginals:
-    """The distributions of a conjugate posterior, given its plan and blocks (static) and its
-    arrays."""
+    """The distributions of a conjugate posterior.
 
-    def __init__(self, plan: Plan, known: Known, stages: tuple[tuple[Block, ...], ...],
-                 posterior: Conjugate):
+    Args:
+        fitted: the plan of the fit, if `plan` is that of a query.
+    """
+
+    def __init__(self, plan: Plan, known: Known, posterior: Conjugate, fitted: Plan | None = None):
         self.plan, self.known, self.posterior = plan, known, posterior
-        self.blocks = [block for stage in stages for block in stage]
+        self.blocks = all_blocks(fitted or plan, True)
         self.natural = dict(zip((block.names for block in self.blocks), posterior.natural,
                                 strict=True))
         self.of = {name: block for block in self.blocks for name in block.names}
@@ -322,11 +324,7 @@ class Marginals:
             root = (self.root(block) if "root" in self.natural[block.names]
                     else jnp.linalg.cholesky(covariance))
             step = (root @ noise[..., None])[..., 0]
-        value = loc + (step if wide is None else wide * step)
-        if not block.stacked:
-            return {block.names[0]: value}
-        return {name: value[part].reshape(self.plan.structure.sites[name].shape)
-                for name, part in self.slices(block).items()}
+        return unpack(self.posterior.params, block, loc + (step if wide is None else wide * step))
 
     def log_density(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """log p(params | data) of the closed form."""
@@ -335,8 +333,7 @@ class Marginals:
             total += prior.log_density(posterior, bundle.join(params), False).sum()
         for block in (block for block in self.blocks if block.closed_form.joint):
             first, loc, wide = block.names[0], self.natural[block.names]["loc"], 1.0
-            value = (jnp.concatenate([params[n].reshape(-1) for n in block.names]) if block.stacked
-                     else params[first])
+            value = pack(params, block)
             if self.scale_of(first) is not None:
                 if self.plan.structure.sites[first].traits.event:
                     covariance = self._scaled_covariance(block, params)

@@ -9,7 +9,6 @@ The posterior of discrete sites outside rows is a joint table of log probabiliti
 one for each of several draws.
 """
 
-import functools
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -24,8 +23,7 @@ from probml.device.rows import Known
 from probml.errors import ModelError
 from probml.evidence import density
 from probml.language.former_members import former_members, rename_members
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.plan import Plan
 from probml.typing import Json, PyTree, SiteValues
@@ -198,7 +196,7 @@ def draw_states(plan: Plan, table: jax.Array, key: jax.Array) -> dict[str, jax.A
     ) for name, state in zip(plan.globals, places, strict=True)}
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _drawn(plan: Plan, n: int, table: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
     return jax.vmap(lambda key: draw_states(plan, table, key))(jax.random.split(key, n))
 
@@ -349,18 +347,12 @@ class Normal(_Normal, Posterior):
     def _sorted(self, plan: Plan, known: Known, former: Mapping[str, str]) -> "Normal":
         """The distribution with its coordinates in the order of former names, old → new."""
         old = {new: old for old, new in former.items()}
-        sizes = {name: part.stop - part.start for name, part in self._parts(plan).items()}
+        sizes = {name: part.stop - part.start for name, part in density.parts(plan).items()}
         names = sorted(sizes, key=lambda name: old.get(name, name))
         places = np.split(np.arange(len(self.loc)), np.cumsum([sizes[name] for name in names])[:-1])
         at = dict(zip(names, places, strict=True))
         order = np.concatenate([at[name] for name in sorted(sizes)])
         return Normal(*(np.asarray(leaf)[order] for leaf in self))
-
-    def _parts(self, plan: Plan) -> dict[str, slice]:
-        """Parameter → its coordinates."""
-        shapes = sorted(density.shapes(plan).items())
-        ends = np.cumsum([0, *(int(np.prod(shape)) for _, shape in shapes)])
-        return {name: slice(*ends[i : i + 2]) for i, (name, _) in enumerate(shapes)}
 
     def root(self, plan: Plan, known: Known, names: Collection[str]) -> dict[str, np.ndarray]:
         """Only of parameters without bounds."""
@@ -371,13 +363,13 @@ class Normal(_Normal, Posterior):
         elif scale.any():
             return {}
         return {name: whole[part].T.reshape(-1, *sites[name].shape)
-                for name, part in self._parts(plan).items()
+                for name, part in density.parts(plan).items()
                 if name in names and sites[name].domain.unbounded}
 
     def marginal(self, plan: Plan, known: Known, name: str) -> dist.Distribution:
         """The marginal of one parameter: normal if it is unbounded, else a normal distribution
         transformed to its support."""
-        part, shape = self._parts(plan)[name], density.shapes(plan)[name]
+        part, shape = density.parts(plan)[name], density.shapes(plan)[name]
         loc, factor = jnp.asarray(self.loc[part]), jnp.asarray(self.factor[part])
         covariance = jnp.diag(jnp.asarray(self.scale[part]) ** 2) + factor @ factor.T
         site = plan.structure.sites[name]
@@ -392,7 +384,7 @@ class Normal(_Normal, Posterior):
         return dist.TransformedDistribution(base, density.bijection(plan, name, known.given))
 
 
-@functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
+@jit(static_argnums=(0, 3), seldom=ASKED)
 def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> dict[str, jax.Array]:
     def draw_params(key: jax.Array):
         first, second = jax.random.split(key)
@@ -404,7 +396,7 @@ def _draw(plan: Plan, normal: Normal, known: Known, n: int, key: jax.Array) -> d
     return jax.vmap(draw_params)(jax.random.split(key, n))
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def constrained(plan: Plan, known: Known, u: jax.Array) -> dict[str, jax.Array]:
     """Parameters at vectors of unbounded coordinates, (..., d) → name → (..., *shape)."""
     lead = u.shape[:-1]

@@ -6,7 +6,6 @@ effects (integration.py of factors/random_effects), so that draws and covariance
 the rows. With a quadrature each effect has its nodes and their probabilities (quadrature_nodes.py).
 """
 
-import functools
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -24,8 +23,7 @@ from probml.factors.random_effects.information import EffectVector, Prior
 from probml.factors.random_effects.integration import Conditional
 from probml.factors.random_effects.quadrature_nodes import AtNodes, Nodes
 from probml.language.renamed import unflattened
-from probml.numerics.compile_effort import ASKED, ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, ONCE, jit
 from probml.numerics.transfer import placed_all, random_key
 from probml.plan import decide
 from probml.plan.plan import Plan
@@ -156,13 +154,13 @@ def effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows) -> 
     return Effects(plan.effects, dict(params), moments, at)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows):
     at = conditional(plan, params, known, rows)
     return at, integration.moments(plan, at.prior, at.found)
 
 
-@functools.partial(jit, static_argnums=(0, 3), seldom=ASKED)
+@jit(static_argnums=(0, 3), seldom=ASKED)
 def _quantiles(plan: Plan, at: Conditioned, key: jax.Array, n: int) -> dict[str, jax.Array]:
     assert at.found.nodes is not None  # of a quadrature
     members = at.found.nodes.loc.shape
@@ -172,7 +170,7 @@ def _quantiles(plan: Plan, at: Conditioned, key: jax.Array, n: int) -> dict[str,
     return jax.vmap(lambda noise: _effects_at(plan, at, noise))(noise)
 
 
-@functools.partial(jit, static_argnums=(0, 3, 4), seldom=ASKED)
+@jit(static_argnums=(0, 3, 4), seldom=ASKED)
 def _draws(plan: Plan, at: Conditioned, key: jax.Array, n: int, pairs: bool) -> dict[str,
                                                                                      jax.Array]:
     def draw_effects(key: jax.Array):

@@ -12,9 +12,9 @@ import numpy as np
 
 from probml.device.rows import Known, Rows
 from probml.evidence import density
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import constrained
 
 MAX_ROUNDS = 3  # of assigning draws to the pivot and moving the pivot to their mean
 MAX_CHOICES = 16  # of the axes of states that are tried for one hidden site
@@ -36,7 +36,7 @@ class Exchange(NamedTuple):
         return out
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def _density(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     u = density.flat(plan, params, known)
     point = functools.partial(density.unflat, plan, known=known)
@@ -61,10 +61,8 @@ def exchanges(plan: Plan, params: Mapping, known: Known, rows: Rows) -> list[Exc
     params = {name: np.asarray(params[name]) for name in plan.free}
     random = np.random.default_rng(0)
     u = np.asarray(density.flat(plan, params, known))
-    base = jax.device_get(
-        _constrained(plan, jnp.asarray(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype)),
-                     known)
-    )
+    base = jax.device_get(constrained(
+        plan, known, jnp.asarray(u + 0.1 * random.standard_normal(u.shape).astype(u.dtype))))
     value = float(_density(plan, base, known, rows))
     if not np.isfinite(value):
         return []
@@ -93,11 +91,6 @@ def _possible_exchanges(plan: Plan, name: str) -> Iterator[Exchange]:
         axes = tuple((parameter, axes) for parameter, axes in choice if axes)
         if axes:
             yield Exchange(name, states, axes)
-
-
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _constrained(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
-    return density.unflat(plan, u, known)[0]
 
 
 def relabelled(found: list[Exchange], values: Mapping[str, np.ndarray]) -> tuple[

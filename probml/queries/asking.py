@@ -10,7 +10,6 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -24,7 +23,7 @@ from probml.device import layout, load
 from probml.device.blocks import Blocks, many
 from probml.device.rows import Known, Rows
 from probml.errors import Refusal
-from probml.numerics.precision import in_same_precision
+from probml.numerics.precision import map_in_threads
 from probml.numerics.process.cores import cores
 from probml.numerics.transfer import placed_all
 from probml.plan.plan import Plan
@@ -110,12 +109,8 @@ def _side_by_side(fit: Fitted, data: dataset.Data, plan: Plan, plug_in: bool, ab
     def of_part(part: dataset.Data) -> Any:
         return ask(_loaded(fit, part, plan, plug_in, some[0].table.rows))
 
-    if what in met:
-        with ThreadPoolExecutor(len(some)) as pool:
-            found = list(pool.map(in_same_precision(of_part), some))
-    else:
-        found = [of_part(part) for part in some]
-        met.add(what)
+    found = map_in_threads(of_part, some, alone=what not in met)
+    met.add(what)
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 

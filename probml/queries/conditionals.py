@@ -3,7 +3,6 @@ distribution tabulated at quadrature nodes (`Tabled`); a mixture of these where 
 are latent as well, or over posterior draws of the parameters.
 """
 
-import functools
 import math
 
 import jax
@@ -18,8 +17,7 @@ from probml.errors import ModelError
 from probml.factors import integrated, linear_chains
 from probml.latents.latent import Moments
 from probml.numerics import lapack
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.plan.plan import Plan
 from probml.queries import asking
 from probml.queries.fitted import Fitted
@@ -138,7 +136,7 @@ def _mixed(weight: np.ndarray, parts: dist.Distribution, lead: int) -> dist.Dist
     return dist.MixtureSameFamily(dist.Categorical(probs=weight), parts)
 
 
-@functools.partial(jit, static_argnames=("plan", "name", "averaged"), seldom=ASKED)
+@jit(static_argnames=("plan", "name", "averaged"), seldom=ASKED)
 def _components(plan: Plan, name: str, averaged: bool, belief: Belief, known: Known, every: Rows):
     """log p(row), the probabilities of the discrete states that the latent depends on, and for each
     its mean and a root R of its covariance RᵀR; of a scalar that is not normal its mean, nodes

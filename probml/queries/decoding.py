@@ -1,7 +1,6 @@
 """The jointly most probable states of each row (max-product; along time Viterbi 1967)."""
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +15,7 @@ from probml.elimination.factor import Factor
 from probml.errors import Refusal
 from probml.evidence import e_step
 from probml.factors import integrated, sequences
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.plan.plan import Plan
 from probml.queries.fitted import Fitted
 from probml.queries.moments import conditional, means_along
@@ -25,7 +23,7 @@ from probml.queries.queries import Belief, Parts, parts_of, rows_of_site
 from probml.typing import PyTree
 
 
-@functools.partial(jit, static_argnames=("plan", "sites", "leaves"), seldom=ASKED)
+@jit(static_argnames=("plan", "sites", "leaves"), seldom=ASKED)
 def decode(plan: Plan, sites: tuple[str, ...], leaves: tuple[str, ...], belief: Belief,
            known: Known, every: Rows):
     """The jointly most probable states of the variables `sites`, all others summed out: the log of
@@ -160,6 +158,4 @@ def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarr
             for name, axis in zip(sites, axes, strict=True)}
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
-def _outside(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
-    return e_step.global_posterior(plan, params, known, rows)
+_outside = jit(e_step.global_posterior, static_argnums=0, seldom=ASKED)

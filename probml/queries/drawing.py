@@ -1,7 +1,6 @@
 """Joint posterior draws of all latent and missing values of each row (forward filtering, backward
 sampling)."""
 
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +10,12 @@ from probml.elimination import elimination
 from probml.elimination.chains import paths as chain_paths
 from probml.elimination.factor import Factor
 from probml.factors import integrated, sequences
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.plan.plan import Plan
 from probml.queries.queries import Belief, parts_of
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ASKED)
+@jit(static_argnames=("plan",), seldom=ASKED)
 def draw_each(plan: Plan, belief: Belief, known: Known, rows: Rows, index: jax.Array,
               key: jax.Array):
     """As `draw`, with different parameters for each group of rows.

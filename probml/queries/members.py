@@ -8,7 +8,6 @@ entries of fitted groups that these rows do not use are replaced by the new effe
 estimate, the effect is the mean of its prior given the point.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,8 +19,7 @@ import numpy as np
 from probml.dataset.coding.indices import bounds, have_same_coding, together
 from probml.dataset.dataset import Data
 from probml.errors import Refusal, present
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import random_key
 from probml.posteriors.posterior import Draws, Point
 from probml.queries.asking import DRAWS
@@ -226,7 +224,7 @@ def _entries(structure: Structure, names: tuple[str, ...], params: Mapping, give
     return {name: env[name] for name in names}
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ASKED)
+@jit(static_argnums=(0, 1), seldom=ASKED)
 def _every(structure: Structure, names: tuple[str, ...], values: Mapping, given: Mapping,
            masks: Mapping, keys: object) -> dict:
     """`_entries` for each of many draws."""

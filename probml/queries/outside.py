@@ -1,6 +1,5 @@
 """Deterministics outside rows: at the point estimate, or averaged over the posterior."""
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -8,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.queries.fitted import Fitted
 from probml.structure.computed import at, at_each
 from probml.structure.structure import Structure
@@ -18,7 +16,7 @@ from probml.typing import SiteValues
 KEPT = 1000  # draws that means are computed from, of a posterior that is not a set of draws
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def _tilt(structure: Structure, draws: Mapping, fixed: Mapping, mean: Mapping) -> dict[str,
                                                                                          jax.Array]:
     """First-order correction of the means over parameter draws for the Monte Carlo error of the

@@ -25,8 +25,7 @@ from probml.factors.chains import Given, best_path, chain_moves, in_pieces, step
 from probml.factors.factors import global_factors, inside_of, level_factors, row_evidence
 from probml.factors.naturals import naturals
 from probml.factors.sequences import Moves
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
 from probml.queries.moments import average, conditional, means_along
@@ -329,8 +328,7 @@ def _probability(plan: Plan, belief: Belief, known: Known, rows: Chunk, name: st
     return p
 
 
-@functools.partial(jit, static_argnames=("plan", "ask", "averaged", "view"), seldom=ASKED,
-                   on_host=True)
+@jit(static_argnames=("plan", "ask", "averaged", "view"), seldom=ASKED, on_host=True)
 def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known, every: Rows,
            view: str = ALL):
     """log p(row) and the results of `ask`, (chunks, b, ...). With `averaged`, belief.params are
@@ -348,7 +346,7 @@ def answer(plan: Plan, ask: tuple, averaged: bool, belief: Belief, known: Known,
     return every.map(chunk)
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ASKED, draws=1)
+@jit(static_argnames=("plan",), seldom=ASKED, draws=1)
 def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array:
     """log p(row | parameters), (draws, chunks, b), with missing discrete sites of the row summed
     out. `draws`: of the parameters, and of those sites outside rows that the plan conditions on."""
@@ -363,7 +361,7 @@ def row_logs(plan: Plan, draws: Mapping, known: Known, every: Rows) -> jax.Array
     return jax.lax.map(logs_at_draw, draws)
 
 
-@functools.partial(jit, static_argnames=("plan", "names"), seldom=ASKED, draws=2)
+@jit(static_argnames=("plan", "names"), seldom=ASKED, draws=2)
 def row_values(plan: Plan, names: tuple[str, ...], draws: Mapping, known: Known,
                every: Rows) -> dict[str, jax.Array]:
     """The deterministics `names` inside rows at each draw: name → (draws, chunks, b, *cells).

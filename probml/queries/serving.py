@@ -230,7 +230,8 @@ class _Form:
             raise DataError(f"model '{self.model}': expected a row as a mapping name → value, with "
                             f"the names {list(self.writers)}, got {row!r:.60}")
         unknown = next((name for name, value in row.items() if name not in self.writers and not (
-            name in self.plan.structure.sites and _is_unobserved(value))), None)
+            name in self.plan.structure.sites
+            and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
             raise DataError(f"model '{self.model}': the row has '{unknown}', expected only the "
                             f"names of the example, {list(self.writers)}")
@@ -336,11 +337,6 @@ def _steps(chunk: Chunk) -> Chunk | None:
 def _hidden(value: object) -> bool:
     value = _to_scalar(value)
     return value is None or isinstance(value, float | np.floating) and value != value
-
-
-def _is_unobserved(value: object) -> bool:
-    """Whether every cell of a site is missing."""
-    return all(map(_hidden, np.ravel(np.asarray(value, object))))
 
 
 def _to_scalar(value: object) -> object:

@@ -6,12 +6,12 @@ MCMC) inside the rows of the fitted data, and of deterministics inside rows, one
 the sites outside rows.
 """
 
-import functools
 import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +32,7 @@ from probml.evidence import row_coordinates
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope, check_steps
 from probml.language.measured import as_sites
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.transfer import placed, random_key
 from probml.plan.plan import Plan
 from probml.queries import asking, drawing
@@ -97,7 +96,7 @@ def _completed(distribution: dist.Distribution, value: jax.Array, data: jax.Arra
     return jnp.where(mask, data, value)
 
 
-@functools.partial(jit, static_argnums=(0, 7, 8), seldom=ASKED)
+@jit(static_argnums=(0, 7, 8), seldom=ASKED)
 def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
                   given: Mapping[str, jax.Array], fixed: Mapping[str, jax.Array],
                   columns: Mapping[str, tuple[jax.Array, jax.Array | None]],
@@ -112,13 +111,10 @@ def simulate_rows(structure: Structure, params: Mapping[str, jax.Array],
         held = {k: sites[k].place(v) if k in sites else v for k, v in held.items()}
         seen = {k: (sites[k].place(v), True if m is None else sites[k].place(m))
                 for k, (v, m) in columns.items()}
-        fill = _Fill(held, seen, key, structure.sites)
-        with validation_enabled(False), fill, chain_length_scope(steps), as_sites():
-            structure.model(rows=1, **{k: v[None] for k, v in inputs.items()})
-        values = fill.values | {k: v for k, v in fill.computed.items()
-                                if k in structure.deterministics}
+        values, log = _run_function(structure, held, {k: v[None] for k, v in inputs.items()}, key,
+                                    1, steps, seen)
         own = {k: sites[k].collect(v, 1)[0] for k, v in values.items() if sites[k].rows}
-        return own | ({LOG_WEIGHT: fill.log} if structure.losses else {})
+        return own | ({LOG_WEIGHT: log} if structure.losses else {})
 
     keys = jax.random.split(key, n)
     return jax.vmap(simulate_row, axis_size=n)(params, fixed, columns, inputs, keys)
@@ -180,27 +176,29 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
             for name in structure.named if name in values}
 
 
-@functools.partial(jit, static_argnums=(0, 3, 4, 5), seldom=ASKED)
+@jit(static_argnums=(0, 3, 4, 5), seldom=ASKED)
 def _simulate_whole(structure: Structure, inputs: Mapping[str, jax.Array], key: jax.Array, n: int,
                     steps: int | None, outside: bool):
     sites = structure.unfolded(steps)
     return {k: sites[k].collect(v, n) if sites[k].rows else v
-            for k, v in _run_function(structure, {}, inputs, key, n, steps).items()
+            for k, v in _run_function(structure, {}, inputs, key, n, steps)[0].items()
             if sites[k].rows or outside}
 
 
 def _run_function(structure: Structure, held: Mapping[str, jax.Array],
-                  inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None):
-    """Runs the model function once for n rows with the sites `held` fixed: the values of all sites
-    in NumPyro's layout."""
-    fill = _Fill(held, {}, key, structure.sites)
+                  inputs: Mapping[str, jax.Array], key: jax.Array, n: int, steps: int | None,
+                  seen: Mapping = MappingProxyType({})) -> tuple[dict[str, jax.Array], ArrayLike]:
+    """Runs the model function once for n rows with the sites `held` fixed, and observed cells
+    `seen` (see _Fill): the values of all sites in NumPyro's layout, and the log factors inside
+    rows."""
+    fill = _Fill(held, seen, key, structure.sites)
     with validation_enabled(False), fill, chain_length_scope(steps), as_sites():
         structure.model(rows=n, **inputs)
     return fill.values | {name: value for name, value in fill.computed.items()
-                          if name in structure.deterministics}
+                          if name in structure.deterministics}, fill.log
 
 
-@functools.partial(jit, static_argnums=(0, 1, 6, 7, 8), seldom=ASKED, draws=2)
+@jit(static_argnums=(0, 1, 6, 7, 8), seldom=ASKED, draws=2)
 def simulate_draws(structure: Structure, names: tuple[str, ...], draws: Mapping[str, jax.Array],
                    given: Mapping[str, jax.Array], inputs: Mapping[str, jax.Array], key: jax.Array,
                    n: int, count: int, steps: int | None = None):
@@ -217,7 +215,7 @@ def simulate_draws(structure: Structure, names: tuple[str, ...], draws: Mapping[
         draw, key = pair
         held = {name: sites[name].place(jnp.asarray(value))
                 for name, value in {**draw, **given}.items()}
-        values = _run_function(structure, held, inputs, key, n, steps)
+        values, _ = _run_function(structure, held, inputs, key, n, steps)
         return {name: sites[name].collect(values[name], n) for name in names}
 
     return jax.lax.map(simulate_at_draw, (draws, jax.random.split(key, count)))
@@ -301,7 +299,7 @@ def _loaded(value: np.ndarray, rows: Rows, order: np.ndarray | None) -> jax.Arra
                   jnp.result_type(float))
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED, draws=1)
+@jit(static_argnums=0, seldom=ASKED, draws=1)
 def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
            keys: jax.Array) -> dict[str, jax.Array]:
     """Joint draws of the variables and latents of every row given each parameter draw: name →
@@ -316,7 +314,7 @@ def _drawn(plan: Plan, draws: Mapping, known: Known, rows: Rows,
     return jax.lax.map(draw_rows, (draws, keys))
 
 
-@functools.partial(jit, static_argnums=(0, 1, 8, 9), seldom=ASKED, draws=2)
+@jit(static_argnums=(0, 1, 8, 9), seldom=ASKED, draws=2)
 def _computed(structure: Structure, names: tuple[str, ...], draws: Mapping, given: Mapping,
               fixed: Mapping, columns: Mapping, inputs: Mapping, keys: jax.Array, n: int,
               steps: int | None):

@@ -19,8 +19,7 @@ from probml.device.rows import Chunk, Known, Rows
 from probml.elimination import host
 from probml.elimination.elimination import MIN_NAMES_FOR_LEVELS
 from probml.errors import Refusal
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.plan.plan import BUDGET, TABLES, Plan
 from probml.queries.queries import Belief, parts_of
 

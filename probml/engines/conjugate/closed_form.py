@@ -1,6 +1,5 @@
 """The closed form of a posterior, block by block, with its log evidence, and a check of both."""
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -8,11 +7,11 @@ import jax.numpy as jnp
 
 from probml.device.rows import Known, Rows
 from probml.engines.start.prior import prior_point
+from probml.errors import Refusal
 from probml.evidence.e_step import expect, log_evidence
 from probml.factors.naturals import log_prior
 from probml.families.form import Natural, backward, forward
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.blocks import Block, all_blocks, blocks, pack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
@@ -72,16 +71,16 @@ def closed_form(plan: Plan, known: Known, rows: Rows, roots: bool = False):
     _, params, natural, *_ = jax.lax.while_loop(more, sweep, (params, params, blank, none, none))
     posterior = Closed(tuple(natural), params, params)
     posterior = posterior._replace(
-        mean=Marginals(plan, known, stages, posterior).finite_means(params))
-    evidence, mismatch = _evidence(plan, known, rows, stages, posterior, start, roots)
+        mean=Marginals(plan, known, posterior).finite_means(params))
+    evidence, mismatch = _evidence(plan, known, rows, posterior, start, roots)
     return posterior, evidence, mismatch
 
 
-def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Closed,
-              start: Mapping, roots: bool) -> tuple[jax.Array, jax.Array]:
+def _evidence(plan: Plan, known: Known, rows: Rows, posterior: Closed, start: Mapping,
+              roots: bool) -> tuple[jax.Array, jax.Array]:
     """The log evidence by the posterior at its mean, and the amount beyond rounding by which it
     differs some way towards `start`."""
-    marginals = Marginals(plan, known, stages, posterior)
+    marginals = Marginals(plan, known, posterior)
 
     def evidence(at: Mapping[str, jax.Array]):
         """log p(data, θ) − log p(θ | data) at one point, and the size of its terms."""
@@ -98,9 +97,8 @@ def _evidence(plan: Plan, known: Known, rows: Rows, stages: tuple, posterior: Cl
     # the terms, measured
     rounding = 256 * jnp.finfo(values.dtype).eps * size + jnp.minimum(1e-9 * size, 1e-3)
     if roots:
-        every = [block for stage in stages for block in stage]
-        rounding += sum(_rounding(block, n, away)
-                        for block, n in zip(every, posterior.natural, strict=True) if "root" in n)
+        rounding += sum(_rounding(block, n, away) for block, n in
+                        zip(marginals.blocks, posterior.natural, strict=True) if "root" in n)
     return values[0], jnp.abs(values[0] - values[1]) - rounding
 
 
@@ -114,7 +112,7 @@ def _rounding(block: Block, natural: Mapping, at: Mapping) -> jax.Array:
     )
 
 
-solve = functools.partial(jit, static_argnums=(0, 3), seldom=ONCE)(closed_form)
+solve = jit(closed_form, static_argnums=(0, 3), seldom=ONCE)
 
 
 def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, jax.Array],
@@ -145,6 +143,24 @@ def integrated(plan: Plan, block: Block, natural: Natural, params: Mapping[str, 
 
     c = forward(params[name], steps)  # anywhere: the slope of a logarithm in log c is the same
     return block.closed_form.integrated(natural, c * jax.grad(normaliser)(c))
+
+
+def refuse_without_conjugacy(plan: Plan, where: str, instead: tuple[str, ...]) -> None:
+    """Raises Refusal if some block has no conjugate update given all others.
+
+    Args:
+        instead: the names of other engines.
+    """
+    sites = plan.structure.sites
+    heavy = next((name for name in plan.rowwise if sites[name].traits.minorant is not None), None)
+    if heavy is not None:
+        raise Refusal(f"{where}: site '{heavy}' ({sites[heavy].kind}) has no conjugate prior",
+                      instead)
+    for block in all_blocks(plan, True):
+        entry, name = sites[block.names[0]].entry, block.names[0]
+        if not (block.form and block.conjugate) or entry.improper or entry.prior is None:
+            raise Refusal(f"{where}: parameter '{name}' ({sites[name].kind}) has no conjugate "
+                          f"update: {block.why or 'the prior is improper'}", instead)
 
 
 def is_consistent(evidence: jax.Array, mismatch: jax.Array) -> bool:

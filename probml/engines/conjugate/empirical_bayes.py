@@ -13,8 +13,6 @@ some 1e−13 of its terms, in double whatever JAX's precision, and one program d
 Sources: Good (1965), "The estimation of probabilities", type-II maximum likelihood; MacKay (1992),
 "Bayesian interpolation"; Minka (2000), "Estimating a Dirichlet distribution".
 
-The exact log evidence as a function of settings of the model, and what each setting may be.
-
 The settings are sites of a lifted plan (structure/lifted.py), so that one program serves all their
 values. Whether one must be positive, or within (0, 1), is asked of NumPyro's constraints on the
 arguments that it enters.
@@ -40,8 +38,7 @@ from probml.errors import ModelError, Refusal, quoted
 from probml.language import given
 from probml.language.language import Bound
 from probml.numerics.box import Top, search
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan import decide
 from probml.plan.blocks import all_blocks
 from probml.plan.plan import Plan
@@ -50,6 +47,11 @@ from probml.structure.trace import trace
 from probml.typing import PyTree
 from probml.updates.least_squares import rooted
 
+# a number near another, of the other sign, and above 1: where these are allowed shows how a setting
+# is searched
+PROBES: tuple[Callable[[float], float], ...] = (
+    lambda value: value * 1.001 if value else 1e-3, lambda value: -value if value else -1.0,
+    lambda value: 1.0 + abs(value))
 MAX_LOG_FACTOR = np.log(1e9)  # how far from the value bound a setting is looked for, as a factor
 SURE = 20.0  # logits of a probability up to which it is looked for
 
@@ -128,7 +130,7 @@ class Evidence:
         places = [(name, place) for name, value in self.bound.items()
                   for place in np.ndindex(value.shape)]
         probes = [_replace_element(self.bound, name, place, move) for name, place in places
-                  for move in (_nudge, _opposite, _beyond)]
+                  for move in PROBES]
         allowed = np.asarray(_allowed(self.plan, self.known, {
             site_of(name): jnp.stack([jnp.asarray(probe[name]) for probe in (self.bound, *probes)])
             for name in self.bound
@@ -167,18 +169,6 @@ class Evidence:
         return axis._replace(low=axis.coordinate(low), high=axis.coordinate(high))
 
 
-def _nudge(value: float) -> float:
-    return value * 1.001 if value else 1e-3
-
-
-def _opposite(value: float) -> float:
-    return -value if value else -1.0
-
-
-def _beyond(value: float) -> float:
-    return 1.0 + abs(value)
-
-
 def _replace_element(bound: Mapping[str, np.ndarray], name: str, place: tuple,
                      move: Callable) -> dict[str, np.ndarray]:
     """A copy of the settings with one element replaced by `move` of it."""
@@ -187,7 +177,7 @@ def _replace_element(bound: Mapping[str, np.ndarray], name: str, place: tuple,
     return out
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def _evidences(plan: Plan, roots: bool, points: dict[str, jax.Array], known: Known, rows: Rows):
     """(log evidence, mismatch of its closed form) at stacked settings, one after the other."""
 
@@ -206,7 +196,7 @@ def _allowed(plan: Plan, known: Known, points: dict[str, jax.Array]) -> jax.Arra
     return _satisfied_constraints(plan, {**known.given, **params}, points)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _satisfied_constraints(plan: Plan, held: dict[str, jax.Array],
                            points: dict[str, jax.Array]) -> jax.Array:
     """Whether each constraint of the distributions' arguments holds, at each point."""
@@ -303,7 +293,12 @@ class EmpiricalBayes(Engine):
                           f"given, so that there is nothing to integrate out. Leave a parameter "
                           f"out of the data; or make the setting a site, and fit it by "
                           f"MAP(prior=False)")
-        _refuse_inexact(problem)
+        try:
+            Exact().refuse(problem)
+        except Refusal as refusal:
+            raise Refusal(f"EmpiricalBayes chooses settings by the exact log evidence, which "
+                          f"cannot be computed for this model with these data: {refusal}"
+                          ) from refusal
         _lifted(problem.plan, self.names)
 
     def run(self, problem: Problem) -> Outcome:
@@ -343,14 +338,6 @@ class EmpiricalBayes(Engine):
         return outcome.with_state(model=better)._replace(
             status=status, iterations=len(found.history) - 1, history=found.history,
             findings=(note, *_edges(axes, found), *outcome.findings))
-
-
-def _refuse_inexact(problem: Problem) -> None:
-    try:
-        Exact().refuse(problem)
-    except Refusal as refusal:
-        raise Refusal(f"EmpiricalBayes chooses settings by the exact log evidence, which cannot be "
-                      f"computed for this model with these data: {refusal}") from refusal
 
 
 def _again(plan: Plan, model: Bound) -> Plan:

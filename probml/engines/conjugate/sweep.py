@@ -19,8 +19,6 @@ Stochastic variational inference (Hoffman et al. 2013): q(θ) is updated after e
 rows, see restarting/batches.py.
 """
 
-import functools
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -41,12 +39,10 @@ from probml.errors import present
 from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected, Settings
 from probml.factors.naturals import log_prior
-from probml.families.form import backward
 from probml.jaxpr.memo import memo
 from probml.numerics import lapack
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
-from probml.plan.blocks import Block, all_blocks, blocks
+from probml.numerics.compiling import ONCE, jit
+from probml.plan.blocks import Block, all_blocks, blocks, unpack
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals, coupled
@@ -94,13 +90,13 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
     found: dict[tuple[str, ...], dict] = {}
     if closed is not None:
         found = {block.names: natural for block, natural in zip(every, closed.natural, strict=True)}
-        params = {**closed.params, **_typical_values(plan, every, found)}
+        params = {**closed.params, **_typical_values(plan, every, found, closed.params)}
     params = dict(params)
     for group, without in schedule(plan):
         others = None
         if closed is not None:
             natural = tuple(found[block.names] for block in every)
-            others = settings(_marginals(plan, known, Closed(natural, params, params)), without)
+            others = settings(Marginals(plan, known, Closed(natural, params, params)), without)
         objective = Objective(plan, expected, params, known, rows, True, mode=False,
                               settings=others)
         new = {block.names: _without_impossible_states(
@@ -109,7 +105,7 @@ def updated(plan: Plan, expected: Expected, params: Mapping, known: Known, rows:
         found |= new
         # a scale stays at the reference of the locations that it scales
         moved = [block for block in group if block.names[0] not in references]
-        params |= _typical_values(plan, moved, new)
+        params |= _typical_values(plan, moved, new, params)
     return Closed(tuple(found[block.names] for block in every), params, params)
 
 
@@ -120,32 +116,21 @@ def _without_impossible_states(block: Block, natural: dict, known: Known) -> dic
         block.closed_form.confined(natural, concentration))
 
 
-def _typical_values(plan: Plan, some: Iterable[Block], natural: Mapping) -> dict[str, jax.Array]:
-    """The parameters of some blocks at typical values of their distributions."""
+def _typical_values(plan: Plan, some: Iterable[Block], natural: Mapping,
+                    params: Mapping) -> dict[str, jax.Array]:
+    """The parameters of some blocks at typical values of their distributions, with the shapes of
+    `params`."""
     out: dict[str, jax.Array] = {}
     for block in some:
-        first = plan.structure.sites[block.names[0]]
-        middle = block.closed_form.middle(natural[block.names], present(first.entry.prior))
-        if not block.stacked:
-            out[block.names[0]] = backward(middle, block.steps)
-            continue
-        start = 0
-        for name in block.names:
-            shape = plan.structure.sites[name].shape
-            size = math.prod(shape)
-            out[name] = middle[start : start + size].reshape(shape)
-            start += size
+        prior = present(plan.structure.sites[block.names[0]].entry.prior)
+        out |= unpack(params, block, block.closed_form.middle(natural[block.names], prior))
     return out
-
-
-def _marginals(plan: Plan, known: Known, closed: Closed) -> Marginals:
-    return Marginals(plan, known, blocks(plan, True), closed)
 
 
 def averaged_e_step(plan: Plan, closed: Closed, known: Known,
              rows: Rows) -> tuple[Expected, Marginals, Settings | None]:
     """The E-step at q(θ), q(θ), and the settings over which it averages."""
-    marginals = _marginals(plan, known, closed)
+    marginals = Marginals(plan, known, closed)
     every = settings(marginals) if plan.free else None
     return expect(plan, closed.params, known, rows, settings=every), marginals, every
 
@@ -168,13 +153,13 @@ def negative_divergence(plan: Plan, closed: Closed, known: Known) -> jax.Array:
     """E[log p(θ) − log q(θ)] of q(θ), without rows."""
     if not plan.free:
         return jnp.zeros(())
-    marginals = _marginals(plan, known, closed)
+    marginals = Marginals(plan, known, closed)
     return expected_log_ratio(plan, marginals, settings(marginals), known)
 
 
 def with_means(plan: Plan, closed: Closed, known: Known) -> Closed:
     """q(θ) with its means, or typical values where these are not finite."""
-    return closed._replace(mean=_marginals(plan, known, closed).finite_means(closed.params))
+    return closed._replace(mean=Marginals(plan, known, closed).finite_means(closed.params))
 
 
 BLOCK = 16  # iterations of a device call, at most: progress shows and Ctrl-C works in between
@@ -200,7 +185,7 @@ class Run(NamedTuple):
     status: jax.Array
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+@jit(static_argnames=("plan",), seldom=ONCE)
 def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: Own) -> Run:
     """q(θ) of every restart after one update from the responsibilities at its start; for labelled
     rows the start is their mode."""
@@ -219,7 +204,7 @@ def initial_posteriors(plan: Plan, first: Start, known: Known, rows: Rows, own: 
     return Run(closed, value, zero, zero, zero)
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@jit(static_argnames=("plan",))
 def advance(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, limit: jax.Array,
             ceiling: jax.Array, gain: jax.Array):
     """Iterations until `limit` or until every restart has ended: the restarts, and their bounds,
@@ -295,7 +280,7 @@ def run_restarts(plan: Plan, run: Run, known: Known, rows: Rows, own: Own, race:
 
 
 # plan, q(θ) of one restart, known → q(θ) with its means
-add_means = functools.partial(jit, static_argnames=("plan",), seldom=ONCE)(with_means)
+add_means = jit(with_means, static_argnames=("plan",), seldom=ONCE)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ moves away from the boundary; an optimum that stays there is a finding: the post
 elsewhere, and what has probability 0 remains impossible in every prediction.
 """
 
-import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -27,8 +26,7 @@ from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.evidence.density import log_posterior_and_gradient
 from probml.factors.digits import collapsed
 from probml.families.domains import Domain, of
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed_all
 from probml.plan.hierarchy import has_fallen
 from probml.plan.plan import Plan
@@ -162,7 +160,7 @@ def _effect_shapes(plan: Plan) -> list[str]:
             and not sites[name].domain.log_scale]
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def _objectives(plan: Plan, prior: bool, points: Mapping, known: Known, rows: Rows) -> jax.Array:
     return jax.lax.map(lambda point: jnp.asarray(log_posterior_and_gradient(
         plan, prior, to_coordinates(plan, point, known), known, rows)[0]), points)

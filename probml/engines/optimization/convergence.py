@@ -151,7 +151,7 @@ def check_identifiability(engine: OptimizerSettings, problem: Problem,
     if status is None:
         found, status = check_flattest_direction(plan, known, top, BLOCK)
     if status is None and not top.subsampled:
-        more, status = check_coordinates(plan, known, top)
+        more, status = check_coordinates(plan, top)
         found = (*found, *more)
     rounded = outcome.state.stopped_by_rounding or any(
         finding.warns for finding in found) and top.point.dtype == np.float32

@@ -2,7 +2,6 @@
 is one of many equal ones, or rises for ever, so that there is no maximum (separation)."""
 
 import enum
-import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +19,7 @@ from probml.engines.optimization.objective import flat, unflat
 from probml.engines.start.prior import compiled_prior_point
 from probml.errors import present, quoted
 from probml.evidence import density
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, units
 from probml.numerics.optimum import Optimum
 from probml.numerics.transfer import placed, placed_all
@@ -66,7 +64,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
         steps: of an optimisation that is repeated from another point.
     """
     end, hessian = top.point, top.hessian
-    active = np.flatnonzero(~_inert_logarithms(plan, known, top))
+    active = np.flatnonzero(~_inert_logarithms(plan, top))
     block = hessian[np.ix_(active, active)]
     if not active.size or not np.isfinite(block).all():
         return (), None
@@ -79,7 +77,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
     symmetric, others = _split_symmetries(plan, known, top, directions, suspect, limit)
     loads = np.linalg.norm(directions[:, suspect] @ symmetric, axis=1)
     symmetry = () if not symmetric.size else (
-        Finding.of(Code.SYMMETRY, names=quoted(_main_parameters(plan, known, top, loads))),)
+        Finding.of(Code.SYMMETRY, names=quoted(_main_parameters(plan, top, loads))),)
     if not others.size:
         return symmetry, None
     reduced, rotation = np.linalg.eigh(others.T @ (curvature[suspect, None] * others))
@@ -89,7 +87,7 @@ def check_flattest_direction(plan: Plan, known: Known, top: Optimum, steps: int)
     if found is Shape.MAXIMUM:
         return symmetry, None
     if found is Shape.UNBOUNDED:
-        return (separation_finding(_main_parameters(plan, known, top, flattest)),), Status.DIVERGED
+        return (separation_finding(_main_parameters(plan, top, flattest)),), Status.DIVERGED
     described = describe_direction(flattest, np.abs(np.diagonal(hessian)),
                                    density.owners(plan))
     return (Finding.of(Code.NOT_IDENTIFIED, direction=f"the direction {described}"),
@@ -116,7 +114,7 @@ def _split_symmetries(plan: Plan, known: Known, top: Optimum, directions: np.nda
     return combinations[:, ~identified], combinations[:, identified]
 
 
-@functools.partial(jit, seldom=ONCE, static_argnums=0)
+@jit(seldom=ONCE, static_argnums=0)
 def _identified_derivatives(plan: Plan, known: Known, point: jax.Array,
                             directions: jax.Array) -> jax.Array:
     """Directional derivatives of what the model declares to be identified, (directions,
@@ -157,7 +155,7 @@ def check_direction_from_start(plan: Plan, known: Known, top: Optimum, steps: in
     found = classify_direction(top, lambda times: place(far * times), np.ones(len(end)), steps)
     if found is not Shape.UNBOUNDED:
         return (), None
-    return (separation_finding(_main_parameters(plan, known, top, ways[0])),), Status.DIVERGED
+    return (separation_finding(_main_parameters(plan, top, ways[0])),), Status.DIVERGED
 
 
 class Shape(enum.Enum):
@@ -210,7 +208,7 @@ def classify_direction(top: Optimum, place: Callable[[float], np.ndarray], unit:
     return Shape.MAXIMUM if parabola and not ends_elsewhere(2.0**k) else Shape.FLAT
 
 
-def _inert_logarithms(plan: Plan, known: Known, top: Optimum) -> np.ndarray:
+def _inert_logarithms(plan: Plan, top: Optimum) -> np.ndarray:
     """Which coordinates are logarithms or logits on which the objective does not depend, (d,), as
     of a standard deviation of 0: by second derivatives or, since these may be rounding, by values
     one step away."""
@@ -232,7 +230,7 @@ def _in_own_units(direction: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
     return np.abs(direction) * np.sqrt(np.where(curvatures > 0, curvatures, 1.0))
 
 
-def _main_parameters(plan: Plan, known: Known, top: Optimum, direction: np.ndarray) -> list[str]:
+def _main_parameters(plan: Plan, top: Optimum, direction: np.ndarray) -> list[str]:
     """The parameters that make up most of a direction, (d,), the largest first."""
     return _largest(density.owners(plan), _in_own_units(direction,
                                                                np.diagonal(top.hessian)))
@@ -340,7 +338,7 @@ def _rise(profiles: Profiles, i: int, logarithmic: bool, positive: bool, power: 
     return Rise.NONE
 
 
-def check_coordinates(plan: Plan, known: Known, top: Optimum) -> Found:
+def check_coordinates(plan: Plan, top: Optimum) -> Found:
     """Findings on coordinates along which the objective does not fall by half a nat within one
     standard deviation: parameters whose likelihood rises for ever, as the logarithm of a rate of
     counts that are all 0; positive numbers that grow so, as the degrees of freedom where the tails
@@ -409,8 +407,8 @@ MAX_FALL_ROUNDINGS = 16
 NO_CURVATURE = 1e-8
 
 
-def find_separation(plan: Plan, known: Known, first: np.ndarray, last: np.ndarray,
-                    moved: np.ndarray, fall: Callable[[np.ndarray], float]) -> tuple[Finding, ...]:
+def find_separation(plan: Plan, first: np.ndarray, last: np.ndarray, moved: np.ndarray,
+                    fall: Callable[[np.ndarray], float]) -> tuple[Finding, ...]:
     """A finding where parameters diverge: along directions whose curvature has vanished since the
     start, and in which going as far again costs nothing.
 

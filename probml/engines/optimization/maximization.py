@@ -1,7 +1,6 @@
 """The methods that maximise the objective: Newton's where a Hessian is cheap, L-BFGS, and L-BFGS
 preconditioned by blocks of the Hessian or by the Hessian of a sample of the rows."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -23,8 +22,7 @@ from probml.evidence.density import log_posterior_and_gradient, value_gradient_h
 from probml.factors.affine_predictors import curvatures
 from probml.factors.naturals import log_prior
 from probml.jaxpr.opened.backward import value_and_gradient
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import scaled, second_order, units
 from probml.numerics.optimum import (
     LBFGS,
@@ -35,6 +33,7 @@ from probml.numerics.optimum import (
     newton_converged,
 )
 from probml.numerics.outside.checkpoint import GrowingList
+from probml.numerics.precision import map_in_threads
 from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
@@ -232,9 +231,8 @@ def maximize_by_newton(engine: OptimizerSettings, problem: Problem, params: Mapp
         loss = end.value - end.value_at(end.point + way.astype(end.point.dtype))
         return loss / (1 + abs(end.value)) / np.finfo(end.point.dtype).eps
 
-    separated = find_separation(
-        plan, known, np.asarray(first), end.hessian, end.point - np.asarray(u), fall
-    ) if lacks_prior(plan, engine.prior) else ()
+    separated = find_separation(plan, np.asarray(first), end.hessian, end.point - np.asarray(u),
+                                fall) if lacks_prior(plan, engine.prior) else ()
     return Outcome(unflat(plan, top, known), history, Status.DIVERGED if separated else status,
                    len(history) - 1, separated, state=State(optimum=end))
 
@@ -280,7 +278,7 @@ def run_in_blocks(engine: OptimizerSettings, block: Callable,
     return loop.state, np.concatenate([history[0], *(h[1:] for h in history[1:])]), status
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@jit(static_argnames=("plan", "prior"))
 def _lbfgs(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, steps: jax.Array,
            tolerance: jax.Array):
     """L-BFGS from u: the point, its value, iterations, their values, whether it is flat, and the
@@ -291,7 +289,7 @@ def _lbfgs(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, step
             found.flat | (tolerance >= MIN_TOLERANCE), jax.tree.map(jnp.negative, found.gradient))
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
 def _newton(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows, scale: jax.Array,
             steps: jax.Array, tolerance: jax.Array):
     """Newton's method from u: as `_lbfgs`, with the negative Hessians at the end and at the start
@@ -385,7 +383,7 @@ def _rows_for_blocks(rows: Rows, n: int, width: int) -> tuple[Rows, np.ndarray]:
     return take_rows(rows, index), np.asarray(n / index.size)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), loops=ROOT_WORK)
+@jit(static_argnames=("plan", "prior"), loops=ROOT_WORK)
 def _roots_of_blocks(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, known: Known,
                      rows: Rows, scale: jax.Array) -> jax.Array:
     """Roots of the inverses of the blocks of the negative Hessian at u, (m, q, q); the identity
@@ -412,7 +410,7 @@ def _roots_of_blocks(plan: Plan, prior: bool, u: jax.Array, places: jax.Array, k
     return jnp.where(jnp.isfinite(root).all((1, 2), keepdims=True), root, eye)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), loops=LBFGS_WORK)
+@jit(static_argnames=("plan", "prior"), loops=LBFGS_WORK)
 def _lbfgs_in_blocks(plan: Plan, prior: bool, u: jax.Array, roots: jax.Array, places: jax.Array,
                      known: Known, rows: Rows, steps: jax.Array, tolerance: jax.Array):
     """L-BFGS from u in coordinates in which the blocks are the identity; results as of `_lbfgs`."""
@@ -442,7 +440,7 @@ def host_objective(plan: Plan, prior: bool, known: Known,
     def both(u: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal compiled
         at = u.astype(kind)
-        found = slices.map_in_threads(
+        found = map_in_threads(
             lambda part: jax.device_get(_log_likelihood(plan, at, known, part)), parts,
             not compiled)
         compiled = True
@@ -454,14 +452,14 @@ def host_objective(plan: Plan, prior: bool, known: Known,
     return both
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@jit(static_argnames=("plan",))
 def _log_likelihood(plan: Plan, u: jax.Array, known: Known,
                     rows: Rows) -> tuple[jax.Array, jax.Array]:
     return density.value_and_gradient(plan, density.without_volume(plan, known), u, known, rows,
                                       False, mode=True)
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+@jit(static_argnames=("plan",), seldom=ONCE)
 def _log_prior(plan: Plan, u: jax.Array, known: Known) -> tuple[jax.Array, jax.Array]:
     return value_and_gradient(
         lambda u: log_prior(plan, density.unflat(plan, u, known)[0], known, True))(u)

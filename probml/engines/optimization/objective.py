@@ -1,7 +1,6 @@
 """The objective, log posterior or log-likelihood, as a function of unbounded coordinates, and the
 maps between parameters and these; compiled."""
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -10,8 +9,7 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, to_free
-from probml.numerics.compile_effort import ASKED, ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, ONCE, jit
 from probml.numerics.optimum import Optimum
 from probml.plan.plan import Plan
 
@@ -22,19 +20,19 @@ to_coordinates = jit(to_free, static_argnames=("plan",), seldom=ONCE)
 flat = jit(density.flat, static_argnums=0, seldom=ONCE)
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+@jit(static_argnames=("plan",), seldom=ONCE)
 def from_coordinates(plan: Plan, u: Mapping, known: Known):
     """Unbounded coordinates by name → parameters."""
     return density.from_free(plan, u, known)[0]
 
 
-@functools.partial(jit, static_argnames=("plan",), seldom=ONCE)
+@jit(static_argnames=("plan",), seldom=ONCE)
 def unflat(plan: Plan, u: jax.Array, known: Known) -> dict[str, jax.Array]:
     """Unbounded coordinates in one vector, (d,) → parameters."""
     return density.unflat(plan, u, known)[0]
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"))
+@jit(static_argnames=("plan", "prior"))
 def objective(plan: Plan, prior: bool, u: jax.Array, known: Known, rows: Rows):
     """The objective of MAP and its gradient, at unbounded coordinates by name."""
     return log_posterior_and_gradient(plan, prior, u, known, rows)

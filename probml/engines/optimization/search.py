@@ -21,11 +21,9 @@ from probml.engines.engine import Outcome, Problem, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.optimization.objective import from_coordinates, objective, to_coordinates
 from probml.engines.start.prior import (
-    UNDRAWABLE,
+    drawn_prior,
     given_start,
     points_near_zero,
-    prior_draws,
-    prior_noise,
     raise_impossible_start,
 )
 from probml.engines.start.start import separate_equal_states
@@ -187,9 +185,8 @@ def prior_points(problem: Problem, prior: bool, fixed: Mapping) -> list[dict[str
     """The best few draws of the prior, if it can be drawn from, or of points near 0 in unbounded
     coordinates if no draw has a density; `fixed` parameters have the user's values."""
     plan, known = problem.plan, problem.known
-    try:
-        drawn = jax.device_get(prior_draws(plan, known, prior_noise(plan, DRAWS, problem.seed)))
-    except UNDRAWABLE:
+    drawn = drawn_prior(plan, known, DRAWS, problem.seed)
+    if drawn is None:
         return []
 
     def best(drawn: Mapping) -> list[dict]:
@@ -210,13 +207,10 @@ def at_prior_draw(problem: Problem, params: Mapping, names: list[str]) -> dict[s
     used = {p for name in (*plan.pooled, *plan.rowwise)
             for uses in plan.structure.sites[name].uses.values() for p in uses}
     names = [name for name in names if name in used]
-    if not names:
+    drawn = drawn_prior(plan, known, 1, problem.seed) if names else None
+    if drawn is None:
         return dict(params)
-    try:
-        drawn = jax.device_get(prior_draws(plan, known, prior_noise(plan, 1, problem.seed)))
-        values = from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
-    except UNDRAWABLE:
-        return dict(params)
+    values = from_coordinates(plan, {name: leaf[0] for name, leaf in drawn.items()}, known)
     return {name: values[name] if name in names else value for name, value in params.items()}
 
 
@@ -279,13 +273,7 @@ def propose_other_optima(problem: Problem, prior: bool, start: Mapping,
         moved = {name: 2 * begun[name] - end[name] for name in names}
         return {**end, **moved} if any(np.any(end[name] != begun[name]) for name in names) else None
 
-    @functools.cache
-    def draws() -> Coordinates | None:
-        try:
-            return jax.device_get(prior_draws(plan, known, prior_noise(plan, PRIOR_STARTS,
-                                                                    problem.seed)))
-        except UNDRAWABLE:
-            return None
+    draws = functools.cache(lambda: drawn_prior(plan, known, PRIOR_STARTS, problem.seed))
 
     def draw(number: int, _: Coordinates) -> Coordinates | None:
         drawn = draws()

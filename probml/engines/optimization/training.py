@@ -1,6 +1,5 @@
 """Optimisation by optax: mini-batches in a new order every epoch, held-out rows, early stopping."""
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -156,7 +155,7 @@ def _is_fluctuating(history: list[float]) -> bool:
     )
 
 
-@functools.partial(jit, static_argnames=("plan",))
+@jit(static_argnames=("plan",))
 def _mean_log_evidence(plan: Plan, u: jax.Array, known: Known, rows: Rows):
     """Mean log evidence of rows; discrete sites outside rows are summed out under their prior."""
     params = from_free(plan, u, known)[0]
@@ -165,7 +164,7 @@ def _mean_log_evidence(plan: Plan, u: jax.Array, known: Known, rows: Rows):
     return total_evidence(plan, states, total) / rows.total(lambda chunk: chunk.weights.sum())
 
 
-@functools.partial(jit, static_argnames=("plan", "prior", "optimizer", "batch", "count"))
+@jit(static_argnames=("plan", "prior", "optimizer", "batch", "count"))
 def _descend(plan: Plan, prior: bool, optimizer: "optax.GradientTransformation", batch: int,
              u: jax.Array, state: PyTree, known: Known, all_rows: Rows, order: object, n: jax.Array,
              offset: jax.Array, count: int):

@@ -14,7 +14,6 @@ Stepwise EM (Cappé & Moulines 2009): an M-step after every batch of rows, see b
 E-steps and M-steps separately, for rows that are added to a fit (fits/further.py).
 """
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -153,7 +152,7 @@ def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: PyTr
             jax.device_get(statistics))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _zero_statistics(plan: Plan, way: IncrementalUpdate, point: PyTree, known: Known,
                      rows: Rows) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(
@@ -171,7 +170,7 @@ def _objective_and_validity(plan: Plan, way: IncrementalUpdate, point: PyTree, k
 _objective = jit(_objective_and_validity, static_argnums=(0, 1))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _run_pass(plan: Plan, static: tuple, point: PyTree, statistics: PyTree, count: jax.Array,
               known: Known, rows: Rows, key: jax.Array, epoch: jax.Array) -> tuple:
     """One pass: the point and statistics after it, the number of batches so far, the objective, and
@@ -237,7 +236,7 @@ class PointUpdate:
         return dict(point), Point()
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def expected_statistics(plan: Plan, way: IncrementalUpdate, point: object, known: Known,
                         rows: Rows) -> tuple[PyTree, jax.Array]:
     """Expected statistics of the rows at a point, and the part of the objective that depends on
@@ -245,7 +244,7 @@ def expected_statistics(plan: Plan, way: IncrementalUpdate, point: object, known
     return way.statistics_and_evidence(plan, point, known, rows)
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def improve_point(plan: Plan, way: IncrementalUpdate, summary: Summary, point: object,
              known: Known) -> tuple[PyTree, jax.Array, jax.Array]:
     """The optimum given statistics, starting from a point; whether it is valid; and the part of the

@@ -7,8 +7,6 @@ operations of a chunk of rows one after the other, and shares only the large one
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +14,7 @@ import numpy as np
 from probml.device.in_place import InPlaceRows
 from probml.device.rows import Resident
 from probml.evidence.e_step import additive
-from probml.numerics.precision import in_same_precision
+from probml.numerics.precision import map_in_threads
 from probml.numerics.process.cores import cores
 from probml.plan.plan import Plan
 from probml.typing import PyTree
@@ -73,15 +71,6 @@ def split_rows(plan: Plan, rows: PyTree) -> list[Resident | InPlaceRows]:
     cuts = [slice(begin, begin + size) for begin in range(0, rows.chunks, size)]
     return [Resident(jax.tree.map(lambda leaf, part=part: jax.device_put(leaf[part]), held))
             for part in reversed(cuts)]
-
-
-def map_in_threads(function: Callable[[Any], Any], parts: list, alone: bool = False) -> list:
-    """function(part) of every part, by as many threads as there are cores; by one if `alone`."""
-    workers = 1 if alone else min(len(parts), cores())
-    if workers == 1:
-        return [function(part) for part in parts]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(in_same_precision(function), parts))
 
 
 def evaluate_running(evaluate: Callable[[np.ndarray], PyTree], running: np.ndarray, size: int,

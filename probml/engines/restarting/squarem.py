@@ -27,6 +27,7 @@ from probml.factors.naturals import log_prior, naturals
 from probml.jaxpr.opened.backward import shortened
 from probml.numerics import lapack
 from probml.numerics.compiling import jit
+from probml.numerics.precision import map_in_threads
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 from probml.updates.updates import maximise
@@ -133,7 +134,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
         def evaluate_members(members: tuple) -> Evaluated:
             if not parts:
                 return jax.device_get(evaluate(plan, (prior, hard, closed), *members, known, rows))
-            sums = slices.map_in_threads(lambda part: jax.block_until_ready(
+            sums = map_in_threads(lambda part: jax.block_until_ready(
                 _sum_over_rows(plan, hard, members[0], members[3], known, part)), parts, alone)
             return jax.device_get(_evaluate_sums(plan, (prior, hard, closed), *members, known, rows,
                                             sums))
@@ -161,7 +162,7 @@ def run_em_block(plan: Plan, static: tuple, state: State, first: Start, known: K
     return state, objectives, bool((state.status != Status.RUNNING).all())
 
 
-@functools.partial(jit, static_argnames=("plan", "static"))
+@jit(static_argnames=("plan", "static"))
 def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
              labelled: Expected | None, allowed: Mapping, known: Known, rows: Rows) -> Evaluated:
     """An E-step and an M-step of every restart, batched; of a single restart without a batch axis,
@@ -198,7 +199,7 @@ def evaluate(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
                        (pending, starting, labelled, jax.vmap(expected)(pending, allowed, natural)))
 
 
-@functools.partial(jit, static_argnames=("plan", "hard"), loops=slices.UNEVEN_PARTS)
+@jit(static_argnames=("plan", "hard"), loops=slices.UNEVEN_PARTS)
 def _sum_over_rows(plan: Plan, hard: bool, pending: jax.Array, allowed: Mapping, known: Known,
                    rows: Rows) -> tuple[jax.Array, dict]:
     """The sums over some of the rows that an E-step of a single restart needs."""
@@ -206,7 +207,7 @@ def _sum_over_rows(plan: Plan, hard: bool, pending: jax.Array, allowed: Mapping,
     return swept(plan, unpack(plan, point), known._replace(allowed=own), rows, hard)
 
 
-@functools.partial(jit, static_argnames=("plan", "static"))
+@jit(static_argnames=("plan", "static"))
 def _evaluate_sums(plan: Plan, static: tuple, pending: jax.Array, starting: jax.Array,
                    labelled: Expected | None, allowed: Mapping, known: Known, rows: Rows,
                    sums: list) -> Evaluated:

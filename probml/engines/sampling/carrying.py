@@ -1,7 +1,6 @@
 """Continuous latent variables of rows that are sampled with the parameters: which ones, and where
 chains start."""
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -114,7 +113,7 @@ def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,
                             jnp.asarray(spread), MAX_STEPS)
 
 
-@functools.partial(jit, static_argnums=0)
+@jit(static_argnums=0)
 def _joint_mode_from(plan: Plan, params: Mapping, known: Known, rows: Rows, noise: jax.Array,
                      spread: jax.Array, steps: object) -> Mode:
     first = density.flat(plan, params, known)
@@ -145,7 +144,7 @@ def drawn(plan: Plan, known: Known, rows: Rows, u: np.ndarray) -> dict[str, np.n
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
 
-@functools.partial(jit, static_argnums=0)
+@jit(static_argnums=0)
 def _drawn(plan: Plan, known: Known, rows: Rows, u: jax.Array) -> dict[str, jax.Array]:
     first = density.size(plan)
 

@@ -126,6 +126,21 @@ def optimize(state: PyTree, descend: Callable[[PyTree, int, int], tuple[PyTree, 
     return loop.state, -np.concatenate(losses)
 
 
+def take_steps(svi: numpyro.infer.SVI, state: "SVIState", count: jax.Array,
+               arguments: Callable) -> tuple["SVIState", jax.Array]:
+    """The state after `count` steps, at most BLOCK, and the loss of each. Pure JAX.
+
+    Args:
+        arguments: (state, number of the step) → those of model and guide.
+    """
+    def once(i: jax.Array, carry: tuple):
+        state, losses = carry
+        state, loss = svi.update(state, *arguments(state, i))
+        return state, losses.at[i].set(loss)
+
+    return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK)))
+
+
 def _arguments(model: Bound, inputs: SiteValues) -> dict[str, ArrayLike]:
     """The values of the function's arguments, by name."""
     reading = model.generative
@@ -167,24 +182,18 @@ def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str)
                          f"expected the sites {wanted}, got {sorted(names)}")
 
 
-@functools.partial(jit, static_argnums=0)
+@jit(static_argnums=0)
 def _initial(static: Static, inputs: SiteValues, key: jax.Array):
     with validation_enabled(False):
         return _vi(static).init(key, inputs)
 
 
-@functools.partial(jit, static_argnums=0)
+@jit(static_argnums=0)
 def _descend(static: Static, state: "SVIState", inputs: SiteValues, count: jax.Array):
     svi = _vi(static)
     with validation_enabled(False):
         svi.init(jax.random.fold_in(state.rng_key, 5), inputs)  # sets the constraints of params
-
-        def once(i: jax.Array, carry: tuple):
-            state, losses = carry
-            state, loss = svi.update(state, inputs)
-            return state, losses.at[i].set(loss)
-
-        return jax.lax.fori_loop(0, count, once, (state, jnp.zeros(BLOCK)))
+        return take_steps(svi, state, count, lambda state, i: (inputs,))
 
 
 class _FullPlates(numpyro.primitives.Messenger):
@@ -196,7 +205,7 @@ class _FullPlates(numpyro.primitives.Messenger):
             msg |= {"args": (size, None), "value": jnp.arange(size)}
 
 
-@functools.partial(jit, static_argnums=(0, 4))
+@jit(static_argnums=(0, 4))
 def _guided(static: Static, state: "SVIState", inputs: SiteValues, key: jax.Array,
             count: int):
     """Draws of the guide, and the trained params of the function, as its sites."""

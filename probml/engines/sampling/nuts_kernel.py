@@ -10,8 +10,7 @@ import numpy as np
 
 from probml.device.rows import Known, Rows, Summary
 from probml.evidence import density
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.process.inline_calls import traced_once
 from probml.plan.plan import Plan
@@ -106,7 +105,7 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
     return jax.lax.fori_loop(0, count, once, (state, blank))
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def initial_states(plan: Plan, settings: Settings, frame: Frame, starts: Starts, key: jax.Array,
           known: Known, rows: Rows):
     """The sampler's state of every chain; a start without density is replaced by the best of the

@@ -10,7 +10,7 @@ import numpy as np
 from probml.device.rows import Known
 from probml.engines.engine import Problem
 from probml.engines.start import begin
-from probml.engines.start.prior import UNDRAWABLE, prior_draws, prior_noise
+from probml.engines.start.prior import drawn_prior
 from probml.evidence import density
 from probml.numerics.curvature import Starts
 
@@ -70,10 +70,8 @@ def _prior_places(problem: Problem, known: Known, size: int) -> list[np.ndarray]
     plan = problem.plan
     if problem.start or any(plan.structure.sites[name].entry.improper for name in plan.free):
         return []
-    try:
-        drawn = jax.device_get(prior_draws(plan, known,
-                                           prior_noise(plan, begin.PRIOR_STARTS, problem.seed)))
-    except UNDRAWABLE:
+    drawn = drawn_prior(plan, known, begin.PRIOR_STARTS, problem.seed)
+    if drawn is None:
         return []
     own = [np.reshape(drawn[name], (begin.PRIOR_STARTS, -1)) for name in sorted(drawn)]
     rest = np.random.default_rng([problem.seed, 13]).standard_normal(

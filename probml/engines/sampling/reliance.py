@@ -1,7 +1,6 @@
 """Whether an approximation of the posterior, a normal distribution or independent blocks, is
 reliable: it is compared with the density itself, at its draws."""
 
-import functools
 import math
 
 import jax
@@ -11,14 +10,12 @@ import numpy as np
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.engine import Problem
 from probml.engines.findings import Code, Finding
-from probml.engines.importance import MAX_ROUNDING, densities_of, heavy_tail
+from probml.engines.importance import MAX_ROUNDING, densities_of, heavy_tail, max_mean_error
 from probml.engines.start.draws import Noise, Source, draw
 from probml.evidence import density
 from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
-from probml.plan.blocks import blocks
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
 from probml.posteriors.closed import Closed
 from probml.posteriors.conjugate import Marginals
@@ -99,39 +96,24 @@ def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> 
     if kept.sum() < MIN_DRAWS // 2 or rounding > MAX_ROUNDING:
         return None
     ratios = np.where(kept, found.astype(float) - logs, -np.inf)
-    k, error = k_hat(ratios), _bound_mean_error(ratios)
-    if error <= MAX_ERROR or k <= BAD and not _moves_moments(ratios, points):
+    weights = np.exp(ratios - ratios.max())
+    weights /= weights.sum()
+    k, error = k_hat(ratios), max_mean_error(weights)
+    if error <= MAX_ERROR or k <= BAD and not _moves_moments(weights[kept], points[kept]):
         return None
     return Finding.of(Code.GUIDE_FAR, what=what, k=k, worth=(
         f"; the effective sample size of reweighted draws is {1 / (1 + error**2):.0%} of their "
         f"number"))
 
 
-def _moves_moments(ratios: np.ndarray, points: np.ndarray) -> bool:
-    """Whether reweighting draws (S, d) by ratios of densities changes a mean or a standard
-    deviation by much."""
-    kept = np.isfinite(ratios)
-    weights, points = np.exp(ratios[kept] - ratios[kept].max()), points[kept].astype(float)
-    weights /= weights.sum()
+def _moves_moments(weights: np.ndarray, points: np.ndarray) -> bool:
+    """Whether weights of sum 1 change a mean or a standard deviation of draws (S, d) by much."""
+    points = points.astype(float)
     mean, own = weights @ points, np.maximum(points.std(0), np.finfo(float).tiny)
     away = np.abs(mean - points.mean(0)) / own
     ratio = np.sqrt(weights @ (points - mean) ** 2) / own
     return bool((away > MAX_ERROR).any() or (ratio > MAX_RATIO).any()
                 or (ratio < 1 / MAX_RATIO).any())
-
-
-def _bound_mean_error(ratios: np.ndarray) -> float:
-    """An upper bound on the error of a mean in standard deviations, √χ², from the logarithms of
-    ratios of densities at draws.
-
-    |E_p z − E_q z| ≤ sd_q(z) √(Σ w² S / (Σ w)² − 1), by Cauchy and Schwarz. Pareto's k shows how
-    heavy the tail of the ratios is, not how far it reaches: for the logarithm of a standard
-    deviation it is 0.4 to 0.9 for 50 rows and for 5,000, when all ratios are within a few
-    hundredths of 1.
-    """
-    weights = np.exp(np.nan_to_num(ratios - np.max(ratios, where=np.isfinite(ratios),
-                                                   initial=-np.inf), nan=-np.inf))
-    return float(np.sqrt(max(np.mean(weights**2) / np.mean(weights) ** 2 - 1.0, 0.0)))
 
 
 def rising(history: np.ndarray) -> tuple[Finding, ...]:
@@ -201,14 +183,14 @@ def _draws_and_logs(normal: Normal, count: int, seed: int) -> tuple[np.ndarray, 
     return (loc + away).astype(np.asarray(normal.loc).dtype), -0.5 * square
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _densities_of_blocks(plan: Plan, closed: Closed, known: Known, rows: Rows | Summary,
                noise: Noise) -> tuple[jax.Array, jax.Array, jax.Array]:
     """log p(data, θ) and log q(θ) at draws θ ~ q, one after another, and the draws, (count, d).
 
     Draws are approximate, from numbers made on the host, as starts are: exact draws took longer to
     compile than all else here, and their error does not matter for these ratios."""
-    marginals = Marginals(plan, known, blocks(plan, True), closed)
+    marginals = Marginals(plan, known, closed)
 
     def evaluate_draw(noise: Noise):
         source = Source(noise)

@@ -1,7 +1,6 @@
 """Exact draws of the discrete sites outside rows and of effects of groups, given each draw of the
 parameters."""
 
-import functools
 import math
 from collections.abc import Mapping
 
@@ -61,7 +60,7 @@ def _drawn_effects(plan: Plan, draws: Draws, known: Known, rows: Rows,
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
 
-@functools.partial(jit, static_argnums=0, steps=True)
+@jit(static_argnums=0, steps=True)
 def _draw_effects(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array) -> dict:
     def draw_effects(pair: tuple):
         params, key = pair
@@ -70,7 +69,7 @@ def _draw_effects(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: j
     return jax.lax.map(draw_effects, (values, keys))
 
 
-@functools.partial(jit, static_argnums=0, steps=True)
+@jit(static_argnums=0, steps=True)
 def _states(plan: Plan, values: Mapping, known: Known, rows: Rows, keys: jax.Array):
     """The posterior of the discrete sites outside rows at each point, and a draw of them."""
 

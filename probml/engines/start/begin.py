@@ -1,8 +1,6 @@
 """Where posterior engines begin: a mode, or a point near one, and the curvature of the density
 there."""
 
-import functools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -27,23 +25,20 @@ from probml.engines.optimization.objective import unflat
 from probml.engines.optimization.search import index_of_highest
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.prior import (
-    UNDRAWABLE,
-    closed_start,
     compiled_prior_point,
+    drawn_prior,
     given_start,
     points_near_zero,
-    prior_draws,
-    prior_noise,
     raise_impossible_start,
 )
-from probml.engines.start.start import starts
+from probml.engines.start.start import first_points
 from probml.errors import Refusal, present
 from probml.evidence import centring, density
 from probml.numerics import curvature
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import Frame, Starts
 from probml.numerics.optimum import LBFGS, Newton, maximize
+from probml.numerics.refinement import refine_with_hessians
 from probml.numerics.transfer import placed, placed_all
 from probml.plan import hierarchy
 from probml.plan.blocks import all_blocks, climbed_on_rows
@@ -64,6 +59,7 @@ AWAY = 1e-2  # standard deviations from the mode within which an optimisation ha
 MAX_MOVE, MAX_ROUNDS, REFINING_STEPS = 1e-4, 3, 20
 # log density by which another mode may be lower, and its least distance in standard deviations
 MAX_LOWER, MIN_DISTANCE = 5.0, 5.0
+MAX_WORK = 2**24  # rows times coordinates up to which a flat direction is measured again
 # curvature, in the coordinates' own units, that counts as none if a prior is flat
 FLAT = 1e-9
 
@@ -105,18 +101,18 @@ def hyperparameters(plan: Plan) -> tuple[str, ...]:
 def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
     """A first point: the mode by EM if discrete variables are latent, else the prior means, those
     with a closed form replaced by their maximum."""
-    data, plan, rows, known = problem.data, problem.plan, problem.rows, problem.known
-    weights, seed, start = problem.weights, problem.seed, problem.start
+    plan = problem.plan
     tied = hierarchy.degenerate_modes(plan, problem.size)
-    if problem.mode_is_atypical:
-        return {**compiled_prior_point(plan, known), **given_start(plan, start)}
-    if tied:  # no closed form and no EM: they end where effects have a standard deviation of 0
-        first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
-        point = {**compiled_prior_point(plan, known), **given_start(plan, start)}
+    if problem.mode_is_atypical or tied:
+        # no closed form and no EM: they end where effects have a standard deviation of 0
+        point = {**compiled_prior_point(plan, problem.known), **given_start(plan, problem.start)}
+        if problem.mode_is_atypical:
+            return point
         at_prior = {name for tie in tied
                  for name in (tie.name, *(tie.others if tie.kind in ("spread", "product") else ()))}
-        return {name: placed(point[name] if name in at_prior else np.asarray(value)[0])
-                for name, value in first.params.items()}
+        (first,) = first_points(problem, True, closed=False)
+        return {name: placed(point[name]) if name in at_prior else value
+                for name, value in first.items()}
     # with continuous latents or effects alone the mode of their scales may be 0
     if not plan.complete and (hidden_variables(plan)
                               or plan.cellwise and not plan.continuous_latents
@@ -126,11 +122,7 @@ def find_rough_mode(problem: Problem) -> dict[str, jax.Array]:
                  else EM(restarts=EM_RESTARTS, max_iterations=200, tolerance=1e-6).run(problem))
         if found.status is not Status.COLLAPSED:
             return placed_all(dict(found.params))
-    first = starts(data, plan, known, weights, 1, seed, start, True, whole=True)
-    params = {name: placed(np.asarray(value)[0]) for name, value in first.params.items()}
-    if plan.complete and not start and any(block.form for block in all_blocks(plan, True)):
-        params = closed_start(plan, True, params, known, rows)
-    return params
+    return first_points(problem, True)[0]
 
 
 def other_starts(plan: Plan, known: Known, seed: int,
@@ -145,12 +137,9 @@ def other_starts(plan: Plan, known: Known, seed: int,
     if not plan.complete or plan.globals or start or any(site.entry.improper for site in sites) or (
             closed_forms and density.size(plan) > curvature.MAX_DENSE_COORDINATES):
         return None
-    try:
-        drawn = prior_draws(plan, known, prior_noise(plan, PRIOR_STARTS * (1 + closed_forms), seed))
-    except UNDRAWABLE:
-        return None
-    drawn, point = jax.device_get((drawn, compiled_prior_point(plan, known)))
-    for name in drawn:
+    drawn = drawn_prior(plan, known, PRIOR_STARTS * (1 + closed_forms), seed)
+    point = jax.device_get(compiled_prior_point(plan, known))
+    for name in drawn or ():
         if plan.structure.sites[name].domain.unbounded and name not in known.centring:
             drawn[name] = np.array(drawn[name])
             drawn[name][1] = 2 * point[name] - drawn[name][0]
@@ -168,12 +157,9 @@ def _mode_finder(plan: Plan, still: Mapping, known: Known, rows: Rows,
     """
     newton = not still and not known.centring and newton_pays(plan)
 
-    def point(u: jax.Array):
-        out, volume = density.from_free(plan, {**u, **still}, known)
-        return out, volume
-
     def both(u: jax.Array):
-        return density.value_and_gradient(plan, point, u, known, rows)
+        return density.value_and_gradient(
+            plan, lambda u: density.from_free(plan, {**u, **still}, known), u, known, rows)
 
     def evaluate(v: jax.Array):
         return density.value_gradient_hessian(
@@ -255,8 +241,7 @@ def widest_units(plan: Plan) -> np.ndarray:
     return np.where(domain_flags(plan, "logarithmic"), MAX_LOG_UNIT, np.inf)
 
 
-_measured = functools.partial(jit, static_argnums=(0, 1), seldom=3 * ONCE,
-                              steps=True)(find_mode_and_curvature)
+_measured = jit(find_mode_and_curvature, static_argnums=(0, 1), seldom=3 * ONCE, steps=True)
 
 
 def measure_mode(plan: Plan, held: tuple[str, ...], params: Mapping, known: Known, rows: Rows,
@@ -314,7 +299,7 @@ def refine_mode(plan: Plan, begun: Mode, known: Known, rows: Rows, spread: np.nd
     return begun, left
 
 
-@functools.partial(jit, static_argnums=0, steps=True)
+@jit(static_argnums=0, steps=True)
 def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
     """The maximum by preconditioned L-BFGS: the point, its value, the norms of the remaining
     gradient and of the move."""
@@ -323,6 +308,63 @@ def _to_mode(plan: Plan, frame: Frame, known: Known, rows: Rows):
                      LBFGS(REFINING_STEPS, 1e-16, preconditioned=True, slopes=True))
     left, way = (jnp.sqrt(jnp.sum(z**2)) for z in (found.gradient, found.point))
     return frame.point(found.point), found.value, left, way
+
+
+def refine_flat_directions(problem: Problem, begun: Mode, left: float,
+                           spread: np.ndarray) -> Mode:
+    """The measurement at a mode or, if a direction is nearly flat there or its optimisation did not
+    converge, a new one at the refined mode, in coordinates whitened by the measurement before
+    (numerics/refinement.py). Where standard deviations differ by many orders of magnitude, as for a
+    level and a slope of an input about 20,000, one measurement does not determine the Hessian.
+
+    Args:
+        left: the distance from the mode, in standard deviations. spread: standard normal numbers
+            (k, d) for points about the mode.
+
+    Cost: 4 d gradients, 2 d for each further round, k.
+    """
+    plan, known, rows = problem.plan, problem.known, problem.rows
+    frame, low = begun.frame, np.asarray(begun.frame.curvature).min(initial=np.inf)
+    sound = low > curvature.FLAT_CURVATURE and np.isfinite(left) and bool(begun.converged)
+    runs_away = low < -curvature.FLAT_CURVATURE and hyperparameters(plan)
+    if (sound or runs_away or plan.carried or frame.root.ndim == 1 or problem.in_parts
+        or problem.size * frame.centre.size > MAX_WORK):
+        return begun
+    kind = np.asarray(frame.centre).dtype
+
+    def evaluate(u: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = _log_posterior(plan, jnp.asarray(u.astype(kind)), known, rows)
+        return float(value), -np.asarray(gradient)
+
+    found = refine_with_hessians(evaluate, np.asarray(frame.centre))
+    if not found.reliable or not np.isfinite(found.predicted_gain):
+        return begun
+    root = _symmetric_root(found.root)
+    at = (found.u + spread @ root.T).astype(kind)
+    values, slopes = zip(*map(evaluate, at), strict=True)
+    inverse = np.linalg.inv(root)
+    hessian = jnp.asarray((inverse.T @ inverse).astype(kind))
+    new = Frame(found.u.astype(kind), root.astype(kind), np.ones(len(root), kind),
+                root.astype(kind))
+    return begun._replace(
+        frame=jax.tree.map(jnp.asarray, new), hessian=hessian,
+        value=jnp.asarray(found.heights[-1], kind), converged=jnp.ones((), bool),
+        history=jnp.concatenate([jnp.asarray(begun.history),
+                               jnp.asarray(found.heights[1:], begun.history.dtype)]),
+        starts=Starts(jnp.asarray(at), jnp.asarray(values, kind), -jnp.asarray(np.stack(slopes))))
+
+
+def _symmetric_root(root: np.ndarray) -> np.ndarray:
+    """The root (d, d) of the same covariance that is symmetric with each coordinate in its own
+    unit, so that each column belongs to a coordinate."""
+    unit = np.sqrt((root**2).sum(1))
+    left, size, _ = np.linalg.svd(root / unit[:, None])
+    return unit[:, None] * ((left * size) @ left.T)
+
+
+@jit(static_argnums=0, seldom=ONCE)
+def _log_posterior(plan: Plan, u: jax.Array, known: Known, rows: Rows):
+    return density.posterior(plan, known, rows)(u)
 
 
 def distinct_optima(begun: Mode) -> list[int]:
@@ -349,7 +391,7 @@ def other_high_modes(begun: Mode) -> list[np.ndarray]:
     return [np.asarray(optima.u[i]) for i in found if float(optima.value[i]) > least]
 
 
-def several_modes_finding(plan: Plan, begun: Mode, known: Known) -> tuple[Finding, ...]:
+def several_modes_finding(plan: Plan, begun: Mode) -> tuple[Finding, ...]:
     """A finding if there is another mode that is not much lower."""
     found = other_high_modes(begun)
     if not found:
@@ -385,9 +427,7 @@ def measure_balanced_mode(
     centre, found = jax.device_get((begun.frame.centre, begun.hessian))
     if found.size == 0:  # too many coordinates for a Hessian: effects remain standardised
         return known, begun
-    parts, start, shapes = {}, 0, density.shapes(plan)
-    for name, shape in sorted(shapes.items()):
-        parts[name], start = slice(start, start + math.prod(shape)), start + math.prod(shape)
+    parts, shapes = density.parts(plan), density.shapes(plan)
     mode = unflat(plan, centre, known)
     u = {name: centre[part].reshape(shapes[name]) for name, part in parts.items()
          if name in known.centring}
@@ -396,6 +436,32 @@ def measure_balanced_mode(
     known = known._replace(centring=chosen)
     return known, measure_mode(plan, (), mode, known, rows, spread, others,
                            0)._replace(history=begun.history)
+
+
+def find_start_mode(problem: Problem, engine: str, spread: np.ndarray, centred: bool = True,
+                    held: tuple[str, ...] = (), steps: int = MAX_STEPS
+                    ) -> tuple[Known, Mode, dict[str, np.ndarray] | None]:
+    """The mode near which an engine begins; what rows share, with its coordinates; and the other
+    points from which it was searched.
+
+    Args:
+        engine: its name. centred: coordinates in which scales and effects of hierarchical models
+            are nearly independent. spread, steps: see `find_mode_and_curvature`; without steps
+            there are no other points. held: see there, where there are no such effects.
+
+    Raises: as `check_density`.
+    """
+    plan, rows, known = problem.plan, problem.rows, problem.known
+    params = find_rough_mode(problem)
+    if centred:
+        known = known._replace(centring=centring.none(plan))
+    others = other_starts(plan, known, problem.seed, problem.start) if steps else None
+    if known.centring:
+        known, begun = measure_balanced_mode(plan, params, known, rows, spread, others, steps)
+    else:
+        begun = measure_mode(plan, held, params, known, rows, spread, others, steps)
+    check_density(plan, begun, params, known, engine)
+    return known, begun, others
 
 
 def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine: str) -> None:

@@ -3,7 +3,6 @@
 A start by closed forms, which does not depend on the units of the data.
 """
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -20,8 +19,7 @@ from probml.factors.naturals import log_prior
 from probml.families import domains
 from probml.jaxpr.levels import Level
 from probml.language.given import as_numbers
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
 from probml.structure.densities import ahead
 from probml.structure.site import Site
@@ -29,7 +27,7 @@ from probml.structure.trace import check_covariances
 from probml.updates.updates import maximise
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
 def closed_start(plan: Plan, prior: bool, params: Mapping[str, jax.Array], known: Known,
                  rows: Rows):
     """Parameters, those with a closed form replaced by their maximum given the others."""
@@ -108,7 +106,7 @@ def prior_point(plan: Plan, known: Known) -> dict[str, jax.Array]:
     return out
 
 
-compiled_prior_point = functools.partial(jit, static_argnums=0, seldom=ONCE)(prior_point)
+compiled_prior_point = jit(prior_point, static_argnums=0, seldom=ONCE)
 
 
 def _data_deviations(plan: Plan, known: Known) -> dict[str, list[tuple[jax.Array, jax.Array]]]:
@@ -147,7 +145,7 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
     )
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def _site_prior(plan: Plan, site: str, params: Mapping, known: Known) -> jax.Array:
     return log_prior(plan, params, known, names=(site,))
 
@@ -167,9 +165,17 @@ def points_near_zero(drawn: Mapping[str, np.ndarray], seed: int) -> dict[str, np
             for name, value in sorted(drawn.items())}
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
-def prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
-    """Draws of the prior in unbounded coordinates."""
+def drawn_prior(plan: Plan, known: Known, count: int, seed: int) -> dict[str, np.ndarray] | None:
+    """So many draws of the prior in unbounded coordinates, on the host; None if it cannot be drawn
+    from."""
+    try:
+        return jax.device_get(_prior_draws(plan, known, prior_noise(plan, count, seed)))
+    except UNDRAWABLE:
+        return None
+
+
+@jit(static_argnums=0, seldom=ONCE)
+def _prior_draws(plan: Plan, known: Known, noise: Noise) -> dict[str, jax.Array]:
     return jax.vmap(lambda noise: to_free(plan, prior_draw(plan, known, noise), known))(noise)
 
 

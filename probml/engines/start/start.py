@@ -2,7 +2,6 @@
 Independent of the model."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,11 +14,13 @@ from probml.dataset.dataset import Data
 from probml.dataset.sources.profile import representative_sample
 from probml.device.load import load
 from probml.device.rows import Chunk, Known, Resident, Rows, merged, picked
+from probml.engines.engine import Problem
 from probml.engines.start.draws import Noise
 from probml.engines.start.labelling import CANDIDATES, Labelling, hidden_variables, labelled
 from probml.engines.start.labelling import check_distinct as check_rows
 from probml.engines.start.prior import (
     UNDRAWABLE,
+    closed_start,
     given_start,
     prior_draw,
     prior_noise,
@@ -30,9 +31,8 @@ from probml.evidence.e_step import expect
 from probml.evidence.surrogates import Expected
 from probml.jaxpr.levels import Level
 from probml.jaxpr.opened.backward import shortened
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
-from probml.numerics.transfer import placed_all, random_key
+from probml.numerics.compiling import ONCE, jit
+from probml.numerics.transfer import placed, placed_all, random_key
 from probml.plan.blocks import all_blocks, users
 from probml.plan.hierarchy import multiplied
 from probml.plan.plan import Plan
@@ -96,7 +96,7 @@ def states_depend_on_start(plan: Plan, start: Mapping) -> bool:
     return several and not set(plan.free) <= set(start)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
 def _labelled_statistics(plan: Plan, prior: bool, known: Known, rows: Rows, allowed: Mapping,
                          key: jax.Array, noise: Noise | None) -> tuple[dict, Expected, dict]:
     """The prior's point; the E-step there on the labelled rows of every restart; and other points,
@@ -119,7 +119,7 @@ def _labelled_statistics(plan: Plan, prior: bool, known: Known, rows: Rows, allo
     return point, expected, others
 
 
-@functools.partial(jit, static_argnames=("plan", "prior"), seldom=ONCE)
+@jit(static_argnames=("plan", "prior"), seldom=ONCE)
 def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
                allowed: Mapping) -> dict[str, jax.Array]:
     """The M-step from labelled rows, for engines that make no other."""
@@ -134,7 +134,7 @@ def first_step(plan: Plan, prior: bool, known: Known, rows: Rows,
     return jax.vmap(first_m_step)(rows, allowed)
 
 
-@functools.partial(jit, static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
+@jit(static_argnames=("plan", "prior", "restarts"), seldom=ONCE)
 def _near_prior(plan: Plan, prior: bool, restarts: int, known: Known, key: jax.Array):
     return _points_near(plan, prior, restarts, prior_point(plan, known), known, key)
 
@@ -223,6 +223,25 @@ def starts(data: Data, plan: Plan, known: Known, weights: np.ndarray | None, res
         point[name] = np.array(point[name])
         point[name][labels.drawn] = given.get(name, value)
     return Start(point, expected, fixed, allowed, labels.drawn)
+
+
+def first_points(problem: Problem, prior: bool, count: int = 1,
+                 closed: bool = True) -> list[dict[str, jax.Array]]:
+    """Points at which an engine without restarts begins.
+
+    Args:
+        closed: if nothing is latent, the parameters of the first that have a closed form are
+            replaced by their maximum.
+    """
+    plan, known, start = problem.plan, problem.known, problem.start
+    first = starts(problem.data, plan, known, problem.weights, count, problem.seed, start, prior,
+                   whole=True)
+    points = [{name: placed(np.asarray(value)[i]) for name, value in first.params.items()}
+              for i in range(count)]
+    if closed and plan.complete and not start and any(block.form
+                                                      for block in all_blocks(plan, prior)):
+        points[0] = closed_start(plan, prior, points[0], known, problem.rows)
+    return points
 
 
 def _joint_states(plan: Plan, restarts: int, seed: int) -> dict[str, np.ndarray]:

@@ -327,19 +327,15 @@ def _integrated(held: Data) -> set[str]:
 def _distinct(held: Data) -> tuple[Data, np.ndarray]:
     """The distinct rows (by observed cells and inputs), and for each row the number of its
     copy among them, (n,)."""
-    n, parts = held.table.rows, [held.table.inputs, held.new]
-    arrays = [array for part in parts for array in part.values()]
+    n, arrays = held.table.rows, [*held.table.inputs.values(), *held.new.values()]
     for column in held.table.columns.values():
         arrays += [leaf for leaf in (column.values, column.seen, column.likelihood)
                    if leaf is not None]
     arrays += [] if held.lengths is None else [held.lengths]
-    lines = [b"".join(np.ascontiguousarray(array[i]).tobytes() for array in arrays)
-             for i in range(n)]
-    first: dict[bytes, int] = {}
-    for i, line in enumerate(lines):
-        first.setdefault(line, i)
-    places = {line: k for k, line in enumerate(first)}
-    return held.taken(np.array(list(first.values()))), np.array([places[line] for line in lines])
+    parts = [np.ascontiguousarray(array).reshape(n, -1).view(np.uint8) for array in arrays]
+    lines = np.concatenate([np.zeros((n, 1), np.uint8), *parts], 1)
+    _, first, back = np.unique(lines, axis=0, return_index=True, return_inverse=True)
+    return held.taken(first), back.reshape(-1)
 
 
 def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
