@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 
 from probml.device.rows import Chunk, Known, Pairs, Resident, Rows, merged
-from probml.evidence import random_effect_modes as modes
 from probml.evidence import random_effects
 from probml.evidence.e_step import sum_and_vjp
 from probml.factors.random_effects import information, integration, second_order
@@ -38,7 +37,7 @@ def value_and_gradient(plan: Plan, point: Callable, u: object, known: Known,
     if isinstance(rows, Resident) and rows.pairs is not None:
         return _by_pairs(plan, point, u, known, rows.pairs, merged(rows.stacked))
     mask, params = information.prior_mask(plan), point(u)[0]
-    noise, info = (modes.find_mode(plan, params, known, rows.total) if nodes
+    noise, info = (random_effects.find_mode(plan, params, known, rows.total) if nodes
                    else (random_effects.expansion_point(plan, params, known, rows.total), None))
     held = (u, noise) if nodes else (u,)  # an expansion of normal rows is exact about any point
 
@@ -87,22 +86,22 @@ def _by_pairs(plan: Plan, point: Callable, u: object, known: Known, pairs: Pairs
 def _by_nodes(plan: Plan, point: Callable, u: object, known: Known,
               rows: Rows) -> tuple[jax.Array, PyTree]:
     mask = information.prior_mask(plan)
-    noise, info = modes.find_mode(plan, point(u)[0], known, rows.total)
+    noise, info = random_effects.find_mode(plan, point(u)[0], known, rows.total)
     prior = information.compute_prior(plan, point(u)[0], known)
     at = integration.integrate_out(prior, info, noise, mask)
-    places, share = modes.quadrature_nodes(at, plan.groupings[0].nodes)
+    places, share = random_effects.quadrature_nodes(at, plan.groupings[0].nodes)
 
     def chunk(rows: Chunk):
         def logs(u: jax.Array):
             params = point(u)[0]
             prior = information.compute_prior(plan, params, known)
             return second_order.member_logs(plan, params, known, rows,
-                                              modes.effects_at_nodes(plan, prior, places))
+                                              random_effects.effects_at_nodes(plan, prior, places))
 
         return jax.vjp(logs, u)
 
     def after(logs: jax.Array):
-        return jax.value_and_grad(lambda logs: modes.sum_log_integrals(logs, share))(logs)
+        return jax.value_and_grad(lambda logs: jax.nn.logsumexp(logs + share, -1).sum())(logs)
 
     value, gradient, _ = sum_and_vjp(chunk, rows, after)
     return value, gradient

@@ -16,7 +16,7 @@ from probml.engines.findings import Code, Finding
 from probml.engines.optimization.boundary import SHRINK_LOG, narrow_scales, singular_correlations
 from probml.errors import quoted
 from probml.evidence.e_step import log_evidence
-from probml.evidence.random_effect_modes import quadrature_gain
+from probml.evidence.random_effects import quadrature_gain
 from probml.jaxpr.memo import memo
 from probml.latents.latent import Group
 from probml.numerics.compiling import ONCE, jit

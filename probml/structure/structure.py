@@ -26,6 +26,7 @@ import numpyro.distributions as dist
 from probml.errors import ModelError, Refusal, present
 from probml.families import domains
 from probml.jaxpr import levels
+from probml.jaxpr.memo import memo
 from probml.jaxpr.program import ClosedJaxpr, Literal, evaluate, jaxpr_of, one_way
 from probml.jaxpr.switches import SETTING
 from probml.language.former_members import former_members
@@ -39,6 +40,8 @@ from probml.structure.sites import sites_of
 
 if TYPE_CHECKING:
     import networkx
+
+MAX_REMEMBERED = 2**14  # what methods found of a site of a structure
 
 
 @former_members(likeness="program_key")
@@ -122,6 +125,7 @@ class Structure:
         """The sites, then the deterministics, by name."""
         return {**self.sites, **self.deterministics}
 
+    @memo(MAX_REMEMBERED)
     def program_key(self, name: str) -> tuple | None:
         """Returns a key that is equal for two sites whose arguments are the same program, applied
         to different parameters and discrete parents; None if a site cannot share its program.
@@ -129,43 +133,29 @@ class Structure:
         Sites with equal keys are stacked and evaluated together, so that a network of 400 nodes
         compiles as fast as one with a few nodes of different kinds.
         """
-        if name not in self._program_keys:
-            (program, takes), site = self.programs[name], self.sites[name]
-            plain = all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows)
-                        for t in takes)
-            plain &= site.family is not None or not site.rows
-            key = None
-            if plain:
-                kinds = tuple((self.sites[t].rows, self.sites[t].discrete, self.sites[t].states)
-                              for t in takes)
-                consts = tuple(np.asarray(c).tobytes() for c in program.consts
-                               if not jnp.issubdtype(c.dtype, jax.dtypes.prng_key))
-                kind = (site.kind, site.family, str(site.treedef), site.arguments, site.rows)
-                layout = (*kind, site.batch, site.independent, site.event, site.axes, site.row_axis)
-                order = tuple(takes.index(p) for p in site.parents)
-                key = (str(program.jaxpr), consts, kinds, layout, order)
-            self._program_keys[name] = key
-        return self._program_keys[name]
+        (program, takes), site = self.programs[name], self.sites[name]
+        plain = all(t in self.sites and (self.sites[t].discrete or not self.sites[t].rows)
+                    for t in takes)
+        if not plain or site.family is None and site.rows:
+            return None
+        kinds = tuple((self.sites[t].rows, self.sites[t].discrete, self.sites[t].states)
+                      for t in takes)
+        consts = tuple(np.asarray(c).tobytes() for c in program.consts
+                       if not jnp.issubdtype(c.dtype, jax.dtypes.prng_key))
+        kind = (site.kind, site.family, str(site.treedef), site.arguments, site.rows)
+        layout = (*kind, site.batch, site.independent, site.event, site.axes, site.row_axis)
+        order = tuple(takes.index(p) for p in site.parents)
+        return str(program.jaxpr), consts, kinds, layout, order
 
-    @functools.cached_property
-    def _program_keys(self) -> dict[str, tuple | None]:
-        return {}
-
+    @memo(MAX_REMEMBERED)
     def row_uses(self, name: str) -> dict[str, dict[str, levels.Use]]:
         """Returns how the arguments of a site, or the value of a deterministic, depend on
         continuous sites inside rows: argument → site → use."""
-        if name not in self._row_uses:
-            program, takes = self.programs[name]
-            tracked = {i: t for i, t in enumerate(takes) if t in self.sites and self.sites[t].rows
-                       and not self.sites[t].discrete}
-            uses = levels.classify(program, tracked)
-            owners = self.sites[name].arguments if name in self.sites else ("value",)
-            self._row_uses[name] = dict(zip(owners, uses, strict=True))
-        return self._row_uses[name]
-
-    @functools.cached_property
-    def _row_uses(self) -> dict[str, dict]:
-        return {}
+        program, takes = self.programs[name]
+        tracked = {i: t for i, t in enumerate(takes) if t in self.sites and self.sites[t].rows
+                   and not self.sites[t].discrete}
+        owners = self.sites[name].arguments if name in self.sites else ("value",)
+        return dict(zip(owners, levels.classify(program, tracked), strict=True))
 
     def constant(self, name: str, argument: str | None) -> np.ndarray | None:
         """Returns the value of an argument that is a constant of the program; otherwise None.
@@ -204,58 +194,46 @@ class Structure:
                 return site.family.distribution(arguments)
             return site.distribution(list(arguments.values()))
 
+    @memo(MAX_REMEMBERED)
     def bounds(self, name: str) -> dict[str, tuple[ClosedJaxpr, tuple[str, ...]]]:
         """Returns the bounds of a site's support that depend on other sites or inputs: attribute of
         the support → (program, names of its inputs)."""
-        if name not in self._bounds:
-            program, takes = self.programs[name]
-            layout: list[str] = []
+        program, takes = self.programs[name]
+        layout: list[str] = []
 
-            def support_bounds(*values: jax.Array):
-                distribution = self.distribution(name, dict(zip(takes, values, strict=True)))
-                bounds = domains.of(distribution.support).bounds
-                layout[:] = list(bounds)
-                return [jnp.asarray(bound) for bound in bounds.values()]
+        def support_bounds(*values: jax.Array):
+            distribution = self.distribution(name, dict(zip(takes, values, strict=True)))
+            bounds = domains.of(distribution.support).bounds
+            layout[:] = list(bounds)
+            return [jnp.asarray(bound) for bound in bounds.values()]
 
-            closed = jaxpr_of(support_bounds)(*(jax.ShapeDtypeStruct(a.shape, a.dtype)
-                                                      for a in program.in_avals))
-            needs = levels.dependencies(closed)
-            parts = [levels.restrict(closed, [i]) for i in range(len(layout))]
-            found = {end: (part, tuple(takes[t] for t in at))
-                     for end, (part, at), need in zip(layout, parts, needs, strict=True) if need}
-            self._bounds[name] = found
-        return self._bounds[name]
+        closed = jaxpr_of(support_bounds)(*(jax.ShapeDtypeStruct(a.shape, a.dtype)
+                                            for a in program.in_avals))
+        needs = levels.dependencies(closed)
+        parts = [levels.restrict(closed, [i]) for i in range(len(layout))]
+        return {end: (part, tuple(takes[t] for t in at))
+                for end, (part, at), need in zip(layout, parts, needs, strict=True) if need}
 
-    @functools.cached_property
-    def _bounds(self) -> dict[str, dict]:
-        return {}
-
+    @memo(MAX_REMEMBERED)
     def has_mean(self, name: str) -> bool:
         """Whether NumPyro implements the mean of a site's distribution; True also where
         `distribution` raises, so that the user gets its message."""
         if self.sites[name].traits.ancillary is not None:
             return True
-        if name not in self._means:
-            site, (program, _) = self.sites[name], self.programs[name]
+        site, (program, _) = self.sites[name], self.programs[name]
 
-            def mean(*arguments):
-                named = dict(zip(site.arguments, arguments, strict=True))
-                fn = (site.distribution(list(arguments)) if site.family is None
-                      else site.family.distribution(named))
-                return fn.mean
+        def mean(*arguments):
+            named = dict(zip(site.arguments, arguments, strict=True))
+            fn = (site.distribution(list(arguments)) if site.family is None
+                  else site.family.distribution(named))
+            return fn.mean
 
-            try:
-                jax.eval_shape(mean,
-                               *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.out_avals))
-            except (NotImplementedError, AttributeError):
-                self._means[name] = False
-            else:
-                self._means[name] = True
-        return self._means[name]
-
-    @functools.cached_property
-    def _means(self) -> dict[str, bool]:
-        return {}
+        try:
+            jax.eval_shape(mean, *(jax.ShapeDtypeStruct(a.shape, a.dtype)
+                                   for a in program.out_avals))
+        except (NotImplementedError, AttributeError):
+            return False
+        return True
 
     @functools.cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -288,16 +266,11 @@ class Structure:
         normalised."""
         return tuple(site.name for site in self.sites.values() if site.rows and site.factor)
 
+    @memo(MAX_REMEMBERED)
     def without(self, names: tuple[str, ...]) -> "Structure":
         """Returns the structure without some of its factors."""
-        if names not in self._lacking:
-            self._lacking[names] = dataclasses.replace(self, sites={
-                name: site for name, site in self.sites.items() if name not in names})
-        return self._lacking[names]
-
-    @functools.cached_property
-    def _lacking(self) -> dict[tuple[str, ...], "Structure"]:
-        return {}
+        return dataclasses.replace(self, sites={
+            name: site for name, site in self.sites.items() if name not in names})
 
     @functools.cached_property
     def penalties(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from scipy import integrate, optimize, stats
 import probml
 from probml.dataset import read
 from probml.device import load
-from probml.evidence import density, e_step, random_effect_modes
+from probml.evidence import density, e_step, random_effects
 from probml.factors.random_effects import information
 from probml.plan import integrals
 from probml.plan.random_effects import effects as integrable
@@ -155,7 +155,7 @@ def test_effects_of_two_groupings_are_integrated_by_laplace(chosen):
     want, top = laplace(all_choices, 11)
     assert evidence(plan, rows, known, THERE) == pytest.approx(want, abs=1e-8)
     at = {name: jnp.asarray(value) for name, value in THERE.items()}
-    noise, _ = jax.jit(lambda at: random_effect_modes.find_mode(plan, at, known, rows.total))(at)
+    noise, _ = jax.jit(lambda at: random_effects.find_mode(plan, at, known, rows.total))(at)
     mode = information.effects_at(plan, information.compute_prior(plan, at, known), noise)
     np.testing.assert_allclose(np.concatenate([np.ravel(mode["line"]), mode["hard"]]), top,
                                atol=1e-7)

@@ -1,6 +1,7 @@
 """Primitives that move or overwrite entries: reshapes, slices, concatenations, gathers, scatters.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,44 +91,6 @@ def _padded(ins: Avals, outs: Avals, padding_config: Sequence[tuple[int, int, in
         return out
 
     return padded
-
-
-def _tiled(ins: Avals, outs: Avals, reps: Sequence[int]) -> Callable:
-    return lambda x: np.tile(x, reps)
-
-
-def _parts(ins: Avals, outs: Avals, sizes: Sequence[int], axis: int) -> Callable:
-    ends = np.cumsum(sizes)
-    before = (slice(None),) * axis
-    where = [(*before, slice(int(end - size), int(end)))
-             for end, size in zip(ends, sizes, strict=True)]
-    return lambda x: [x[at] for at in where]
-
-
-def _unstacked(ins: Avals, outs: Avals, axis: int) -> Callable:
-    before = (slice(None),) * axis
-    where = [(*before, i) for i in range(ins[0].shape[axis])]
-    return lambda x: [x[at] for at in where]
-
-
-def _stacked(ins: Avals, outs: Avals, axis: int) -> Callable:
-    shape, dtype = outs[0]
-    before = (slice(None),) * axis
-    where: list[tuple] = [(*before, i) for i in range(len(ins))]
-
-    def stacked(*parts: np.ndarray):
-        out = np.empty(shape, dtype)
-        for at, part in zip(where, parts, strict=True):
-            out[at] = part
-        return out
-
-    return stacked
-
-
-def _turned(ins: Avals, outs: Avals, dimensions: Sequence[int]) -> Callable:
-    where = tuple(slice(None, None, -1 if axis in dimensions else 1)
-                  for axis in range(len(ins[0].shape)))
-    return lambda x: x[where]
 
 
 def _iota(ins: Avals, outs: Avals, dimension: int) -> Callable:
@@ -255,25 +218,18 @@ def _scattered(write: Callable) -> Callable:
     return build
 
 
-def _set(out: np.ndarray, where: tuple, values: np.ndarray) -> None:
-    out[where] = values
-
-
 def _by_index(ins: Avals, outs: Avals, **_: object) -> float:
     """Seconds of a gather, or of a scatter of its last operand."""
     return 20 * SECONDS_PER_CALL + SECONDS_PER_INDEXED_ENTRY * max(ins[-1].size, outs[0].size)
 
 
-def _joined(ins: Avals, outs: Avals, dimension: int) -> Callable:
-    return lambda *parts: np.concatenate(parts, dimension)
-
-
-_WRITES = {"scatter": _set, "scatter_add": np.add.at, "scatter_sub": np.subtract.at,
+_WRITES = {"scatter": operator.setitem, "scatter_add": np.add.at, "scatter_sub": np.subtract.at,
            "scatter_mul": np.multiply.at, "scatter_min": np.minimum.at,
            "scatter_max": np.maximum.at}
 OPERATIONS: dict[str, Operation] = {
     "broadcast_in_dim": Operation(_broadcast, ("broadcast_dimensions",)),
-    "concatenate": Operation(_joined, ("dimension",)),
+    "concatenate": Operation(lambda ins, outs, dimension: lambda *parts: np.concatenate(
+        parts, dimension), ("dimension",)),
     "dynamic_slice": Operation(_taken, ("slice_sizes",)),
     "dynamic_update_slice": Operation(_put),
     "expand_dims": Operation(_reshaped),
@@ -283,15 +239,18 @@ OPERATIONS: dict[str, Operation] = {
     "optimization_barrier": Operation(lambda ins, outs: lambda *values: list(values), (), True),
     "pad": Operation(_padded, ("padding_config",)),
     "reshape": Operation(_reshaped, ("dimensions",)),
-    "rev": Operation(_turned, ("dimensions",)),
+    "rev": Operation(lambda ins, outs, dimensions: lambda x: np.flip(x, dimensions),
+                     ("dimensions",)),
     "slice": Operation(_sliced, ("start_indices", "limit_indices", "strides")),
-    "split": Operation(_parts, ("sizes", "axis"), True),
+    "split": Operation(lambda ins, outs, sizes, axis: lambda x: np.split(
+        x, np.cumsum(sizes)[:-1], axis), ("sizes", "axis"), True),
     "squeeze": Operation(_reshaped),
-    "stack": Operation(_stacked, ("axis",)),
-    "tile": Operation(_tiled, ("reps",)),
+    "stack": Operation(lambda ins, outs, axis: lambda *parts: np.stack(parts, axis), ("axis",)),
+    "tile": Operation(lambda ins, outs, reps: lambda x: np.tile(x, reps), ("reps",)),
     "transpose": Operation(lambda ins, outs, permutation: lambda x: x.transpose(permutation),
                            ("permutation",)),
-    "unstack": Operation(_unstacked, ("axis",), True),
+    "unstack": Operation(lambda ins, outs, axis: lambda x: [*np.moveaxis(x, axis, 0)],
+                         ("axis",), True),
 }
 OPERATIONS |= {name: Operation(_scattered(write), ("dimension_numbers", "mode"), cost=_by_index,
                                fixed=1)

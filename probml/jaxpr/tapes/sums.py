@@ -18,20 +18,19 @@ Build = Callable[..., Callable]
 def _reduced(function: np.ufunc) -> Build:
     def build(ins: Avals, outs: Avals, axes: Sequence[int]) -> Callable:
         axis, dtype = tuple(axes), outs[0].dtype
-        if ins[0].size or function.identity is not None:
+        if function.identity is not None:
             return lambda x: function.reduce(x, axis=axis, dtype=dtype)
-        least = _least(dtype) if function is np.maximum else _most(dtype)
-        return lambda x: np.full(outs[0].shape, least, dtype)
+        begin = _ends(dtype)[function is np.minimum]  # of no entries
+        return lambda x: function.reduce(x, axis=axis, dtype=dtype, initial=begin)
 
     return build
 
 
-def _least(dtype: np.dtype) -> float:
-    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min if dtype.kind in "iu" else False
-
-
-def _most(dtype: np.dtype) -> float:
-    return np.inf if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind in "iu" else True
+def _ends(dtype: np.dtype) -> tuple[float, float]:
+    """The least and the greatest number of a dtype."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    return (-np.inf, np.inf) if dtype.kind == "f" else (False, True)
 
 
 def _placed(function: Callable) -> Build:
@@ -58,34 +57,15 @@ def _contracted(ins: Avals, outs: Avals,
     free = [i for i in range(len(a)) if i not in left and i not in batch]
     rest = [i for i in range(len(b)) if i not in right and i not in other]
     order, turned = (*batch, *free, *left), (*other, *right, *rest)
-    lead = tuple(a[i] for i in batch)
-    inner = math.prod(a[i] for i in left)
-    rows, columns = math.prod(a[i] for i in free), math.prod(b[i] for i in rest)
-
-    first = _arranged(a, order, (*lead, rows, inner))
-    second = _arranged(b, turned, (*lead, inner, columns))
+    lead, inner = tuple(a[i] for i in batch), math.prod(a[i] for i in left)
+    first = (*lead, math.prod(a[i] for i in free), inner)
+    second = (*lead, inner, math.prod(b[i] for i in rest))
     shape = outs[0].shape
-
-    def product(x: np.ndarray, y: np.ndarray):
-        return np.matmul(first(x), second(y)).reshape(shape)
-
-    if first is second is _same and shape == (*lead, rows, columns):
+    if order == tuple(range(len(a))) and turned == tuple(range(len(b))) and (
+            a, b, shape) == (first, second, (*first[:-1], second[-1])):
         return np.matmul
-    return product
-
-
-def _same(x: np.ndarray) -> np.ndarray:
-    return x
-
-
-def _arranged(shape: Sequence[int], order: Sequence[int], new: tuple[int, ...]) -> Callable:
-    """A transposition followed by a reshape."""
-    order = tuple(order)
-    if order == tuple(range(len(shape))):
-        return _same if tuple(shape) == new else lambda x: x.reshape(new)
-    if tuple(shape[i] for i in order) == new:
-        return lambda x: x.transpose(order)
-    return lambda x: x.transpose(order).reshape(new)
+    return lambda x, y: np.matmul(x.transpose(order).reshape(first),
+                                  y.transpose(turned).reshape(second)).reshape(shape)
 
 
 def _contraction(ins: Avals, outs: Avals, dimension_numbers: jax.lax.DotDimensionNumbers) -> float:
