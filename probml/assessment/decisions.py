@@ -8,7 +8,6 @@ Sources: Wald (1950); Chow (1970), "On optimum recognition error and reject trad
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -18,15 +17,6 @@ from probml.language.given import labels as listed
 
 REJECTED = -1
 SUM_TOLERANCE = 1e-3  # of probabilities: they may be in float32, or have three printed digits
-
-
-class Thresholds(NamedTuple):
-    """A binary problem in terms of p = p(state 1): action 1 where p > act, no action where low < p
-    < high."""
-
-    act: float
-    low: float
-    high: float
 
 
 def decide(probabilities: object, loss: object = None, reject: float | None = None,
@@ -64,45 +54,6 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
     if reject is not None:
         actions = np.where(expected.min(-1) > reject, REJECTED, actions)
     return actions if names is None else named(actions, names)
-
-
-def thresholds(loss: object = None, reject: float | None = None) -> Thresholds:
-    """The thresholds of p = p(state 1) at which the action of a binary problem changes.
-
-        act = (l₀₁ − l₀₀) / ((l₀₁ − l₀₀) + (l₁₀ − l₁₁)),   l = loss[truth, action]
-
-    With `reject` no action is taken where (1 − p) l₀ₐ + p l₁ₐ > reject for both actions, an
-    interval, since the least of two lines is concave. Where it is empty, and without `reject`, low
-    = high = act.
-
-    Raises:
-        ModelError: not two states and two actions; a loss in which an action is never the better
-            one.
-    """
-    costs, _ = table(loss, 2, None)
-    if costs.shape != (2, 2):
-        raise ModelError(f"thresholds(loss): expected a loss of 2 states and 2 actions, shape (2, "
-                         f"2), got shape {costs.shape}: for more states or actions use decide")
-    (l00, l01), (l10, l11) = costs.tolist()
-    wrong1, wrong0 = l01 - l00, l10 - l11
-    if wrong1 <= 0 or wrong0 <= 0:
-        raise ModelError(f"thresholds(loss={costs.tolist()}): expected a loss whose wrong action "
-                         f"costs more than the right action in both states")
-    act = wrong1 / (wrong1 + wrong0)
-    if reject is None:
-        return Thresholds(act, act, act)
-    if not (_real(reject) and reject >= 0):
-        raise ModelError(f"thresholds(reject={reject!r}): expected the cost of not deciding, a "
-                         f"number of at least 0, or None")
-    low, high = 0.0, 1.0
-    for at0, at1 in costs.T.tolist():  # the risk of an action at p = 0 and at p = 1
-        if at0 > reject and at1 > reject:
-            continue
-        if at0 <= reject and at1 <= reject:
-            return Thresholds(act, act, act)
-        edge = (reject - at0) / (at1 - at0)
-        low, high = (max(low, edge), high) if at1 > at0 else (low, min(high, edge))
-    return Thresholds(act, low, high) if low < high else Thresholds(act, act, act)
 
 
 # Reading

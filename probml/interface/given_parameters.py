@@ -21,6 +21,7 @@ from probml.interface.functions.replay import lacks_rows
 from probml.interface.record import refuse_precision_loss
 from probml.language.given import as_mapping, as_numbers
 from probml.language.language import Bound
+from probml.language.markov_chain import check_distributions
 from probml.language.renamed import by_old_names
 from probml.numerics.precision import in_its_own
 from probml.queries.simulation import input_rows
@@ -147,7 +148,7 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
             raise ModelError(f"at(params): '{name}' has shape {params[name].shape}, expected "
                              f"{structure.sites[name].shape}")
         if structure.sites[name].domain.sums_to_one:
-            _check_rows(name, params[name])
+            check_distributions(f"at(params): '{name}'", params[name])
         domain = structure.sites[name].domain
         if not np.isfinite(params[name]).all() or not domain.holds(params[name]):
             raise ModelError(f"at(params): '{name}' lies outside its support ({domain.name}) or "
@@ -156,18 +157,6 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
         if name not in structure.parameters:
             raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters "
                              f"are {list(structure.parameters)}")
-
-
-def _check_rows(name: str, table: np.ndarray) -> None:
-    """Refuse a table with a row that does not sum to 1 or has negative entries."""
-    wrong = ~((table >= 0).all(-1) & (np.abs(table.sum(-1) - 1) <= 1e-4))
-    if wrong.any():
-        where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise ModelError(
-            f"at(params): '{name}' has a row{f' {list(where)}' * bool(where)} that is not a "
-            f"probability distribution: {table[where].tolist()} sums to {table[where].sum():.6g}; "
-            f"expected probabilities >= 0 that sum to 1"
-        )
 
 
 def _check_labels(structure: Structure, labels: Mapping[str, tuple]) -> None:

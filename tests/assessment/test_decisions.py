@@ -8,7 +8,6 @@ import pytest
 from numpyro import factor, sample
 
 import probml
-from probml.assessment.decisions import thresholds
 
 P = np.array([[0.9, 0.1], [0.6, 0.4], [0.48, 0.52]])
 DEAR = np.array([[0.0, 1.0], [5.0, 0.0]])
@@ -57,21 +56,6 @@ def test_the_action_has_the_least_expected_loss_of_all():
     np.testing.assert_array_equal(probml.decide(p, loss, reject=0.5),
                                   np.where(least > 0.5, -1, every.argmin(1)))
     assert list(probml.decide([[0.5, 0.5]])) == [0] and list(probml.decide(P, DEAR)) == [0, 1, 1]
-
-
-def test_thresholds_part_the_unit_interval_as_decide_does():
-    p = np.linspace(0, 1, 1001)
-    both = np.column_stack([1 - p, p])
-    odd = [[0, 4], [1, 0.5]]  # even the right action costs
-    for loss, reject in ((None, None), (None, 0.3), (DEAR, None), (DEAR, 0.5), (DEAR, 2.0),
-                         (odd, 0.7), (odd, 0.4)):
-        act, low, high = thresholds(loss, reject)
-        wanted = np.where((p > low) & (p < high), -1,
-                          (p > act).astype(int)) if low < high else (p > act).astype(int)
-        # ties are not decided by rounding
-        far = np.min(np.abs(p[:, None] - np.array([act, low, high])), 1) > 1e-9
-        np.testing.assert_array_equal(probml.decide(both, loss, reject)[far], wanted[far])
-    assert thresholds(DEAR).act == pytest.approx(1 / 6)
 
 
 def test_a_loss_may_name_states_in_any_order_and_actions():
@@ -130,19 +114,6 @@ def test_each_step_of_a_chain_is_decided():
 def test_what_cannot_be_decided_is_refused_by_name(p, more, words):
     with pytest.raises(ValueError, match=words):
         probml.decide(p, **more)
-
-
-@pytest.mark.parametrize(
-    ("loss", "reject", "words"),
-    [
-        (np.zeros((2, 3)), None, r"2 actions, shape \(2, 2\), got shape \(2, 3\)"),
-        ([[1, 0], [1, 0]], None, "wrong action costs more than the right action"),
-        (None, -1, "reject=-1"),
-    ],
-)
-def test_thresholds_need_two_actions_each_the_better_somewhere(loss, reject, words):
-    with pytest.raises(probml.ModelError, match=words):
-        thresholds(loss, reject)
 
 
 # Calibration

@@ -18,7 +18,7 @@ from probml.assessment.enumeration.separable_integral import Unknown
 from probml.language.language import Bound
 from probml.language.markov_chain import MarkovChain
 from probml.language.named_rows import ROWS
-from probml.structure.recorder import log_weight_of
+from probml.structure.recorder import log_weight_of, peel
 from probml.typing import SiteValues
 
 MAX_JOINT_STATES = 400  # joint states
@@ -62,7 +62,7 @@ class Joint:
         states = {name: states_of(sites[name]["fn"]) for name in sites if holes[name].any()}
         self.counted = [name for name, count in states.items() if count]
         self.moved = [name for name, count in states.items() if not count
-                      and (name in read or _base(sites[name]["fn"]).event_shape)]
+                      and (name in read or peel(sites[name]["fn"])[0].event_shape)]
         self.states, a = joint_states({name: (states[name], *shown[name].shape[1:])
                                         for name in self.counted}, most)
         self.n, self.a = n, a
@@ -214,16 +214,9 @@ def user_layout(message: Mapping, value: jax.Array) -> jax.Array:
     return value.reshape(*value.shape[: len(axes)], *value.shape[len(axes) + len(rest) :])
 
 
-def _base(fn: dist.Distribution) -> dist.Distribution:
-    """The distribution of a cell."""
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
-        fn = fn.base_dist
-    return fn
-
-
 def _support(fn: dist.Distribution) -> constraints.Constraint:
     """The values of a cell, traced or not; empty where they are infinitely many."""
-    fn = _base(fn)
+    fn = peel(fn)[0]
     if isinstance(fn, MarkovChain):
         return np.arange(fn.states)
     return fn.enumerate_support(expand=False) if fn.has_enumerate_support else ()
@@ -269,7 +262,7 @@ def _path(fn: MarkovChain, z: jax.Array) -> jax.Array:
 
 def _bijection(fn: dist.Distribution) -> dist.Distribution:
     """The bijection from the real numbers to the support of a site; None: the support is real."""
-    support = _base(fn).support
+    support = peel(fn)[0].support
     support = getattr(support, "base_constraint", support)
     return None if support is constraints.real else biject_to(support)
 

@@ -35,7 +35,7 @@ from probml.jaxpr.repeats.stored import by_elements
 from probml.language.language import Bound, unwrapped
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
-from probml.structure.recorder import listless
+from probml.structure.recorder import listless, peel
 from probml.typing import Message, SiteValues
 
 MOST_ERROR_CHARACTERS = 600  # characters of somebody else's error that are shown
@@ -164,13 +164,8 @@ def _survey_site(msg: Message) -> SurveyedSite:
     frames = {frame.name: (frame.dim, frame.size) for frame in msg["cond_indep_stack"]}
     return SurveyedSite(name, observed, factor, discrete, frames, tuple(batch),
                         () if factor else tuple(fn.shape()), value, support, states,
-                        isinstance(fn, dist.MaskedDistribution), _kind(fn), tuple(fn.event_shape))
-
-
-def _kind(fn: dist.Distribution) -> str:
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
-        fn = fn.base_dist
-    return type(fn).__name__
+                        isinstance(fn, dist.MaskedDistribution), type(peel(fn)[0]).__name__,
+                        tuple(fn.event_shape))
 
 
 def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey:
