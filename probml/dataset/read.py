@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 from probml import errors
 from probml.dataset import arrays, frames, kinds, ragged, tables
 from probml.dataset.coding import indices as coding
+from probml.dataset.coding import labels as naming
 from probml.dataset.dataset import Data
 from probml.dataset.sources.arrow import as_table
 from probml.dataset.tables import Table
@@ -120,6 +121,21 @@ def read(
         check_chains(structure, {}, length)
     trace.check(structure, table.inputs, length or 1)
     return Data(model, structure, table, length, given=given, new=codes.new)
+
+
+def refuse_some_labels(data: Data) -> Data:
+    """The data of a fit, all rows of it.
+
+    Raises:
+        DataError: the rows have labels for some states only, and it matters which: see
+            coding.labels.refuse_some.
+    """
+    for name, own in data.table.labels.items():
+        site = data.structure.sites.get(name)
+        naming.refuse_some(name, own, functools.partial(why_ordered, data.structure, name),
+                           "pass integer codes, and the text as a separate input" if site is None
+                           else naming.ORDER.format(name=name, last=len(own) - 1))
+    return data
 
 
 class _Input(NamedTuple):

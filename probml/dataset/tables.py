@@ -266,8 +266,8 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
         {e.name: raw}, what, e.states, f"the model has only {e.states} states: give the model more "
                                        f"states, or merge labels")
     if known is None and not asked:
-        naming.refuse_unordered(e.name, raw, e.ordered, f"in the model, sample('{e.name}', ..., "
-                                f"infer={{'labels': [...]}}), or pass codes 0 … {e.states - 1}")
+        naming.refuse_unordered(e.name, raw, e.ordered, naming.ORDER.format(
+            name=e.name, last=e.states - 1))
     codes, strange, hidden, _, _ = naming.coded(what, raw, own or tuple(range(e.states)), 0, e.rows)
     deny(strange, what, raw if raw.labels is not None else raw.values,
          f"a known category, one of {listed(own or tuple(range(e.states)))}", e.rows)

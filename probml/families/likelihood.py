@@ -38,6 +38,7 @@ class Likelihood:
     canonical: Mapping[str, tuple[Form, Steps]] = {}
 
     nominal = False  # whether its values are states without an order
+    indicator = False  # whether its probability is that of the second of two states
     normal = False  # whether it is normal about `loc`: data and location are then centred
     rowwise = False  # whether it has no sufficient statistics of fixed size
     held: tuple[str, ...] = ()  # natural parameters that are constants of its base measure

@@ -83,8 +83,9 @@ def explain(model: Bound, data: DataLike = None, engines: Sequence[Engine] = ())
     nothing = data is None or sized and len(data) == 0
     shown = repr(model)
     model, data, reading, _ = read_function(model, data)
-    held = open_data(model, data) if source_of(data) is not None else with_measures(read.read(
-        model, data, rows=1 if nothing else None, steps=1 if nothing else None))
+    held = open_data(model, data) if source_of(data) is not None else with_measures(
+        read.refuse_some_labels(read.read(model, data, rows=1 if nothing else None,
+                                          steps=1 if nothing else None)))
     if model.whole and model.generative.summed:
         reading = (reading or "") + describe_summed_sites(held)
     try:

@@ -7,22 +7,26 @@ from probml.structure.structure import Structure
 MIXTURES = ("MixtureSameFamily", "MixtureGeneral")  # usually of categories, which have no order
 
 
-def why_ordered(structure: Structure, name: str, labels: int) -> str | None:
+def why_ordered(structure: Structure, name: str, labels: int, entries: int | None = None
+                ) -> str | None:
     """Returns why the labels of a site, or of an index input, are ordered; None if every numbering
-    of them gives the same model. With two labels a code is an indicator of the second.
+    of them gives the same model. With two labels of two entries a code is an indicator of the
+    second; with one label of two it is unknown of which.
 
     Args:
-        labels: their number.
+        labels: their number. entries: of states, or of groups; None: as many as labels.
     """
-    site = structure.sites.get(name)
+    site, entries = structure.sites.get(name), entries or labels
     if (site is not None and site.states is not None and not site.traits.nominal
         and site.kind not in MIXTURES):
         return f"the values of {site.kind} have an order"
-    if labels < 3:
+    if site is not None and site.states is not None and site.traits.indicator and labels < entries:
+        return f"the probability of {site.traits.name} is that of the second"
+    if labels == entries < 3:
         return None
     for other in structure.sites:
         program, takes = structure.programs[other]
-        if name in takes and find_amounts(program, [labels if taken == name else None
+        if name in takes and find_amounts(program, [entries if taken == name else None
                                                     for taken in takes]):
-            return f"the site '{other}' computes with their codes, 0 … {labels - 1}, as numbers"
+            return f"the site '{other}' computes with their codes, 0 … {entries - 1}, as numbers"
     return None

@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
+import pyarrow as pa
 import pytest
 from numpyro import plate, sample
 
 import probml
 from probml.dataset.read import read
+from probml.dataset.sources.parts import open_data
 from probml.jaxpr.cells import find_amounts
 from probml.jaxpr.program import jaxpr_of
 
@@ -250,3 +252,84 @@ READS = {
 def test_codes_are_amounts_where_a_program_computes_with_them(name):
     function, amounts = READS[name]
     assert bool(find_amounts(jaxpr_of(function)(jnp.int32(0)), [3])) == amounts
+
+
+# a column that has some of the states only: the codes it stands for; None: which states these are is
+# unknown, which matters to all models of PARTIAL but `nominal`, where the labels are the first states
+SOME = {
+    "codes": ([1, 1, 2], [1, 1, 2]),
+    "codes of pandas": (pd.array([1, 1, 2], dtype="Int64"), [1, 1, 2]),
+    "objects": (np.array([1, 1, 2], object), [1, 1, 2]),
+    "categories that are codes": (pd.Categorical([1, 1, 2]), [1, 1, 2]),
+    "categories that are floats": (pd.Categorical([1.0, 1.0, 2.0]), [1, 1, 2]),
+    "ordered codes": (pd.Categorical([2, 2, 0], ordered=True), [2, 2, 0]),
+    "codes of Arrow": (pa.array([0, 2, 2]).dictionary_encode(), [0, 2, 2]),
+    "numbers that are no codes": (pd.Categorical([10, 10, 20]), None),
+    "ordered categories": (pd.Categorical(["mild", "mild", "severe"], ["mild", "severe"],
+                                          ordered=True), None),
+    "text": (["mild", "mild", "severe"], None),
+    "categories": (pd.Categorical(["mild", "mild", "severe"]), None),
+}
+
+
+def nominal():
+    with probml.rows():
+        category()
+
+
+PARTIAL = (ordered_logistic, ordered_probit, uniform, amount, log_rate, threshold,
+           input_as_index_and_amount)
+
+
+@pytest.mark.parametrize("column", SOME)
+@pytest.mark.parametrize("function", [*PARTIAL, nominal], ids=lambda f: f.__name__)
+def test_some_of_the_states_are_what_they_are_in_every_type_of_column(function, column):
+    z, codes = SOME[column]
+    data = {"z": z} | ({} if function is nominal else {"x": X[:3], "count": CODES[:3]})
+    data = {name: value for name, value in data.items()
+            if name == "z" or name == ("count" if function is log_rate else "x")}
+    model = probml.model(function)()
+    if codes is None and function is not nominal:
+        with pytest.raises(probml.DataError, match="'z' has .*pandas.Categorical"):
+            open_data(model, data)
+        return
+    found = open_data(model, data).table
+    got = found.columns["z"].values if "z" in found.columns else found.inputs["z"]
+    np.testing.assert_array_equal(got, [0, 0, 1] if codes is None else codes)
+
+
+@probml.model
+def coin():
+    p = sample("p", dist.Beta(1.0, 1.0))
+    with probml.rows():
+        sample("y", dist.Bernoulli(p))
+
+
+ONE = {"codes": [1, 1, 1], "booleans": [True] * 3, "text": ["yes"] * 3,
+       "categories of codes": pd.Categorical([1, 1, 1]),
+       "categories of booleans": pd.Categorical([True] * 3),
+       "categories of text": pd.Categorical(["yes"] * 3),
+       "a number that is no code": pd.Categorical([7] * 3),
+       "both categories": pd.Categorical(["yes"] * 3, ["no", "yes"]),
+       "partly missing": np.array(["yes", None, "yes"], object)}
+UNKNOWN = ("text", "categories of text", "a number that is no code", "partly missing")
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["in memory", "in parts"])
+@pytest.mark.parametrize("column", ONE)
+def test_a_bernoulli_of_one_label_is_a_success_only_if_that_is_known(column, streamed):
+    parts = [{"y": ONE[column][:1]}, {"y": ONE[column][1:]}]
+    data = (lambda: iter(parts)) if streamed else {"y": ONE[column]}
+    if column in UNKNOWN:
+        with pytest.raises(probml.DataError, match="1 of 2 labels.*Bernoulli is that of the second"):
+            open_data(coin(), data)
+        return
+    observed = open_data(coin(), data).table.columns["y"]
+    np.testing.assert_array_equal(observed.values, [1, 1, 1])
+
+
+def test_parts_with_one_label_each_have_two_together():
+    parts = [{"y": ["yes", "yes"]}, {"y": ["no"]}]
+    found = open_data(coin(), lambda: iter(parts)).table
+    assert found.labels["y"] == ("no", "yes")
+    np.testing.assert_array_equal(np.sort(found.columns["y"].values), [0, 1, 1])

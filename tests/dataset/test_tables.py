@@ -286,7 +286,8 @@ def test_a_categorical_of_numbers_has_numbers_for_labels():
 
 def test_fewer_labels_than_states_are_filled_up():
     assert take({"z": ["a", "b"]}, Z).labels["z"] == ("a", "b", "state 2")
-    assert take({"z": pd.Categorical([2])}, Z).labels["z"] == (2, 1, "state 2")
+    assert take({"z": pd.Categorical([5])}, Z).labels["z"] == (5, 1, 2)
+    assert take({"z": pd.Categorical([2])}, Z).labels["z"] == (0, 1, 2)  # a code
     for labels in ("a", "b", "state 2"), ("a", "b", 2):
         back = to_labels(np.array([2, 0]), labels)
         assert back.tolist() == [labels[2], "a"]

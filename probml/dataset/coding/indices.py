@@ -6,9 +6,9 @@ axis share their labels: the home and the away team of a match are teams. An unk
 is refused, or is a new group with unknown="new".
 """
 
+import functools
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,9 +196,10 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
                       f"the axis indexed by it, {description}, has {size} entries: set the size of "
-                      f"the plate to the number of groups in the data", "")
+                      f"the plate to the number of groups in the data", "", base)
     for name, raw in raws.items():
-        naming.refuse_unordered(name, raw, partial(why_ordered, structure, name),
+        why = functools.partial(why_ordered, structure, name, entries=len(found))
+        naming.refuse_unordered(name, raw, why,
                                 "pass integer codes, and the text as a separate input")
     return found
 

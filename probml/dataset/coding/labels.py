@@ -7,8 +7,10 @@ that an index input selects (indices.py), or an argument of a plain NumPyro func
 - Text and numbers in one column are refused, except in a Categorical.
 - Where their order has a meaning (structure/ordering.py), the user gives it: an ordered category,
   numbers, or labels in the model.
-- If an axis has more entries than there are labels, the others are labelled by their number, "state
-  3" if labels are text or one is that number. If it has fewer, the column is refused.
+- If an axis has more entries than there are labels, numbers that are codes are these codes, in
+  every type of column. Else the labels are the first entries, and the others are labelled by their
+  number, "state 3" if labels are text or one is that number; where the order of entries has a
+  meaning, this is refused (refuse_some). If the axis has fewer entries, the column is refused.
 - A fit to labels is asked about labels, a fit to codes about codes.
 """
 
@@ -17,8 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probml.dataset.arrays import UNSEEN, Raw, deny
+from probml.dataset.arrays import NUMBERS, UNSEEN, Raw, deny
 from probml.errors import DataError, listed
+
+# how a site's states get an order, besides an ordered category
+ORDER = "in the model, sample('{name}', ..., infer={{'labels': [...]}}), or pass codes 0 … {last}"
 
 
 def order(label: object) -> tuple:
@@ -38,13 +43,14 @@ def union(parts: Sequence[tuple], categorical: bool = False) -> tuple:
 
 
 def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
-       hint: str = UNSEEN) -> tuple:
+       hint: str = UNSEEN, base: int = 0) -> tuple:
     """The labels of an axis from the columns that have it, one per entry.
 
     Args:
         columns: name → its values.
         words: the axis, in words. size: its number of entries; None: the number of labels.
         few: in messages, why there are fewer entries than labels.
+        base: the code of the first entry.
 
     Raises:
         DataError: text and numbers in one column, labels in one and codes in another, more labels
@@ -65,7 +71,7 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
                   ".cat.remove_unused_categories()." if several else "")
         raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has {len(found)} labels, "
                         f"{listed(found)}, but {few}.{unused}")
-    return filled(found, size or len(found))
+    return filled(found, size or len(found), base)
 
 
 def unmixed(what: str, raw: Raw, hint: str = UNSEEN) -> None:
@@ -96,8 +102,37 @@ def refuse_unordered(name: str, raw: Raw, why: Callable[[int], str | None], inst
                     f"pandas.Categorical({name}, categories=[...], ordered=True), or {instead}")
 
 
-def filled(labels: tuple, size: int) -> tuple:
-    """One label per entry: those without a label are labelled by their number."""
+def refuse_some(name: str, labels: tuple, why: Callable[[int, int], str | None],
+                instead: str) -> None:
+    """
+    Args:
+        labels: one per entry, filled. why: (number of labels, of entries) → why the order of the
+            entries has a meaning; None: it has none. instead: as in refuse_unordered.
+
+    Raises:
+        DataError: only some entries have labels, and the order has a meaning, so that it is unknown
+            which entries these are.
+    """
+    named = without_padding(labels, None)
+    if not named or len(named) == len(labels) or (
+            reason := why(len(named), len(labels))) is None:
+        return
+    which = "it is" if len(named) == 1 else "they are"
+    raise DataError(f"'{name}' has {len(named)} of {len(labels)} labels, {listed(named)}, and "
+                    f"{reason}: {which} of an unknown place among the {len(labels)}. Give all "
+                    f"labels, lowest first, by pandas.Categorical({name}, categories=[...], "
+                    f"ordered=True), or {instead}")
+
+
+def filled(labels: tuple, size: int, base: int = 0) -> tuple:
+    """One label per entry: those without a label are labelled by their number. Numbers that are
+    codes, from `base` on, stay at their places."""
+    codes = range(base, base + size)
+    if len(labels) < size and all(isinstance(label, NUMBERS) and label in codes
+                                  for label in labels):
+        own = {label: label for label in labels}
+        kind = bool if any(isinstance(label, bool | np.bool_) for label in labels) else int
+        return tuple(own.get(code, kind(code) if size == 2 else code) for code in codes)
     text = any(isinstance(label, str) for label in labels)
     rest = (f"state {code}" if text or code in labels else code
             for code in range(len(labels), size))

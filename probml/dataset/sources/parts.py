@@ -19,7 +19,7 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.dataset import Data, Profile, Survey
 from probml.dataset.measures import with_measures
 from probml.dataset.ragged import along_time, of_table
-from probml.dataset.read import expected_of, read
+from probml.dataset.read import expected_of, read, refuse_some_labels
 from probml.dataset.source import Batches, Part, Source, Weighed, named, naming, parts_of, without
 from probml.dataset.sources.arrow import (
     ArrowRows,
@@ -89,7 +89,7 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
     data, weights = weighed(data, weights)
     source = source_of(data)
     if source is None:
-        held = read(model, data).trimmed()
+        held = refuse_some_labels(read(model, data)).trimmed()
         return with_measures(held._replace(
             weights=tables.read_weights(weights, held.table.rows)))
     if weights is not None:
@@ -138,8 +138,8 @@ def sampled(survey: Survey) -> Data:
     profile = survey.profile
     if not profile.weight > 0:
         raise DataError("weights are all zero: at least one row needs a weight above 0.")
-    return with_measures(under(profile.sample, profile.pattern, profile.means)._replace(
-        survey=survey))
+    return with_measures(refuse_some_labels(
+        under(profile.sample, profile.pattern, profile.means)._replace(survey=survey)))
 
 
 class Reader:

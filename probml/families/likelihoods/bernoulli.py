@@ -14,7 +14,7 @@ class Bernoulli(Likelihood):
     """p(x = 1) = probs = logistic(logits)."""
 
     name = "Bernoulli"
-    nominal = True
+    nominal = indicator = True
     argument_event = {"probs": 0, "logits": 0}
     canonical = {"probs": (BETA, ()), "logits": (BETA, (("logistic", 1.0),))}
 
