@@ -405,7 +405,7 @@ class FactorAnalysis(_Linear):
         [0.6 0.7 0.  0.2]
     """
 
-    _counted: ClassVar[str] = "factors"
+    _size_noun: ClassVar[str] = "factors"
     _: KW_ONLY
     rotation: str | None = parameter(None, optional(one_of(*ROTATIONS)))  # type: ignore[misc]
     _function = staticmethod(factor_analysis)

@@ -184,7 +184,7 @@ class LatentClass(_Columns):
     """
 
     _title: ClassVar[str] = "Latent class model"
-    _counted: ClassVar[str] = "classes"
+    _size_noun: ClassVar[str] = "classes"
 
     n_components: int | Sequence[int] = parameter(2, sizes(1))
     _: KW_ONLY

@@ -258,11 +258,11 @@ class Estimator(Portable, BaseEstimator):
         if tried is None:
             return found
         size = tried.columns[0]
-        what = self._counted or size.removeprefix("n_")
+        what = self._size_noun or size.removeprefix("n_")
         return dataclasses.replace(found, tables=(
             *found.tables, Table(f"Comparison of numbers of {what}", tried.set_index(size))))
 
-    _counted: ClassVar[str] = ""  # the word for a range of sizes; by default its argument's name
+    _size_noun: ClassVar[str] = ""  # the word for a range of sizes; by default its argument's name
     _tables: Callable | None = None  # makes the tables of a summary; None: those of the model
 
     def _figures(self) -> dict[str, object]:
