@@ -117,7 +117,7 @@ class SVI(Engine):
         if self.optimizer is not None and not hasattr(self.optimizer, "update"):
             raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
                              f"as optax.adam(1e-2), or None")
-        carrying.check_integrate("SVI", self.integrate)
+        given.check_word(self.integrate, carrying.INTEGRATE, "SVI(integrate)")
 
     def prepare_data(self, data: Data) -> Data:
         return carrying.prepare_data(data, self.integrate)

@@ -26,7 +26,6 @@ from probml.engines.engine import (
     Status,
     checked,
     planned,
-    problem_of,
 )
 from probml.engines.findings import Code, Finding
 from probml.engines.ladder import advised, choose, refusal
@@ -177,13 +176,13 @@ def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     likelihood depends on second moments alone, or there are crossed effects of many levels: the
     objective is then nearly flat in some directions, rounding hides its optimum, and float64 costs
     no more work."""
-    alone = (engine.capabilities.uses_all_rows and held.survey is None
-             and bool(plan.free and by_moments(plan)))
-    if engine.capabilities.uses_all_rows and held.survey is None and sparsely_crossed(plan):
+    if not engine.capabilities.uses_all_rows or held.survey is not None:
+        return None
+    if sparsely_crossed(plan):
         return ("the objective of crossed effects of many levels is nearly flat, so that rounding "
                 "hides its optimum")
-    return ("the likelihood is computed from sums of squares of the data alone, in "
-            "which digits are lost to rounding") if alone else None
+    return ("the likelihood is computed from sums of squares of the data alone, in which digits "
+            "are lost to rounding") if plan.free and by_moments(plan) else None
 
 
 def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
@@ -196,11 +195,7 @@ def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
         return engine
     taken: Any = engine
     small = replace(taken, batch_rows=batch)
-    try:
-        small.refuse(problem_of(small, held))
-    except Refusal:
-        return engine
-    return small
+    return small if refusal(small, held) is None else engine
 
 
 class _Run(NamedTuple):
@@ -341,11 +336,13 @@ def _sufficient_statistics(engine: Engine, problem: Problem, second_moments: Mom
 
 
 def _second_moments(engine: Engine, problem: Problem) -> Moments | None:
-    """The second moments of rows of which a few representatives suffice; None where passes go over
-    all rows."""
-    if isinstance(problem.rows, Summary) or not _second_moments_suffice(engine, problem):
-        return None
-    return moments(problem.rows, by_moments(problem.plan))
+    """The second moments of rows, where a few rows with the same ones can replace all; None where
+    passes go over all rows."""
+    names, plan = by_moments(problem.plan), problem.plan
+    able = engine.capabilities.uses_all_rows and not isinstance(problem.rows, Summary)
+    enough = able and names and plan.free and (problem.in_parts or (problem.size or 0) >= max(
+        MIN_ROWS_FOR_SQUARES, 2 * MIN_REDUCTION * numbers(plan, names)))
+    return moments(problem.rows, names) if enough else None
 
 
 def reduce_rows(engine: Engine, problem: Problem, second_moments: Moments | None = None) -> Problem:
@@ -386,14 +383,6 @@ def _is_worth_squaring(engine: Engine, problem: Problem) -> bool:
     gradient."""
     many = problem.in_parts or (problem.size or 0) >= MIN_ROWS_FOR_SQUARES
     return engine.capabilities.squares and many and bool(squared(problem.plan))
-
-
-def _second_moments_suffice(engine: Engine, problem: Problem) -> bool:
-    """Whether a few rows with the same second moments can replace all rows."""
-    names, plan = by_moments(problem.plan), problem.plan
-    takes = engine.capabilities
-    return takes.uses_all_rows and bool(names and plan.free) and (problem.in_parts or (
-        problem.size or 0) >= max(MIN_ROWS_FOR_SQUARES, 2 * MIN_REDUCTION * numbers(plan, names)))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:
