@@ -107,6 +107,9 @@ class Estimator(Portable, BaseEstimator):
         partial_fit."""
         return {}
 
+    def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
+        """Raise where the likelihood has no maximum; `codes`: of the classes, None without such."""
+
     def _row_notes(self, X: object) -> list[str]:
         """Notes about these rows for `status`; for a probable mistake also a warning."""
         return []

@@ -104,16 +104,14 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
                                     place_of(where, data), seconds)
     seen = held if held.survey is None else DataSummary(held.shapes, held.pattern, held.labels)
-    return InferenceResult(seen, run.engine, run.outcome.noting(note),
-                           jax.device_get(run.known.given), run.posterior, run.kept,
-                           note is not None, run.pattern, run.fitted_rows)
+    return run._replace(seen=seen, outcome=run.outcome.noting(note), double=note is not None)
 
 
 def _inferred(
     model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
     start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None,
     place: Place, seconds: float | None
-) -> tuple[dataset.Data, '_Run', Finding | None]:
+) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
         raise Refusal(f"weights= are weights of rows, and model '{model.name}' has no rows, "
@@ -137,7 +135,7 @@ def _inferred(
     takes = ladder[0].capabilities
     double = jax.config.jax_enable_x64
 
-    def attempt() -> _Run:
+    def attempt() -> InferenceResult:
         same = jax.config.jax_enable_x64 == double
         return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder,
                     weight, seed, start, place, asked is not None)
@@ -198,21 +196,11 @@ def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
     return small if refusal(small, held) is None else engine
 
 
-class _Run(NamedTuple):
-    engine: Engine
-    outcome: Outcome
-    known: Known
-    posterior: Posterior
-    kept: RetainedStatistics | None
-    pattern: Mapping[str, str]
-    fitted_rows: FittedRows | None
-
-
 def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
          start: SiteValues, place: Place, asked: bool, mode_is_atypical: bool = False,
-         posterior_points: Mapping | None = None) -> _Run:
-    """The run of the first engine that does not refuse; in float32 a refusal of the first is
-    raised, since it is then run in float64.
+         posterior_points: Mapping | None = None) -> InferenceResult:
+    """The result of the first engine that does not refuse, without `seen`; in float32 a refusal of
+    the first is raised, since it is then run in float64.
 
     Args:
         asked: the engine was named. mode_is_atypical, posterior_points: see Problem.
@@ -255,13 +243,15 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
-        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
-                    _sufficient_statistics(engine, problem, second_moments, outcome), data.pattern,
-                    standard_errors.retain_rows(engine, first, held, weight))
+        return InferenceResult(
+            NOT_LOADED, engine, outcome, jax.device_get(known.given),
+            posterior(plan, outcome, known, rows),
+            _sufficient_statistics(engine, problem, second_moments, outcome), False, data.pattern,
+            standard_errors.retain_rows(engine, first, held, weight))
 
 
 def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
-                       place: Place, before: Outcome) -> _Run | None:
+                       place: Place, before: Outcome) -> InferenceResult | None:
     """The run of the next engines in the selection order, where the answer of the first did not
     pass its test; None: they find none, and that answer is returned."""
     first, *rest = ladder
