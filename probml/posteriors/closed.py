@@ -25,7 +25,7 @@ from probml.numerics.transfer import random_key
 from probml.plan.blocks import Block, all_blocks, unpack
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Conjugate, Marginals
-from probml.posteriors.posterior import Averaged, Posterior, register
+from probml.posteriors.posterior import Belief, Posterior, register
 from probml.typing import Json, SiteValues
 
 MAX_COEFFICIENTS = 1024  # of a regression whose predictive variance is computed exactly
@@ -270,8 +270,8 @@ class Closed(Conjugate, Posterior):
                  n: int):
         found = predictives(fitted, plan, self, known)
         if found is not None:
-            return Averaged(params, None, found, False)
-        return Averaged(self.draw(fitted, known, n, 0), None, {}, True)
+            return Belief(dict(params), None, found), False
+        return Belief(self.draw(fitted, known, n, 0), None, {}), True
 
     def saved(self):
         leaves = jax.tree.leaves(self)
