@@ -247,9 +247,7 @@ class MAP(Engine):
             _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,
                                     rows)
             flat = [name for name in plan.free if name not in start and not np.any(gradient[name])]
-            settings = training.Training(self.optimizer, self.steps, self.batch_rows, self.held_out,
-                                         self.patience, self.prior, self.progress)
-            return training.run(settings, problem, at_prior_draw(problem, params, flat))
+            return training.run(self, problem, at_prior_draw(problem, params, flat))
 
         def lbfgs_by_blocks(params: Mapping[str, jax.Array]):
             return maximize_by_block_lbfgs(self._settings, problem,
