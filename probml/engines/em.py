@@ -66,7 +66,7 @@ from probml.engines.start.start import (
     starts,
     states_depend_on_start,
 )
-from probml.errors import Refusal, present
+from probml.errors import Refusal
 from probml.plan import noiseless
 from probml.plan.blocks import all_blocks, climbed_on_rows, directions
 from probml.plan.integrals import describe_integration
@@ -226,9 +226,7 @@ class EM(Engine):
         of all rows after each pass."""
         brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
         point = batches.first_point(problem, brief, int(self.batch_rows or 0))
-        found, history, status, statistics = batches.run_passes(
-            "EM", self.capabilities.incremental_update, problem, point, present(self.batch_rows),
-            self.max_iterations, self.tolerance, self.progress)
+        found, history, status, statistics = batches.run_passes(self, problem, point)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
                                                      rows=self.batch_rows),),
