@@ -1,6 +1,7 @@
 """MAP: the mode of the posterior, latent discrete sites summed out, by Newton's method, L-BFGS or
 any optax optimiser."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -224,9 +225,7 @@ class MAP(Engine):
         """The optimum, before diagnostics."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
-        def lbfgs(params: Mapping[str, jax.Array]):
-            return maximize_by_lbfgs(self._settings, problem, params)
-
+        lbfgs = functools.partial(maximize_by_lbfgs, self._settings, problem)
         if self.optimizer is None and newton_pays(plan):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
 
