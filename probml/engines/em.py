@@ -66,7 +66,7 @@ from probml.engines.start.start import (
     starts,
     states_depend_on_start,
 )
-from probml.errors import Refusal, present
+from probml.errors import Refusal
 from probml.plan import noiseless
 from probml.plan.blocks import all_blocks, climbed_on_rows, directions
 from probml.plan.integrals import describe_integration
@@ -221,19 +221,12 @@ class EM(Engine):
             outcome = outcome._replace(status=Status.DIVERGED).noting(*found)
         return outcome
 
-    @property
-    def _settings(self) -> squarem.Settings:
-        return squarem.Settings(self.prior, self.hard, self.accelerate, self.tolerance,
-                        self.max_iterations, self.progress)
-
     def _run_batches(self, problem: Problem) -> Outcome:
         """Passes over the rows in batches, starting from EM on a sample; `history` is the objective
         of all rows after each pass."""
         brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
         point = batches.first_point(problem, brief, int(self.batch_rows or 0))
-        found, history, status, statistics = batches.run_passes(
-            "EM", self.capabilities.incremental_update, problem, point, present(self.batch_rows),
-            self.max_iterations, self.tolerance, self.progress)
+        found, history, status, statistics = batches.run_passes(self, problem, point)
         return Outcome({name: np.asarray(value) for name, value in found.items()}, history, status,
                        len(history) - 1, (Finding.of(Code.BATCHES, kind="stepwise",
                                                      rows=self.batch_rows),),
@@ -336,7 +329,7 @@ class EM(Engine):
         first = starts(part, plan, shared, weight, len(groups), seed, start, self.prior,
                        allowed=allowed)
         short = replace(self, max_iterations=min(self.max_iterations, MAX_PILOT_EVALUATIONS))
-        state, _ = run_restarts(short._settings, plan, first, some, shared, True, Race(groups))
+        state, _ = run_restarts(short, plan, first, some, shared, True, Race(groups))
         status, value, total = (np.asarray(state.status), np.asarray(state.value),
                                 some.weight)
         unit, findings, chosen, lost = "rows" if data.steps is None else "steps", [], [], []
@@ -379,18 +372,18 @@ class EM(Engine):
                 be.
         """
         close = 1e-3 + 10 * self.tolerance * rows.weight
-        state, history = run_restarts(self._settings, plan, first, rows, known, closed, race)
+        state, history = run_restarts(self, plan, first, rows, known, closed, race)
         groups = np.zeros(len(state.value), int) if race is None else race.groups
         members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
         if any(stopped_is_highest(_taken(state, at)) for at in members):
-            state, history = run_restarts(self._settings, plan, first, rows, known, closed)
+            state, history = run_restarts(self, plan, first, rows, known, closed)
         found = []
         for at in members:
             part, values, hidden = _taken(state, at), history[at], False
             best = index_of_best(part, close)
             if len(members) == 1:
                 part, values, hidden = converge_parameters(
-                    self._settings, plan, part, values, best, first, rows, known, closed,
+                    self, plan, part, values, best, first, rows, known, closed,
                     parameter_tolerance)
             outcome = outcome_of_best(part, values[best], close, best).noting(
                 *find_spurious_maximum(plan, part, best, close))

@@ -22,6 +22,7 @@ from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.start.race import systematic_sample
+from probml.errors import present
 from probml.evidence import density
 from probml.numerics.compiling import ONCE, jit
 from probml.numerics.curvature import FLAT_CURVATURE, whitened
@@ -170,8 +171,7 @@ def sample_adaptively(densities: Densities, modes: Sequence[Component], count: i
         shares = found.weights * np.exp(parts[-len(new):] - np.logaddexp.reduce(
             parts[-len(new):], axis=0))
         new = [_refit_component(old, points, share) for old, share in zip(new, shares, strict=True)]
-    assert best is not None
-    return best
+    return present(best)
 
 
 def sample_with_tail_check(densities: Densities, modes: Sequence[Component], count: int, seed: int,

@@ -1,6 +1,7 @@
 """MAP: the mode of the posterior, latent discrete sites summed out, by Newton's method, L-BFGS or
 any optax optimiser."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -224,9 +225,7 @@ class MAP(Engine):
         """The optimum, before diagnostics."""
         plan, rows, known, start = problem.plan, problem.rows, problem.known, problem.start
 
-        def lbfgs(params: Mapping[str, jax.Array]):
-            return maximize_by_lbfgs(self._settings, problem, params)
-
+        lbfgs = functools.partial(maximize_by_lbfgs, self._settings, problem)
         if self.optimizer is None and newton_pays(plan):
             begin = compiled_prior_point(plan, known) | given_start(plan, start)
 
@@ -247,9 +246,7 @@ class MAP(Engine):
             _, gradient = objective(plan, self.prior, to_coordinates(plan, params, known), known,
                                     rows)
             flat = [name for name in plan.free if name not in start and not np.any(gradient[name])]
-            settings = training.Training(self.optimizer, self.steps, self.batch_rows, self.held_out,
-                                         self.patience, self.prior, self.progress)
-            return training.run(settings, problem, at_prior_draw(problem, params, flat))
+            return training.run(self, problem, at_prior_draw(problem, params, flat))
 
         def lbfgs_by_blocks(params: Mapping[str, jax.Array]):
             return maximize_by_block_lbfgs(self._settings, problem,

@@ -136,7 +136,7 @@ class NUTS(Engine):
             raise ModelError(f"NUTS(target_accept={self.target_accept!r}): expected a probability "
                              f"between 0 and 1, such as 0.9")
         given.check_word(self.chain_method, METHODS, "NUTS(chain_method)")
-        carrying.check_integrate("NUTS", self.integrate)
+        given.check_word(self.integrate, carrying.INTEGRATE, "NUTS(integrate)")
 
     @property
     def capabilities(self) -> Capabilities:

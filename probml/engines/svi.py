@@ -24,6 +24,7 @@ from probml.engines.engine import (
     check_settings,
 )
 from probml.engines.sampling import carrying, guided
+from probml.engines.sampling.guided import Static
 from probml.engines.sampling.reliance import check_normal_approximation, improper, rising
 from probml.engines.sampling.states import complete_normal, with_states
 from probml.engines.start import begin
@@ -117,7 +118,7 @@ class SVI(Engine):
         if self.optimizer is not None and not hasattr(self.optimizer, "update"):
             raise ModelError(f"SVI(optimizer={self.optimizer!r}): expected an optax optimiser such "
                              f"as optax.adam(1e-2), or None")
-        carrying.check_integrate("SVI", self.integrate)
+        given.check_word(self.integrate, carrying.INTEGRATE, "SVI(integrate)")
 
     def prepare_data(self, data: Data) -> Data:
         return carrying.prepare_data(data, self.integrate)
@@ -161,8 +162,8 @@ class SVI(Engine):
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known, seed = problem.plan, problem.rows, problem.known, problem.seed
         if guided.is_for_whole_function(self.guide, problem):
-            whole = guided.Static(problem.plan.structure.model, self.guide, self.optimizer_or_adam,
-                                  self.particles)
+            whole = Static(self.guide, self.optimizer_or_adam, self.particles,
+                           model=problem.plan.structure.model)
             return guided.run(whole, self.steps, self.progress, problem)
         carrying.check(problem, "SVI", DRAWS)
         begun = self._start(problem)
@@ -170,8 +171,8 @@ class SVI(Engine):
             begun.hessian
         )
         total = (problem.size or 0) if self.batch_rows else 0
-        static = _Static(self.guide, self.optimizer_or_adam, self.batch_rows or 0, total,
-                         self.particles)
+        static = Static(self.guide, self.optimizer_or_adam, self.particles, self.batch_rows or 0,
+                        total)
         state, history = self._optimize(problem, static, frame)
         status = Status.APPROXIMATED if np.isfinite(history[-1]) else Status.COLLAPSED
         findings = begin.several_modes_finding(plan, begun)
@@ -209,7 +210,7 @@ class SVI(Engine):
         begin.check_density(plan, begun, begin.compiled_prior_point(plan, known), known, "SVI")
         return begun
 
-    def _optimize(self, problem: Problem, static: "_Static",
+    def _optimize(self, problem: Problem, static: Static,
                   frame: object) -> tuple[PyTree, np.ndarray]:
         """The guide's parameters after all steps, and the ELBO of each step."""
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -226,17 +227,6 @@ class SVI(Engine):
         return COMPARISON_SHARE * steps * (self.batch_rows or 0) / total if total else np.inf
 
 
-@dataclass(frozen=True)
-class _Static:
-    """Static arguments of the compiled steps."""
-
-    guide: Any
-    optimizer: "optax.GradientTransformation | None"
-    batch: int
-    total: int
-    particles: int
-
-
 @functools.lru_cache(maxsize=64)
 def _adam(steps: int):
     """Adam with a cosine decay; the same object for equal settings, so that compiled programs are
@@ -246,7 +236,7 @@ def _adam(steps: int):
     return optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
 
 
-def _vi(plan: Plan, static: _Static, frame: Frame):
+def _vi(plan: Plan, static: Static, frame: Frame):
     """NumPyro's SVI of a model with our density as its only factor: over the frame's coordinates,
     or over the parameters by name."""
     from numpyro.infer import SVI, Trace_ELBO, autoguide
@@ -292,7 +282,7 @@ def _vi(plan: Plan, static: _Static, frame: Frame):
 
 
 @jit(static_argnums=(0, 1))
-def _initial(plan: Plan, static: _Static, frame: Frame, known: Known, rows: Rows, key: jax.Array):
+def _initial(plan: Plan, static: Static, frame: Frame, known: Known, rows: Rows, key: jax.Array):
     return _vi(plan, static, frame)[0].init(key, rows, 1.0, known)
 
 
@@ -302,7 +292,7 @@ def _prototype(svi: numpyro.infer.SVI, state: PyTree, rows: Rows, known: Known) 
 
 
 @jit(static_argnums=(0, 1))
-def _descend(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known,
+def _descend(plan: Plan, static: Static, frame: Frame, state: PyTree, known: Known,
              rows: Rows, done: jax.Array, count: jax.Array):
     svi, _ = _vi(plan, static, frame)
     _prototype(svi, state, rows, known)
@@ -318,7 +308,7 @@ def _descend(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Kn
 
 
 @jit(static_argnums=(0, 1))
-def _normal(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known, rows: Rows):
+def _normal(plan: Plan, static: Static, frame: Frame, state: PyTree, known: Known, rows: Rows):
     """The guide's normal distribution in unbounded coordinates: location, independent scales,
     factor."""
     svi, guide = _vi(plan, static, frame)
@@ -349,7 +339,7 @@ def _drawn(problem: Problem, normal: Normal) -> Draws:
 
 
 @jit(static_argnums=(0, 1))
-def _guided(plan: Plan, static: _Static, frame: Frame, state: PyTree, known: Known, rows: Rows,
+def _guided(plan: Plan, static: Static, frame: Frame, state: PyTree, known: Known, rows: Rows,
             key: jax.Array):
     """Draws of the user's own guide."""
     svi, guide = _vi(plan, static, frame)

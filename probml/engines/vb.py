@@ -35,7 +35,7 @@ from probml.engines.restarting.restarts import first_states, index_of_best, outc
 from probml.engines.sampling.reliance import check_block_approximation
 from probml.engines.start.labelling import hidden_variables
 from probml.engines.start.race import MAX_PILOT_EVALUATIONS, SAME_OPTIMUM, Race
-from probml.engines.start.start import check_distinct, starts, states_depend_on_start
+from probml.engines.start.start import Start, check_distinct, starts, states_depend_on_start
 from probml.errors import Refusal, present
 from probml.numerics.compiling import jit
 from probml.numerics.process.making import unchecked
@@ -193,10 +193,13 @@ class VB(Engine):
             posterior=_of_size(plan, structure, _closed(outcome)))
 
     def _run_batches(self, problem: Problem) -> Outcome:
+        """Passes over the rows in batches, starting from a few iterations on a sample."""
         brief = replace(self, batch_rows=None, max_iterations=MAX_PILOT_EVALUATIONS, progress=False)
-        closed, history, status, statistics = sweep.run(
-            problem, brief, int(self.batch_rows or 0), self.max_iterations, self.tolerance,
-            self.progress)
+        params = batches.first_point(problem, brief, int(self.batch_rows or 0))
+        first = Start({name: value[None] for name, value in params.items()}, None, {})
+        start = initial_posteriors(problem.plan, first, problem.known, problem.rows, {})
+        closed, history, status, statistics = batches.run_passes(
+            self, problem, jax.tree.map(lambda leaf: leaf[0], start.closed))
         found = jax.device_get(add_means(problem.plan, closed, problem.known))
         kind = Finding.of(Code.BATCHES, kind="stochastic", rows=self.batch_rows)
         return Outcome(found.mean, history, status, len(history) - 1, (kind,), found,

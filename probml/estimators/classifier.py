@@ -124,9 +124,6 @@ class Classifier(ClassifierMixin, Estimator):
                             f"classes {self.classes_.tolist()}")
         return _with_missing(codes, hidden)
 
-    def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
-        """Raise where the likelihood has no maximum."""
-
     def predict(self, X: object):
         """The most probable class of every row, as a label."""
         best = self.predict_proba(X).argmax(1)

@@ -7,6 +7,7 @@ in scikit-learn. Its result is one probml Fit, `fit_`, from which all attributes
 Source: scikit-learn, "Developing scikit-learn estimators"; `check_estimator` is the contract.
 """
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
@@ -107,6 +108,9 @@ class Estimator(Portable, BaseEstimator):
         partial_fit."""
         return {}
 
+    def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
+        """Raise where the likelihood has no maximum; `codes`: of the classes, None without such."""
+
     def _row_notes(self, X: object) -> list[str]:
         """Notes about these rows for `status`; for a probable mistake also a warning."""
         return []
@@ -181,13 +185,11 @@ class Estimator(Portable, BaseEstimator):
             # with a complete start all restarts would be the same
             ladder = tuple(replace(engine, restarts=1) if engine.capabilities.restarts else engine
                            for engine in ladder)
-        for engine in ladder:
-            try:
+        *first, last = ladder
+        for engine in first:
+            with contextlib.suppress(Refusal):
                 return model.fit(data, engine, weights=weights, seed=seed, start=start)
-            except Refusal:
-                if engine is ladder[-1]:
-                    raise
-        raise AssertionError("a list of engines is not empty")
+        return model.fit(data, last, weights=weights, seed=seed, start=start)
 
     def _site_columns(self) -> dict[str, tuple[str, ...]]:
         """Site → the names of its cells, from the columns of the table, if these have names."""

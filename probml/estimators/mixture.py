@@ -165,9 +165,6 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
                     f"(n_samples={len(table)}): use at most {distinct} components"
                 )
 
-    def _check_likelihood_is_bounded(self, X: object, codes: object) -> None:
-        """Raise where the likelihood has no maximum."""
-
     def fit_predict(self, X: object, y: object = None, sample_weight: object = None):
         """The components of the rows that were fitted, as fit(X).predict(X)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)

@@ -1,6 +1,7 @@
 """Tables of any library as arguments of estimators; methods such as `impute`, and those of
 sequences, return the kind of table that was given. Rows are checked here for all methods."""
 
+import contextlib
 import functools
 import inspect
 import math
@@ -129,11 +130,9 @@ def _rows(value: DataLike, name: str, estimator: FitOrEstimator, where: str) -> 
 
 
 def _refuse_scalar(value: object, name: str, where: str) -> None:
-    try:
+    with contextlib.suppress(ValueError):
         if np.ndim(np.asarray(value)):
             return
-    except ValueError:
-        pass
     raise DataError(f"{where}: expected {name} as an array or a table whose first axis is the "
                     f"rows, all of equal length, got {reprlib.repr(value)}. A missing cell is NaN")
 

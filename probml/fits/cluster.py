@@ -224,7 +224,6 @@ class Cluster(Place):
                 whole: bool, apart: float = 0.0,
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
-        assert held.survey is not None
         if apart:
             raise Refusal(f"{problem}: held_out= is not supported for rows on a cluster: omit "
                           f"held_out=, and evaluate fit.score(...) on other rows")
@@ -232,7 +231,7 @@ class Cluster(Place):
             raise Refusal(f"{problem}: batch_rows= is not supported for rows on a cluster, because "
                           f"each worker sums over all of its rows: omit batch_rows=, or read the "
                           f"files in this process, fit(pyarrow.dataset.dataset(folder), ...)")
-        survey, cutter = held.survey, Cut.of(held, plan, copies, alone=True)
+        survey, cutter = present(held.survey), Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))
         recipe = Recipe(
             portable(held.model), jax.config.jax_enable_x64, without_model(some), held.shapes,

@@ -26,7 +26,6 @@ from probml.engines.engine import (
     Status,
     checked,
     planned,
-    problem_of,
 )
 from probml.engines.findings import Code, Finding
 from probml.engines.ladder import advised, choose, refusal
@@ -105,16 +104,14 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
                                     place_of(where, data), seconds)
     seen = held if held.survey is None else DataSummary(held.shapes, held.pattern, held.labels)
-    return InferenceResult(seen, run.engine, run.outcome.noting(note),
-                           jax.device_get(run.known.given), run.posterior, run.kept,
-                           note is not None, run.pattern, run.fitted_rows)
+    return run._replace(seen=seen, outcome=run.outcome.noting(note), double=note is not None)
 
 
 def _inferred(
     model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
     start: SiteValues | None, bar: Progress, checkpoint: Checkpoint | None,
     place: Place, seconds: float | None
-) -> tuple[dataset.Data, '_Run', Finding | None]:
+) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
         raise Refusal(f"weights= are weights of rows, and model '{model.name}' has no rows, "
@@ -138,7 +135,7 @@ def _inferred(
     takes = ladder[0].capabilities
     double = jax.config.jax_enable_x64
 
-    def attempt() -> _Run:
+    def attempt() -> InferenceResult:
         same = jax.config.jax_enable_x64 == double
         return _run(held if same else held._replace(structure=trace(model, held.shapes)), ladder,
                     weight, seed, start, place, asked is not None)
@@ -177,13 +174,13 @@ def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     likelihood depends on second moments alone, or there are crossed effects of many levels: the
     objective is then nearly flat in some directions, rounding hides its optimum, and float64 costs
     no more work."""
-    alone = (engine.capabilities.uses_all_rows and held.survey is None
-             and bool(plan.free and by_moments(plan)))
-    if engine.capabilities.uses_all_rows and held.survey is None and sparsely_crossed(plan):
+    if not engine.capabilities.uses_all_rows or held.survey is not None:
+        return None
+    if sparsely_crossed(plan):
         return ("the objective of crossed effects of many levels is nearly flat, so that rounding "
                 "hides its optimum")
-    return ("the likelihood is computed from sums of squares of the data alone, in "
-            "which digits are lost to rounding") if alone else None
+    return ("the likelihood is computed from sums of squares of the data alone, in which digits "
+            "are lost to rounding") if plan.free and by_moments(plan) else None
 
 
 def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
@@ -196,28 +193,14 @@ def _with_requested_batches(engine: Engine, held: dataset.Data) -> Engine:
         return engine
     taken: Any = engine
     small = replace(taken, batch_rows=batch)
-    try:
-        small.refuse(problem_of(small, held))
-    except Refusal:
-        return engine
-    return small
-
-
-class _Run(NamedTuple):
-    engine: Engine
-    outcome: Outcome
-    known: Known
-    posterior: Posterior
-    kept: RetainedStatistics | None
-    pattern: Mapping[str, str]
-    fitted_rows: FittedRows | None
+    return small if refusal(small, held) is None else engine
 
 
 def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
          start: SiteValues, place: Place, asked: bool, mode_is_atypical: bool = False,
-         posterior_points: Mapping | None = None) -> _Run:
-    """The run of the first engine that does not refuse; in float32 a refusal of the first is
-    raised, since it is then run in float64.
+         posterior_points: Mapping | None = None) -> InferenceResult:
+    """The result of the first engine that does not refuse, without `seen`; in float32 a refusal of
+    the first is raised, since it is then run in float64.
 
     Args:
         asked: the engine was named. mode_is_atypical, posterior_points: see Problem.
@@ -260,13 +243,15 @@ def _run(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int
             except Refusal:
                 if engine is ladder[-1] or not jax.config.jax_enable_x64:
                     raise
-        return _Run(engine, outcome, known, posterior(plan, outcome, known, rows),
-                    _sufficient_statistics(engine, problem, second_moments, outcome), data.pattern,
-                    standard_errors.retain_rows(engine, first, held, weight))
+        return InferenceResult(
+            NOT_LOADED, engine, outcome, jax.device_get(known.given),
+            posterior(plan, outcome, known, rows),
+            _sufficient_statistics(engine, problem, second_moments, outcome), False, data.pattern,
+            standard_errors.retain_rows(engine, first, held, weight))
 
 
 def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | None, seed: int,
-                       place: Place, before: Outcome) -> _Run | None:
+                       place: Place, before: Outcome) -> InferenceResult | None:
     """The run of the next engines in the selection order, where the answer of the first did not
     pass its test; None: they find none, and that answer is returned."""
     first, *rest = ladder
@@ -341,11 +326,13 @@ def _sufficient_statistics(engine: Engine, problem: Problem, second_moments: Mom
 
 
 def _second_moments(engine: Engine, problem: Problem) -> Moments | None:
-    """The second moments of rows of which a few representatives suffice; None where passes go over
-    all rows."""
-    if isinstance(problem.rows, Summary) or not _second_moments_suffice(engine, problem):
-        return None
-    return moments(problem.rows, by_moments(problem.plan))
+    """The second moments of rows, where a few rows with the same ones can replace all; None where
+    passes go over all rows."""
+    names, plan = by_moments(problem.plan), problem.plan
+    able = engine.capabilities.uses_all_rows and not isinstance(problem.rows, Summary)
+    enough = able and names and plan.free and (problem.in_parts or (problem.size or 0) >= max(
+        MIN_ROWS_FOR_SQUARES, 2 * MIN_REDUCTION * numbers(plan, names)))
+    return moments(problem.rows, names) if enough else None
 
 
 def reduce_rows(engine: Engine, problem: Problem, second_moments: Moments | None = None) -> Problem:
@@ -386,14 +373,6 @@ def _is_worth_squaring(engine: Engine, problem: Problem) -> bool:
     gradient."""
     many = problem.in_parts or (problem.size or 0) >= MIN_ROWS_FOR_SQUARES
     return engine.capabilities.squares and many and bool(squared(problem.plan))
-
-
-def _second_moments_suffice(engine: Engine, problem: Problem) -> bool:
-    """Whether a few rows with the same second moments can replace all rows."""
-    names, plan = by_moments(problem.plan), problem.plan
-    takes = engine.capabilities
-    return takes.uses_all_rows and bool(names and plan.free) and (problem.in_parts or (
-        problem.size or 0) >= max(MIN_ROWS_FOR_SQUARES, 2 * MIN_REDUCTION * numbers(plan, names)))
 
 
 def posterior(plan: Plan, outcome: Outcome, known: Known, rows: Rows | Summary) -> Posterior:

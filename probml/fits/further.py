@@ -38,7 +38,7 @@ from probml.engines.restarting.batches import (
     improve_point,
     sites_without_statistics,
 )
-from probml.errors import DataError, Refusal
+from probml.errors import DataError, Refusal, present
 from probml.fits import boundary
 from probml.fits.condensing import condensed
 from probml.fits.double import retry_in_float64
@@ -226,8 +226,7 @@ def expect_statistics(fit: Fitted, point: object, held: Data,
 
     Cost: one pass.
     """
-    engine, plan = fit.by, held.plan()
-    assert engine is not None
+    engine, plan = present(fit.by), held.plan()
     if names := sites_without_statistics(plan):
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: site "
                       f"'{names[0]}' has no sufficient statistics to which those of further rows "

@@ -15,7 +15,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.factors.naturals import argument_table
 from probml.families.form import backward, forward
 from probml.jaxpr.levels import Level
@@ -25,7 +25,7 @@ from probml.numerics.transfer import random_key
 from probml.plan.blocks import Block, all_blocks, unpack
 from probml.plan.plan import Plan
 from probml.posteriors.conjugate import Conjugate, Marginals
-from probml.posteriors.posterior import Averaged, Posterior, register
+from probml.posteriors.posterior import Belief, Posterior, register
 from probml.typing import Json, SiteValues
 
 MAX_COEFFICIENTS = 1024  # of a regression whose predictive variance is computed exactly
@@ -133,8 +133,7 @@ def _chain_concentrations(marginals: Marginals, name: str) -> dict[str, jax.Arra
             return argument_table(plan, {**marginals.posterior.params, parameter: values},
                                   marginals.known, name)[argument]
 
-        assert form.copied_posterior is not None  # of a Dirichlet
-        (found[argument],) = form.copied_posterior(
+        (found[argument],) = present(form.copied_posterior)(  # of a Dirichlet
             marginals.natural[block.names], marginals.prior(unknown[0]), move).values()
     return found
 
@@ -203,9 +202,9 @@ def affine(marginals: Marginals, name: str) -> dict[str, dict[str, jax.Array]] |
         return None
     for scale in scales:
         block, prior = marginals.of[scale], marginals.prior(scale)
-        present = forward(marginals.posterior.params[scale], block.steps)
-        df, widen = block.closed_form.student(marginals.natural[(scale,)], prior, present)
-        points = jnp.stack([jnp.ones_like(df), df / 2, widen, present])
+        here = forward(marginals.posterior.params[scale], block.steps)
+        df, widen = block.closed_form.student(marginals.natural[(scale,)], prior, here)
+        points = jnp.stack([jnp.ones_like(df), df / 2, widen, here])
         settings = {scale: backward(points, block.steps)}
     return {"columns": found, "scales": settings}
 
@@ -270,8 +269,8 @@ class Closed(Conjugate, Posterior):
                  n: int):
         found = predictives(fitted, plan, self, known)
         if found is not None:
-            return Averaged(params, None, found, False)
-        return Averaged(self.draw(fitted, known, n, 0), None, {}, True)
+            return Belief(dict(params), None, found), False
+        return Belief(self.draw(fitted, known, n, 0), None, {}), True
 
     def saved(self):
         leaves = jax.tree.leaves(self)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from probml.device.rows import Known
+from probml.errors import present
 from probml.families.form import Prior, backward, forward
 from probml.families.likelihoods.student_t import ManyDegrees, ManyDegreesOfVectors
 from probml.numerics.bundles import Bundle
@@ -171,9 +172,7 @@ class Marginals:
 
     def prior(self, name: str) -> Prior:
         """The conjugate prior of a parameter."""
-        prior = self.plan.structure.sites[name].entry.prior
-        assert prior is not None
-        return prior
+        return present(self.plan.structure.sites[name].entry.prior)
 
     def distribution(self, name: str) -> dist.Distribution:
         """The marginal posterior of a parameter, as a NumPyro distribution."""

@@ -9,7 +9,7 @@ The posterior of discrete sites outside rows is a joint table of log probabiliti
 one for each of several draws.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
@@ -31,19 +31,30 @@ from probml.typing import Json, PyTree, SiteValues
 OWN = 2**63 - 2**20  # the seed of draws that a fit makes for itself
 
 
-class Averaged(NamedTuple):
-    """What a query of rows averages over.
+class Belief(NamedTuple):
+    """What a query of rows averages over: a point or draws of the parameters (leading axis),
+    closed-form predictive distributions, and the posterior of discrete sites outside rows."""
 
-    Attributes:
-        params: parameters. table: log p(discrete sites outside rows), an axis each; None: there are
-            none. Both begin with an axis of draws if `several`.
-        predictive: sites whose parameters are integrated out → arguments of their predictive.
-    """
+    params: dict[str, jax.Array]
+    # log posterior over the joint states of the discrete sites outside rows; may have a leading
+    # axis of draws if params have
+    table: jax.Array | None
+    # site whose parameters are integrated out → arguments of its predictive (closed.py)
+    predictive: dict[str, PyTree]
 
-    params: Mapping[str, jax.Array]
-    table: PyTree
-    predictive: Mapping[str, PyTree]
-    several: bool
+    @classmethod
+    def at_draw(cls, plan: Plan, known: Known, draw: Mapping) -> tuple["Belief", Known]:
+        """Belief and known values at one draw of the parameters, and of those sites outside rows
+        that the plan conditions on."""
+        given = {name: draw.get(name, value) for name, value in known.given.items()}
+        return cls({name: draw[name] for name in plan.free}, None, {}), known._replace(given=given)
+
+    def map_draws(self, plan: Plan, ask: Callable, *more: jax.Array) -> PyTree:
+        """ask(belief at draw i, *(array[i] for array in more)) of every draw i, stacked."""
+        several = self.table is not None and self.table.ndim > len(plan.globals)
+        return jax.lax.map(lambda parts: ask(self._replace(
+            params=parts[0], table=parts[1] if several else self.table), *parts[2:]),
+            (self.params, self.table if several else None, *more))
 
 
 FORMER = {"spread": "averaging_draws"}  # members: old name → the name now
@@ -117,14 +128,15 @@ class Posterior(Protocol):
         return self.draw(plan, known, n, 0), None
 
     def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
-                 n: int) -> Averaged:
-        """What queries of `plan` average over, at most n draws; the same at every call.
+                 n: int) -> tuple[Belief, bool]:
+        """What queries of `plan` average over, at most n draws, and whether its parameters are
+        draws; the same at every call.
 
         Args:
             params: the point estimates of the fit.
         """
         values, tables = self.averaging_draws(fitted, known, n)
-        return Averaged({name: values[name] for name in params}, tables, {}, True)
+        return Belief({name: values[name] for name in params}, tables, {}), True
 
     def saved(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """For a file: a description, with its kind at "posterior", and its arrays by name."""
@@ -177,7 +189,7 @@ class Point(_Point, Posterior):
 
     def averaged(self, params: Mapping[str, jax.Array], fitted: Plan, plan: Plan, known: Known,
                  n: int):
-        return Averaged(params, self.table, {}, False)
+        return Belief(dict(params), self.table, {}), False
 
     def saved(self):
         return {}, {} if self.table is None else {"states": self.table}

@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError
+from probml.errors import ModelError, present
 from probml.evidence.random_effects import condition_on_rows
 from probml.factors.random_effects import information, integration
 from probml.factors.random_effects.information import EffectVector, Prior
@@ -162,8 +162,7 @@ def _effects_posterior(plan: Plan, params: Mapping, known: Known, rows: Rows):
 
 @jit(static_argnums=(0, 3), seldom=ASKED)
 def _quantiles(plan: Plan, at: Conditioned, key: jax.Array, n: int) -> dict[str, jax.Array]:
-    assert at.found.nodes is not None  # of a quadrature
-    members = at.found.nodes.loc.shape
+    members = present(at.found.nodes).loc.shape  # of a quadrature
     even = jnp.broadcast_to((jnp.arange(n)[:, None] + 0.5) / n, (n, *members))
     even = jax.random.permutation(key, even, independent=True)
     noise = jax.vmap(lambda q: integration.from_quantiles(at.found, q))(even)

@@ -190,8 +190,7 @@ def _belief_of_fit(fit: Fitted, plan: Plan, known: Known, plug_in: bool) -> tupl
             best = jnp.unravel_index(jnp.argmax(table), table.shape)
             table = jnp.full_like(table, -jnp.inf).at[best].set(0.0)
         return Belief(params, table, {}), False
-    *found, several = fit.belief.averaged(params, fit._plan, plan, fit._known(), DRAWS)
-    return Belief(*found), several
+    return fit.belief.averaged(params, fit._plan, plan, fit._known(), DRAWS)
 
 
 def drawn(fit: Fitted, data: dataset.Data, key: jax.Array, seed: int, plug_in: bool):

@@ -9,9 +9,9 @@ rows.
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,35 +28,8 @@ from probml.factors.sequences import Moves
 from probml.numerics.compiling import ASKED, jit
 from probml.numerics.logs import finite, log_of
 from probml.plan.plan import Plan
+from probml.posteriors.posterior import Belief as Belief
 from probml.queries.moments import average, conditional, means_along
-from probml.typing import PyTree
-
-
-class Belief(NamedTuple):
-    """Posterior of the parameters: a point or draws (leading axis), closed-form predictive
-    distributions, and the posterior of discrete sites outside rows."""
-
-    params: dict[str, jax.Array]
-    # log posterior over the joint states of the discrete sites outside rows; may have a leading
-    # axis of draws if params have
-    table: jax.Array | None
-    # pooled continuous site → arguments of its predictive distribution (Marginals of
-    # posteriors/conjugate.py)
-    predictive: dict[str, PyTree]
-
-    @classmethod
-    def at_draw(cls, plan: Plan, known: Known, draw: Mapping) -> tuple["Belief", Known]:
-        """Belief and known values at one draw of the parameters, and of those sites outside rows
-        that the plan conditions on."""
-        given = {name: draw.get(name, value) for name, value in known.given.items()}
-        return cls({name: draw[name] for name in plan.free}, None, {}), known._replace(given=given)
-
-    def map_draws(self, plan: Plan, ask: Callable, *more: jax.Array) -> PyTree:
-        """ask(belief at draw i, *(array[i] for array in more)) of every draw i, stacked."""
-        several = self.table is not None and self.table.ndim > len(plan.globals)
-        return jax.lax.map(lambda parts: ask(self._replace(
-            params=parts[0], table=parts[1] if several else self.table), *parts[2:]),
-            (self.params, self.table if several else None, *more))
 
 
 class Parts:

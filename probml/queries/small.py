@@ -6,10 +6,8 @@ omitted (barren nodes, Shachter 1986). Tables are sliced at observed states, so 
 d-separated by the evidence are summed separately.
 """
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -36,17 +34,11 @@ QUESTIONS = 8  # maximum of min(queries, rows); above it a compiled program is u
 PATTERNS = 2**10
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["log"], meta_fields=["names"])
-@dataclass(frozen=True)
-class _Named:
-    """A factor whose variable names are static for JAX."""
-
-    log: jax.Array
-    names: tuple[str, ...]
-
-
-def _factors(plan: Plan, belief: Belief, known: Known, rows: Rows) -> list[_Named]:
-    return [_Named(f.log, f.names) for f in parts_of(plan, belief, known, rows.first).rows]
+def _factors(plan: Plan, belief: Belief, known: Known,
+             rows: Rows) -> dict[tuple[int, tuple[str, ...]], jax.Array]:
+    """The factors by number and names, which are static for JAX as keys."""
+    factors = parts_of(plan, belief, known, rows.first).rows
+    return {(i, factor.names): factor.log for i, factor in enumerate(factors)}
 
 
 _small = jit(_factors, static_argnums=0, seldom=ASKED, on_host=True)
@@ -69,8 +61,9 @@ def answer(plan: Plan, ask: Asked, belief: Belief, known: Known, rows: Rows,
         or not _sums_states(plan, [question for question, _ in ask], scopes)):
         return None
     chunk = jax.tree.map(np.asarray, rows).first  # NumPy arrays, so that nothing is compiled
-    factors = [host.Table(np.asarray(f.log, float)[:count], f.names)
-               for f in (_large if heavy else _small)(plan, belief, known, rows)]
+    found = (_large if heavy else _small)(plan, belief, known, rows)
+    factors = [host.Table(np.asarray(log, float)[:count], names)
+               for (_, names), log in found.items()]
     if not set().union(*(factor.names for factor in factors)) <= set(plan.order):
         return None
     needed = _relevant(plan, _with_evidence(plan, known, chunk, count), scopes)

@@ -13,6 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from probml.device.rows import Known, Rows, Summary
+from probml.errors import present
 from probml.evidence.density import bijection
 from probml.evidence.surrogates import Expected
 from probml.factors.naturals import log_prior, naturals
@@ -91,10 +92,10 @@ def _ascend_form(objective: Objective, block: Block, steps: int) -> dict[str, ja
             return form.value(natural, pack(there, block), block.event) + log
         return form.value_from(natural, there[block.names[0]], block.steps, block.event) + log
 
-    present = {name: params[name] for name in block.names}
+    here = {name: params[name] for name in block.names}
     peak = modes(params, [block], [natural])
-    better = jnp.isfinite(value(peak)) & (value(peak) > value(present))
-    start = jax.tree.map(lambda a, b: jnp.where(better, a, b), peak, present)
+    better = jnp.isfinite(value(peak)) & (value(peak) > value(here))
+    start = jax.tree.map(lambda a, b: jnp.where(better, a, b), peak, here)
     maps = transforms(plan, params, known, list(block.names))
     origin = {name: maps[name].inv(start[name]) for name in block.names}
 
@@ -190,8 +191,7 @@ def _read(points: jax.Array, places: jax.Array, gradients: jax.Array,
         places: where gradients were taken: the points c, or their inverses (`_inverted`).
     """
     if _inverted(block):
-        assert block.closed_form.read_inverse is not None
-        return block.closed_form.read_inverse(points, places, gradients, block.event)
+        return present(block.closed_form.read_inverse)(points, places, gradients, block.event)
     if not block.vectors:
         return block.closed_form.read(points, gradients, block.event)
     order = np.array(block.vectors)

@@ -30,8 +30,7 @@ from jax.typing import ArrayLike
 
 from probml.device.rows import Known, Rows, Summary
 from probml.engines.conjugate.closed_form import integrated
-from probml.engines.engine import Engine, Problem, Status
-from probml.engines.restarting import batches
+from probml.engines.engine import Status
 from probml.engines.restarting.restarts import run_to_convergence
 from probml.engines.start.race import Race
 from probml.engines.start.start import Start
@@ -308,19 +307,3 @@ class MeanField:
     def found(self, plan: Plan, point: Closed, known: Known) -> tuple[dict[str, ArrayLike], Closed]:
         closed = jax.device_get(add_means(plan, point, known))
         return dict(closed.mean), closed
-
-
-def run(problem: Problem, brief: Engine, batch_rows: int, max_iterations: int, tolerance: float,
-        progress: bool) -> tuple[Closed, np.ndarray, Status, PyTree]:
-    """q(θ) after passes over the rows in batches, the bound of all rows after each, the status, and
-    the expected statistics of all rows.
-
-    Args:
-        brief: finds the first point, on a sample of the rows.
-    """
-    params = batches.first_point(problem, brief, batch_rows)
-    first = Start({name: value[None] for name, value in params.items()}, None, {})
-    start = initial_posteriors(problem.plan, first, problem.known, problem.rows, {})
-    point = jax.tree.map(lambda leaf: leaf[0], start.closed)
-    return batches.run_passes("VB", MeanField(), problem, point, batch_rows, max_iterations,
-                              tolerance, progress)

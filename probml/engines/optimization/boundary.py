@@ -8,6 +8,7 @@ moves away from the boundary; an optimum that stays there is a finding: the post
 elsewhere, and what has probability 0 remains impossible in every prediction.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -119,9 +120,7 @@ def _with_larger_scale(problem: Problem, prior: bool, outcome: Outcome) -> dict 
         return None
     middle, top = _prior_point(problem), outcome.history[-1]
 
-    def at(points: list[dict]) -> np.ndarray:
-        return objective_at_points(problem, prior, points)
-
+    at = functools.partial(objective_at_points, problem, prior)
     if narrow:  # a scale that the data determine, so that reducing it costs something, stays
         smaller = at([{**params, scale.width.name: scale.parameter_at(
             params, scale.logarithm(params) + SHRINK_LOG)} for scale in narrow])

@@ -1,7 +1,7 @@
 """Optimisation by optax: mini-batches in a new order every epoch, held-out rows, early stopping."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -31,16 +31,7 @@ MAX_STEPS = 2000
 MIN_GAIN = 1e-6  # of the last third of a run, relative to the objective; less is none
 
 
-class Training(NamedTuple):
-    """Settings of MAP with an optimizer; see there."""
-
-    optimizer: "optax.GradientTransformation"
-    steps: int | None
-    batch_rows: int | None
-    held_out: float
-    patience: int | None
-    prior: bool
-    progress: bool
+Training = Any  # a MAP with an optimizer, which has its settings
 
 
 def run(engine: Training, problem: Problem, params: Mapping) -> Outcome:

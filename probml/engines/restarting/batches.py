@@ -16,7 +16,7 @@ E-steps and M-steps separately, for rows that are added to a fit (fits/further.p
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -108,9 +108,8 @@ def first_point(problem: Problem, brief: Engine, batch_rows: int) -> dict[str, j
             for name, value in params.items()}
 
 
-def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: PyTree, batch_rows: int,
-               max_iterations: int, tolerance: float,
-               progress: bool) -> tuple[PyTree, np.ndarray, Status, PyTree]:
+def run_passes(engine: Any, problem: Problem,
+               point: PyTree) -> tuple[PyTree, np.ndarray, Status, PyTree]:
     """Passes over the rows in batches, in another order each time, until one gains less than the
     tolerance per row: the best point, the objective of all rows after each pass, the status, and
     the expected statistics of all rows in the last pass.
@@ -118,10 +117,14 @@ def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: PyTr
     At the end of a pass the statistics of every row once replace the running average: of the noise
     of batches only that remains by which the point has moved meanwhile.
 
+    Args:
+        engine: EM or VB, with `batch_rows`.
+
     Cost: a pass is the statistics of all rows, an update a batch, and the objective of all rows.
     """
     plan, rows, known = problem.plan, problem.rows, problem.known
-    static, key = (way, int(batch_rows)), random_key(problem.seed)
+    way: IncrementalUpdate = engine.capabilities.incremental_update
+    static, key = (way, int(engine.batch_rows)), random_key(problem.seed)
     first = float(_objective(plan, way, point, known, rows)[0])
     # the point, its statistics, number of batches so far; the best point, and its objective
     loop = Loop((point, _zero_statistics(plan, way, point, known, rows), np.asarray(0), point,
@@ -142,11 +145,12 @@ def run_passes(title: str, way: IncrementalUpdate, problem: Problem, point: PyTr
         loop.state = point, statistics, batches, best, highest
         if not sound:
             return StepResult(1, history[-1], Status.COLLAPSED)
-        small = gain <= tolerance * rows.weight
+        small = gain <= engine.tolerance * rows.weight
         return StepResult(1, history[-1], Status.CONVERGED if small else Status.RUNNING)
 
-    with Progress(title, max_iterations, progress) as bar:
-        status = iterate(bar, max_iterations, turn, held=loop)
+    limit = engine.max_iterations
+    with Progress(type(engine).__name__, limit, engine.progress) as bar:
+        status = iterate(bar, limit, turn, held=loop)
     point, statistics, _, best, _ = loop.state
     return (point if status is Status.COLLAPSED else best, np.array(history), status,
             jax.device_get(statistics))

@@ -7,6 +7,7 @@ along a ridge an iteration gains next to nothing long before.
 import functools
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ from probml.engines.engine import Outcome, Status
 from probml.engines.findings import Code, Finding
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import slices
-from probml.engines.restarting.squarem import BLOCK, Settings, State, initial_state, run_em_block
+from probml.engines.restarting.squarem import BLOCK, State, initial_state, run_em_block
 from probml.engines.restarting.vectors import unpack
 from probml.engines.start.race import Race, has_ended, is_alive, restarts_finding
 from probml.engines.start.start import Start
@@ -36,7 +37,7 @@ def relative_tolerance(tolerance: float) -> float:
     return float(np.sqrt(2 * tolerance))
 
 
-def converge_parameters(settings: Settings, plan: Plan, state: State, history: np.ndarray,
+def converge_parameters(engine: Any, plan: Plan, state: State, history: np.ndarray,
                         best: int, first: Start, rows: Rows, known: Known, closed: bool,
                         parameter_tolerance: float) -> tuple[State, np.ndarray, bool]:
     """The states and objectives of all restarts, where `best` has continued until the distance of
@@ -46,16 +47,19 @@ def converge_parameters(settings: Settings, plan: Plan, state: State, history: n
     It stops after as many evaluations as the run took before: a probability that hardly any row
     informs may creep for ever, as in networks. The program is that of the restarts: nothing is
     compiled.
+
+    Args:
+        engine: EM, which has its engine.
     """
     def is_moving(state: State) -> bool:
         return float(state.distance[best]) > parameter_tolerance
 
     if int(state.status[best]) != Status.CONVERGED or not is_moving(state):
         return state, history, False
-    static = (settings.prior, settings.hard, settings.accelerate, closed)
-    gain = GAIN_SHARE * settings.tolerance * rows.weight
+    static = (engine.prior, engine.hard, engine.accelerate, closed)
+    gain = GAIN_SHARE * engine.tolerance * rows.weight
     begun, parts = int(state.count[best]), [history]
-    ceiling = min(settings.max_iterations + 1, begun + max(int(MORE_EVALUATIONS * begun), BLOCK))
+    ceiling = min(engine.max_iterations + 1, begun + max(int(MORE_EVALUATIONS * begun), BLOCK))
     is_best = np.arange(len(state.status)) == best
     others, start = np.asarray(state.status), first._replace(drawn=None)
     now = state._replace(status=np.where(is_best, Status.RUNNING,
@@ -85,18 +89,22 @@ MAX_SPURIOUS_STARTS, MIN_USUAL_STARTS, SPURIOUS_SCALE, EQUAL = 2, 6, 0.2, 0.01
 Advance = Callable[[PyTree, PyTree, int], tuple[PyTree, PyTree, bool]]
 
 
-def run_restarts(settings: Settings, plan: Plan, first: Start, rows: Rows, known: Known,
+def run_restarts(engine: Any, plan: Plan, first: Start, rows: Rows, known: Known,
                  closed: bool, race: Race | None = None) -> tuple[State, np.ndarray]:
-    """The final state of every restart of EM, and the values of its objective."""
-    static = (settings.prior, settings.hard, settings.accelerate, closed)
-    gain = settings.tolerance * rows.weight
+    """The final state of every restart of EM, and the values of its objective.
+
+    Args:
+        engine: EM, which has its engine.
+    """
+    static = (engine.prior, engine.hard, engine.accelerate, closed)
+    gain = engine.tolerance * rows.weight
 
     def steps(state: State, own: Start, limit: int) -> tuple[State, np.ndarray, bool]:
         return run_em_block(plan, static, state, own, known, rows, limit, gain)
 
     start = initial_state(plan, first.params, first.expected is not None, first.drawn)
     return run_to_convergence("EM", plan, rows, start, first._replace(drawn=None), steps, BLOCK,
-                              settings.max_iterations, race, settings.progress)
+                              engine.max_iterations, race, engine.progress)
 
 
 def run_to_convergence(title: str, plan: Plan, rows: Rows, state: PyTree, own: PyTree,

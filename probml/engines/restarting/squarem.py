@@ -75,17 +75,6 @@ class State(NamedTuple):
     status: np.ndarray
 
 
-class Settings(NamedTuple):
-    """The settings of EM that its iterations use."""
-
-    prior: bool
-    hard: bool
-    accelerate: bool
-    tolerance: float
-    max_iterations: int
-    progress: bool
-
-
 class Evaluated(NamedTuple):
     """Results of an evaluation of every restart: the objective, the sum of the absolute values of
     its terms, whether a scale has collapsed, and the point after an M-step."""

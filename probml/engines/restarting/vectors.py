@@ -131,14 +131,14 @@ def _coordinates(plan: Plan, point: jax.Array, known: Known) -> list[jax.Array]:
                                                 _by_bundle(plan, point), strict=True)]
 
 
-@jit(static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _to_unbounded(plan: Plan, points: jax.Array, known: Known) -> jax.Array:
     return jax.vmap(lambda point: jnp.concatenate(
         [part.reshape(-1) for part in _coordinates(plan, point, known)]
     ))(points)
 
 
-@jit(static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _from_unbounded(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.Array:
     def transform_point(u: jax.Array, point: jax.Array):
         shapes = [part.shape for part in jax.eval_shape(

@@ -17,7 +17,6 @@ from probml.engines.start.begin import AWAY, MAX_STEPS, Mode, Optima, widest_uni
 from probml.engines.start.prior import compiled_prior_point, given_start
 from probml.errors import Refusal, quoted
 from probml.evidence import density, row_coordinates
-from probml.language import given
 from probml.latents.latent import Group
 from probml.numerics import curvature
 from probml.numerics.compiling import jit
@@ -29,11 +28,6 @@ INTEGRATE = ("exact", "all", "none")
 STARTS = 4  # of optimisations, from the prior's point and points about it
 START_DEVIATION = 0.5  # of these, in units of the coordinates
 MAX_VALUES = 2**28  # of latent variables in all draws
-
-
-def check_integrate(engine: str, integrate: object) -> None:
-    """Raises ModelError for another word than those of INTEGRATE."""
-    given.check_word(integrate, INTEGRATE, f"{engine}(integrate)")
 
 
 def prepare_data(data: Data, integrate: str) -> Data:

@@ -79,12 +79,19 @@ def refuse(guide: Any, problem: Problem) -> None:
 
 @dataclass(frozen=True)
 class Static:
-    """Static arguments of the compiled steps."""
+    """Static arguments of the compiled steps.
 
-    model: Bound
+    Args:
+        batch: rows of a batch, of `total`; 0: all. model: a Bound, whose function the guide is for;
+            None: the guide is for our density.
+    """
+
     guide: Any
     optimizer: "optax.GradientTransformation | None"
     particles: int
+    batch: int = 0
+    total: int = 0
+    model: Any = None
 
 
 def run(static: Static, steps: int, progress: bool, problem: Problem) -> Outcome:

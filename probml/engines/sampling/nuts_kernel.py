@@ -33,7 +33,7 @@ class Settings(NamedTuple):
     max_tree_depth: int
 
 
-def _sampler(settings: Settings, plan: Plan, frame: Frame):
+def _sampler(plan: Plan):
     """NumPyro's functional NUTS, init and step, of a density with the data as arguments."""
     from numpyro.infer.hmc import hmc  # imported here since numpyro.infer is slow to import
 
@@ -74,7 +74,7 @@ def advance(plan: Plan, settings: Settings, frame: Frame, target: jax.Array, sta
     Args:
         target: acceptance probability, to which the step size is tuned in the warm-up.
     """
-    init, step = _sampler(settings, plan, frame)
+    init, step = _sampler(plan)
     arguments = (frame, known, rows)
     # sets the schedule of the warm-up
     _init(settings, init, target, state.z, -state.potential_energy, -state.z_grad, state.rng_key,
@@ -114,7 +114,7 @@ def initial_states(plan: Plan, settings: Settings, frame: Frame, starts: Starts,
     Args:
         starts: in the frame's coordinates.
     """
-    init, _ = _sampler(settings, plan, frame)
+    init, _ = _sampler(plan)
     z, values, gradients = starts
     good = jnp.isfinite(values) & jnp.all(jnp.isfinite(gradients), 1)
     best = jnp.argmax(jnp.where(good, values, -jnp.inf))

@@ -67,13 +67,11 @@ def plan_effort(rows: int, entries: int, states: int, programs: int = 1,
     alone = MAX_ENTRIES / units
     count = int(np.clip(MAX_ENTRIES // (units * programs), np.clip(alone, 1, MIN_STARTS),
                         MAX_STARTS))
-    if alone >= MIN_STARTS or not sampling:
-        return Effort(count, 0, 0, count * units * programs > MIN_RECOMPILE_ENTRIES)
     budget = max(MAX_ENTRIES / entries, PILOT_SHARE * rows)
-    size = int(max(budget // MAX_PILOT_RUNS,
+    size = int(max(budget // MAX_PILOT_RUNS, 1,
                    min(max(MIN_PILOT_ROWS, PILOT_ROWS_PER_STATE * states), rows / 2)))
     pilots = int(min(budget // size, MAX_PILOT_RUNS))
-    if pilots <= max(alone, 2):
+    if alone >= MIN_STARTS or not sampling or pilots <= max(alone, 2):
         return Effort(count, 0, 0, count * units * programs > MIN_RECOMPILE_ENTRIES)
     return Effort(FOLLOWED_STARTS, pilots, size, units * programs > MIN_RECOMPILE_ENTRIES)
 

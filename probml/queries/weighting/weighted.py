@@ -288,7 +288,7 @@ def check_likelihood(fit: Fitted, held: Data) -> None:
                 or any(not sites[parent].rows for parent in site.parents)):
             continue
         few = held.taken(np.arange(min(held.table.rows, MAX_CHECKED_ROWS)))
-        total = np.exp(evaluate(fit, few, site, True).logs).sum(1)
+        total = np.exp(evaluate(fit, few, site, True)[1]).sum(1)
         if not np.allclose(total, 1.0, atol=1e-3):
             raise Refusal(
                 f"log_prob needs a likelihood, and the factor '{loss}' of model '{fit.model.name}' "

@@ -3,7 +3,7 @@ observed at that value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +24,7 @@ NEGLIGIBLE = 30.0  # nats below the maximum log density
 SEARCHES = 12  # maximum iterations of the search for the range of a continuous site
 
 
-class Evaluated(NamedTuple):
-    """Values of a site, (n, m), and the log weight of each, (n, m)."""
-
-    values: np.ndarray
-    logs: np.ndarray
+Evaluated = tuple[np.ndarray, np.ndarray]  # values of a site, (n, m), and the log weight of each
 
 
 def observing(held: Data, values: Mapping[str, np.ndarray]) -> Data:
@@ -71,7 +67,7 @@ def evaluate(fit: Fitted, held: Data, site: Site, plug_in: bool,
 
     if site.discrete and site.finite is not None:
         values = np.tile(np.arange(site.finite), (n, 1))
-        return Evaluated(values, ask(values, plug_in))
+        return values, ask(values, plug_in)
     base = candidates(fit, held, DRAWS, 0, plug_in)[0][site.name].reshape(n, -1)
     if site.discrete:
         return _counted(base, lambda values: ask(values, plug_in))
@@ -98,7 +94,7 @@ def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
         values = np.tile(np.arange(most), (len(base), 1))
         logs = ask(values)
         if (logs[:, -1] < logs.max(1) - NEGLIGIBLE).all():
-            return Evaluated(values, logs)
+            return values, logs
         most *= 2
     raise Refusal(f"the predictive distribution of a count with factors has more than {COUNTS} "
                   f"values with non-negligible probability: use simulate()")
@@ -133,7 +129,7 @@ def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evalu
     wider = 0.0 if plug_in else 0.5 * (high - low)
     low, high = np.where(cut_low, low, low - wider), np.where(cut_high, high, high + wider)
     _, values, logs = evaluate_grid(low, high, NODES, plug_in)
-    return Evaluated(values, logs + np.log(gregory_weights(NODES) * (high - low)[:, None]))
+    return values, logs + np.log(gregory_weights(NODES) * (high - low)[:, None])
 
 
 def gregory_weights(count: int) -> np.ndarray:
