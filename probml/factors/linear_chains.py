@@ -89,13 +89,8 @@ def draw(plan: Plan, params: Mapping, known: Known, rows: Chunk, group: Group, s
                            rows.along.blocks)
         paths = jnp.take_along_axis(paths, index.reshape(*(1,) * (paths.ndim - 1), -1), 0)[0]
     flat = rows.along.folded(steps_first(paths))  # (rows, time, D)
-    return {name: _cells(plan, name, value) for name,
-            value in split_latents(plan, group, flat).items()}
-
-
-def split_latents(plan: Plan, group: Group, flat: jax.Array) -> dict[str, jax.Array]:
-    """(..., D) of a group → each latent's own (..., its numbers)."""
-    return {name: flat[..., part] for name, part in places(plan.structure, group.names).items()}
+    return {name: _cells(plan, name, flat[..., part])
+            for name, part in places(plan.structure, group.names).items()}
 
 
 def _cells(plan: Plan, name: str, value: jax.Array) -> jax.Array:

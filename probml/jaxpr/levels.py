@@ -183,18 +183,6 @@ def _zeroed(closed_jaxpr: ClosedJaxpr, idle: Sequence[int]) -> ClosedJaxpr:
                        [*closed_jaxpr.consts, *zeros])
 
 
-def _constant(value: object) -> _Value:
-    """The abstract value of a literal or a constant of the jaxpr."""
-    if not 1 <= getattr(value, "size", 1) <= _LARGEST_CONSTANT_READ:
-        return _CONSTANT
-    try:
-        array = np.asarray(value)
-        first = float(np.real(array.flat[0]))
-    except (TypeError, ValueError):  # a random key, a tracer
-        return _CONSTANT
-    return _Value({}, None, first) if np.all(array == first) else _CONSTANT
-
-
 def _use(level: Level, chain: tuple[_Step, ...] | None) -> Use:
     """A level and a coordinate as a Use: factors are constants, and constants next to a last power
     are left out."""
@@ -279,7 +267,14 @@ class _Levels(Domain[_Value]):
     """Levels and coordinates; a loop mixes all its operands."""
 
     def constant(self, value: object) -> _Value:
-        return _constant(value)
+        if not 1 <= getattr(value, "size", 1) <= _LARGEST_CONSTANT_READ:
+            return _CONSTANT
+        try:
+            array = np.asarray(value)
+            first = float(np.real(array.flat[0]))
+        except (TypeError, ValueError):  # a random key, a tracer
+            return _CONSTANT
+        return _Value({}, None, first) if np.all(array == first) else _CONSTANT
 
     def opaque_results(self, eqn: JaxprEqn, operands: list[_Value]) -> list[_Value]:
         return [_general(operands)] * len(eqn.outvars)

@@ -59,7 +59,24 @@ PRIORS: dict[str, tuple[tuple[str, str], Callable]] = {
 }
 
 
-class Conjugate(Quadrature):
+class WithPosterior:
+    """A latent whose posterior given a row is a distribution, `posterior`, in closed form."""
+
+    posterior: Callable[..., dist.Distribution]
+
+    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
+        joint, own = joint_density(structure, group, env, seen)
+        posterior = self.posterior(structure, group, env, seen)
+        at = jax.lax.stop_gradient(posterior.mean)
+        return where_seen(own, lambda x: joint(x, 0.0), joint(at, 0.0) - posterior.log_prob(at))
+
+    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
+             key: jax.Array) -> jax.Array:
+        drawn = self.posterior(structure, group, env, seen).sample(key)
+        return jnp.atleast_1d(where_seen(seen.get(group.name, (None, None)), lambda x: x, drawn))
+
+
+class Conjugate(WithPosterior, Quadrature):
     """A Gamma, inverse Gamma or Beta number; see the top of this file."""
 
     exact, finer, averages = True, None, True
@@ -83,22 +100,32 @@ class Conjugate(Quadrature):
                     return f"'{name}' ({site.kind}) is not conjugate to '{group.name}'"
         return super().why_not(structure, group)
 
-    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
-        joint, own = joint_density(structure, group, env, seen)
-        posterior = _posterior(structure, group, env, seen)
-        at = jax.lax.stop_gradient(posterior.mean)
-        return where_seen(own, lambda x: joint(x, 0.0), joint(at, 0.0) - posterior.log_prob(at))
-
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
         nodes, own = super().conditional(structure, group, env, seen), seen.get(group.name,
                                                                                (None, None))
-        mean = _posterior(structure, group, env, seen).mean
+        mean = self.posterior(structure, group, env, seen).mean
         return nodes._replace(mean=where_seen(own, lambda x: x, mean)[None])
 
-    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
-             key: jax.Array) -> jax.Array:
-        drawn = _posterior(structure, group, env, seen).sample(key)
-        return where_seen(seen.get(group.name, (None, None)), lambda x: x, drawn)[None]
+    def posterior(self, structure: Structure, group: Group, env: Mapping,
+                  seen: Seen) -> dist.Distribution:
+        """The posterior of the number given its observed children."""
+        site = structure.sites[group.name]
+        names, family = PRIORS[site.kind]
+
+        def natural(env: Mapping) -> tuple[jax.Array, jax.Array]:
+            prior = structure.distribution(group.name, env)
+            first, second = (jnp.reshape(getattr(prior, name), ()) for name in names)
+            unit = {**env, group.name: site.place(jnp.ones(site.cells))}
+            for name in (name for name in group.sites if name in seen and name != group.name):
+                (x, mask), child = seen[name], structure.sites[name]
+                more = CONJUGATE_CHILDREN[site.kind][child.kind].added(x.astype(first.dtype),
+                                                         structure.cells(name, unit))
+                a, b = (jnp.where(True if mask is None else mask, jnp.broadcast_to(leaf, x.shape),
+                                  0.0).sum() for leaf in more)
+                first, second = first + a, second + b
+            return first, second
+
+        return family(*over(env, natural))
 
 
 def _scaled(use: Use, power: float, unit: bool) -> bool:
@@ -107,25 +134,3 @@ def _scaled(use: Use, power: float, unit: bool) -> bool:
     found = math.prod(amount for _, amount in steps)
     alone = all(name == "power" for name, _ in steps) and math.isclose(found, power)
     return alone and (unit or not use.coordinate)
-
-
-def _posterior(structure: Structure, group: Group, env: Mapping,
-               seen: Seen) -> dist.Distribution:
-    """The posterior of the number given its observed children."""
-    site = structure.sites[group.name]
-    names, family = PRIORS[site.kind]
-
-    def natural(env: Mapping) -> tuple[jax.Array, jax.Array]:
-        prior = structure.distribution(group.name, env)
-        first, second = (jnp.reshape(getattr(prior, name), ()) for name in names)
-        unit = {**env, group.name: site.place(jnp.ones(site.cells))}
-        for name in (name for name in group.sites if name in seen and name != group.name):
-            (x, mask), child = seen[name], structure.sites[name]
-            more = CONJUGATE_CHILDREN[site.kind][child.kind].added(x.astype(first.dtype),
-                                                     structure.cells(name, unit))
-            a, b = (jnp.where(True if mask is None else mask, jnp.broadcast_to(leaf, x.shape),
-                              0.0).sum() for leaf in more)
-            first, second = first + a, second + b
-        return first, second
-
-    return family(*over(env, natural))

@@ -211,7 +211,10 @@ class Gaussian:
         spread = jax.vmap(push)(moments.root)
         return log - 0.5 * jnp.sum(residual**2) - 0.5 * jnp.sum(spread**2)
 
+    # where the programs of a group depend on nothing of a row but its latents
+
     def middle(self, structure: Structure, group: Group, env: Mapping) -> dict[str, jax.Array]:
+        """The prior means of the latents and sites of a group: statistics are centred there."""
         at, out = dict(env), {}
         for name in group.sites:
             site = structure.sites[name]
@@ -222,6 +225,8 @@ class Gaussian:
 
     def statistics(self, structure: Structure, group: Group, middle: Mapping, weight: jax.Array,
                    seen: Seen, moments: Moments) -> dict[str, Second]:
+        """The sufficient statistics of rows at one state: all arguments lead with the axis of rows,
+        which is summed over."""
         flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
         mean, out, where = moments.mean - flat, {}, places(structure, group.names)
         for name in group.sites:
@@ -238,6 +243,7 @@ class Gaussian:
 
     def pooled(self, structure: Structure, group: Group, middle: Mapping, env: Mapping,
                statistics: Mapping[str, Second]) -> jax.Array:
+        """Σ over rows of weight × `expected`, from their statistics."""
         flat = jnp.concatenate([middle[name].reshape(-1) for name in group.names])
         place, total = functools.partial(placed, structure, group), jnp.zeros(())
         for name in group.sites:

@@ -100,7 +100,11 @@ class Kind(Protocol):
 
 class Latent(Kind, Protocol):
     """A kind of numbers of a row, as functions of one row at one state; that of numbers along time,
-    as functions of one step, is chains/linear_chain.py."""
+    as functions of one step, is chains/linear_chain.py.
+
+    Two kinds have more where the programs of a group depend on nothing of a row but its latents:
+    second moments of rows are sufficient (gaussian.Gaussian), or all rows may share the nodes at
+    which they are evaluated (quadrature.Quadrature.shared_nodes)."""
 
     def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
         """log ∫ p(latents, observed sites | env), in nats, differentiable in all of `env`."""
@@ -121,37 +125,6 @@ class Latent(Kind, Protocol):
                  moments: PyTree) -> jax.Array:
         """E[log p(latents, observed sites | env)] over latents of these moments: the objective of
         an M-step."""
-
-
-class Sharing(Latent, Protocol):
-    """A kind that evaluates a row at nodes; all rows may share these where the programs of a group
-    depend on nothing of a row but its latents (factors/shared_nodes.py)."""
-
-    def shared_nodes(self, structure: Structure, group: Group, env: Mapping,
-                     cells: int) -> tuple[jax.Array, jax.Array] | None:
-        """Nodes for every row, (m,), m a multiple of 3, and their log weights, the latent's own
-        density included; None: there are none.
-
-        Args:
-            cells: observed cells of a row.
-        """
-
-
-class Pooling(Latent, Protocol):
-    """A kind for which second moments are sufficient statistics of the rows, where the programs of
-    a group depend on nothing of a row but its latents (plan.poolable_groups)."""
-
-    def middle(self, structure: Structure, group: Group, env: Mapping) -> PyTree:
-        """The prior means of the latents and sites of a group: statistics are centred there."""
-
-    def statistics(self, structure: Structure, group: Group, middle: PyTree, weight: jax.Array,
-                   seen: Seen, moments: Moments) -> PyTree:
-        """The sufficient statistics of rows at one state: all arguments lead with the axis of rows,
-        which is summed over."""
-
-    def pooled(self, structure: Structure, group: Group, middle: PyTree, env: Mapping,
-               statistics: PyTree) -> jax.Array:
-        """Σ over rows of weight × `expected`, from their statistics."""
 
 
 def places(structure: Structure, names: Sequence[str]) -> dict[str, slice]:

@@ -32,10 +32,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from numpyro.distributions import biject_to
 
 from probml.language.former_members import former_members
-from probml.latents.coordinates import known_beforehand, log_joint
+from probml.latents.coordinates import enter, known_beforehand, log_joint, own_shape
 from probml.latents.latent import FORMER, Group, Latent, Seen
 from probml.numerics.logs import weighted_log
 from probml.numerics.optimum import Newton, maximize
@@ -110,6 +109,8 @@ class Quadrature:
 
     def shared_nodes(self, structure: Structure, group: Group, env: Mapping,
                      cells: int) -> tuple[jax.Array, jax.Array] | None:
+        """Nodes for every row, (m,), m a multiple of 3, and their log weights, the latent's own
+        density included; None: there are none. They suit rows of so many observed cells."""
         if self.exact or structure.sites[group.name].kind != "Normal":
             return None
         # the width of a row's likelihood is about one over the root of its cells
@@ -188,26 +189,22 @@ def joint_density(structure: Structure, group: Group, env: Mapping,
 
 
 def where_seen(own: tuple, function: Callable, otherwise: jax.Array) -> jax.Array:
-    """function(x) in a row where the number itself is observed, x; else `otherwise`."""
+    """function(x) in a row where the number itself is observed, x, or all of a vector; else
+    `otherwise`."""
     x, mask = own
     if x is None:
         return otherwise
-    return jnp.where(mask.reshape(()), function(x.reshape(())), otherwise)
+    whole = jnp.ones((), bool) if mask is None else mask.all()
+    return jnp.where(whole, function(x.reshape(-1) if x.size > 1 else x.reshape(())), otherwise)
 
 
 def _transform_node(structure: Structure, group: Group, env: Mapping,
                     u: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The number at a coordinate, and log |dz/du|; a location-scale prior has standardised
-    coordinates."""
-    distribution, site = structure.distribution(group.name, env), structure.sites[group.name]
-    if site.domain.unbounded and site.entry.location_scale is not None and not site.entry.coupled:
-        loc, scale = (jnp.reshape(leaf, ()) for leaf in site.entry.location_scale(distribution))
-        return loc + scale * u, jnp.log(scale)
-    transform = biject_to(distribution.support)
+    """The number at a coordinate (coordinates.py), and log |dz/du|."""
     most = 0.5 * math.log(jnp.finfo(u.dtype).max)  # beyond, products of exponentials are no numbers
-    u = jnp.clip(u, -most, most)
-    value = transform(u)
-    return value, jnp.reshape(transform.log_abs_det_jacobian(u, value), ())
+    inside = jnp.clip(u, -most, most).reshape(own_shape(structure.sites[group.name]))
+    value, volume = enter(structure, group.name, env, inside, None, None)
+    return value.reshape(()), volume
 
 
 def _nodes(structure: Structure, group: Group, env: Mapping, seen: Seen,

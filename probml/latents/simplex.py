@@ -11,7 +11,7 @@ needs. Means over z are taken over k points on the way from the mean to each cor
 mean and the covariance of the Dirichlet: exact of what is affine or quadratic in z.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -22,8 +22,9 @@ from jax.scipy.special import digamma, gammaln
 
 from probml.jaxpr.levels import Level
 from probml.jaxpr.memo import memo
+from probml.latents.conjugate import WithPosterior
 from probml.latents.latent import Group, Seen, over
-from probml.latents.quadrature import Nodes, joint_density
+from probml.latents.quadrature import Nodes, where_seen
 from probml.numerics.compiling import jit
 from probml.numerics.process.inline_calls import evaluated
 from probml.structure.densities import example
@@ -39,7 +40,7 @@ class Logs(NamedTuple):
     mean: jax.Array
 
 
-class Simplex:
+class Simplex(WithPosterior):
     """One vector of probabilities; see the top of this file."""
 
     description = "integrated out, conjugate"
@@ -62,30 +63,36 @@ class Simplex:
                     return f"'{name}' ({site.kind}) is not conjugate to '{group.name}'"
         return None
 
-    def message(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> jax.Array:
-        joint, _ = joint_density(structure, group, env, seen)
-        posterior = _posterior(structure, group, env, seen)
-        at = jax.lax.stop_gradient(posterior.mean)
-        return _where_seen(seen.get(group.name), lambda z: joint(z, 0.0),
-                           joint(at, 0.0) - posterior.log_prob(at))
+    def posterior(self, structure: Structure, group: Group, env: Mapping,
+                  seen: Seen) -> dist.Dirichlet:
+        """The posterior of the vector given its observed children."""
+        alpha = _prior(structure, group, env)
+        for name in (name for name in group.sites if name in seen and name != group.name):
+            x, mask = seen[name]
+            if structure.sites[name].kind == "Categorical":
+                counts = jax.nn.one_hot(x.reshape(-1), len(alpha), dtype=alpha.dtype)
+                live = None if mask is None else mask.reshape(-1)
+            else:
+                counts = x.reshape(-1, len(alpha)).astype(alpha.dtype)
+                live = None if mask is None else mask.reshape(counts.shape).all(-1)
+            seen_counts = counts if live is None else jnp.where(live[:, None], counts, 0.0)
+            alpha = alpha + seen_counts.sum(0)
+        return dist.Dirichlet(alpha)
 
     def conditional(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Nodes:
-        posterior, own = _posterior(structure, group, env, seen), seen.get(group.name)
+        posterior, own = (self.posterior(structure, group, env, seen),
+                          seen.get(group.name, (None, None)))
         mean, total = posterior.mean, posterior.concentration.sum()
         way = (1 + total) ** -0.5
         values = (1 - way) * mean + way * jnp.eye(len(mean), dtype=mean.dtype)
-        mean, values = (_where_seen(own, lambda z: z, leaf) for leaf in (mean, values))
+        mean, values = (where_seen(own, lambda z: z, leaf) for leaf in (mean, values))
         return Nodes(mean, values, posterior.mean)
 
     def row_posterior(self, structure: Structure, group: Group, env: Mapping, seen: Seen) -> Logs:
-        alpha, own = _posterior(structure, group, env, seen).concentration, seen.get(group.name)
+        alpha = self.posterior(structure, group, env, seen).concentration
         logs = digamma(alpha) - digamma(alpha.sum())
-        return Logs(_where_seen(own, lambda z: jnp.log(jnp.maximum(z, 1e-30)), logs))
-
-    def draw(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
-             key: jax.Array) -> jax.Array:
-        drawn = _posterior(structure, group, env, seen).sample(key)
-        return _where_seen(seen.get(group.name), lambda z: z, drawn)
+        return Logs(where_seen(seen.get(group.name, (None, None)),
+                               lambda z: jnp.log(jnp.maximum(z, 1e-30)), logs))
 
     def expected(self, structure: Structure, group: Group, env: Mapping, seen: Seen,
                  moments: Logs) -> jax.Array:
@@ -94,33 +101,8 @@ class Simplex:
         return gammaln(alpha.sum()) - gammaln(alpha).sum() + ((alpha - 1) * moments.mean).sum()
 
 
-def _where_seen(own: tuple | None, function: Callable, otherwise: jax.Array) -> jax.Array:
-    """function(z) in a row where the vector itself is observed, z, whole or not at all; else
-    `otherwise`."""
-    if own is None:
-        return otherwise
-    x, mask = own
-    whole = jnp.ones((), bool) if mask is None else mask.reshape(-1).all()
-    return jnp.where(whole, function(x.reshape(-1)), otherwise)
-
-
 def _prior(structure: Structure, group: Group, env: Mapping) -> jax.Array:
     return over(env, lambda at: structure.distribution(group.name, at).concentration.reshape(-1))
-
-
-def _posterior(structure: Structure, group: Group, env: Mapping, seen: Seen) -> dist.Dirichlet:
-    """The posterior of the vector given its observed children."""
-    alpha = _prior(structure, group, env)
-    for name in (name for name in group.sites if name in seen and name != group.name):
-        x, mask = seen[name]
-        if structure.sites[name].kind == "Categorical":
-            counts = jax.nn.one_hot(x.reshape(-1), len(alpha), dtype=alpha.dtype)
-            live = None if mask is None else mask.reshape(-1)
-        else:
-            counts = x.reshape(-1, len(alpha)).astype(alpha.dtype)
-            live = None if mask is None else mask.reshape(counts.shape).all(-1)
-        alpha = alpha + (counts if live is None else jnp.where(live[:, None], counts, 0.0)).sum(0)
-    return dist.Dirichlet(alpha)
 
 
 @memo(256)

@@ -10,40 +10,8 @@ import numpy as np
 from probml.jaxpr.cells import NONE, SEVERAL, cells
 from probml.jaxpr.memo import memo
 from probml.plan.plan import Plan
-from probml.plan.squares import entered
 
 NUMBERS, WIDEST = 64, 1024  # most elements of an argument; most coefficients of an element
-
-
-@memo(512)
-def strands(plan: Plan) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Of the one row-wise site of a plan without latent variables: (parameter, the element of the
-    argument that each of its own elements enters) in the order of names, flat. () where an element
-    may enter several, or not affinely, or where a parameter enters none."""
-    sites = plan.structure.sites
-    apart = plan.pooled or plan.structure.losses or not plan.observed_rows
-    if apart or len(plan.rowwise) != 1 or sites[plan.rowwise[0]].factor:
-        return ()
-    (name,) = plan.rowwise
-    arguments, (program, takes) = entered(plan, name), plan.structure.programs[name]
-    if len(arguments) != 1 or not set(plan.free) <= set(sites[name].uses[arguments[0]]):
-        return ()
-    at, uses = sites[name].arguments.index(arguments[0]), sites[name].uses[arguments[0]]
-    count = math.prod(program.out_avals[at].shape)
-    number = {}
-    for p in sorted(plan.free):
-        shape, use = sites[p].shape, uses[p]
-        if shape[-1:] != (count,) or not (use.is_affine and sites[p].domain.unbounded):
-            return ()
-        number[p] = np.broadcast_to(np.arange(count), shape)
-    if not 1 < count <= NUMBERS or sum(each.size for each in number.values()) > count * WIDEST:
-        return ()
-    found = cells(program, {takes.index(p): p for p in number}, number)[at]
-    for own in found.values():
-        flat = own.reshape(-1)
-        if not np.all((flat == np.arange(count)) | (flat == NONE)):
-            return ()
-    return tuple((p, tuple(each.reshape(-1).tolist())) for p, each in number.items())
 
 
 class Columns(NamedTuple):
@@ -88,6 +56,26 @@ def columns(plan: Plan, user: str, names: tuple[str, ...]) -> Columns | None:
             if len({len(each) for each in places}) == 1:
                 return Columns(arguments[0], tuple(some.tolist()), places)
     return None
+
+
+@memo(512)
+def blocks_of_hessian(plan: Plan) -> Columns | None:
+    """Which coordinates, in the order of the parameters' names, each element of the one argument
+    of the one row-wise site has, of a plan without latent variables; None where a parameter enters
+    in another way, or the blocks are large."""
+    sites, names = plan.structure.sites, tuple(sorted(plan.free))
+    if plan.pooled or plan.structure.losses or not plan.observed_rows or len(plan.rowwise) != 1:
+        return None
+    site, (program, _) = sites[plan.rowwise[0]], plan.structure.programs[plan.rowwise[0]]
+    found = columns(plan, site.name, names)
+    uses = {} if found is None else site.uses[found.argument]
+    if found is None or not all(p in uses and uses[p].is_affine and sites[p].domain.unbounded
+                                for p in names):
+        return None
+    count, size = len(found.numbers), len(found.places[0])
+    every = (program.out_avals[site.arguments.index(found.argument)].size == count
+             and sum(math.prod(sites[p].shape) for p in names) == count * size)
+    return found if every and 1 < count <= NUMBERS and size <= WIDEST else None
 
 
 def _numberings(plan: Plan, names: tuple[str, ...]) -> Iterator[dict[str, np.ndarray]]:

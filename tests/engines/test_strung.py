@@ -14,7 +14,7 @@ from probml.device.load import load
 from probml.factors.affine_predictors import curvatures
 from probml.models import softmax_regression
 from probml.numerics.compiling import jit
-from probml.plan.strands import strands
+from probml.plan.strands import blocks_of_hessian
 
 RANDOM = np.random.default_rng(2)
 N, D, K = 150, 49, 3
@@ -47,11 +47,11 @@ def softmax():
 
 
 def test_the_numbers_of_a_softmax_have_coefficients_of_their_own_and_sums_of_them_do_not():
-    found = dict(strands(plan_of(softmax(), {"x": X, "y": Y})))
-    assert found["beta"] == tuple(range(K)) * D and found["intercept"] == tuple(range(K))
-    assert strands(plan_of(mixed(k=K), {"x": X, "y": Y})) == ()
+    places = np.array(blocks_of_hessian(plan_of(softmax(), {"x": X, "y": Y})).places)
+    assert (places == np.arange(K * D + K).reshape(D + 1, K).T).all()  # intercepts stand last
+    assert blocks_of_hessian(plan_of(mixed(k=K), {"x": X, "y": Y})) is None
     counts = {"x": X, "y": RANDOM.poisson(1.0, (N, K))}
-    assert dict(strands(plan_of(counted(k=K), counts))).keys() <= {"beta"}
+    assert blocks_of_hessian(plan_of(counted(k=K), counts)) is None  # not affine
 
 
 def test_blocks_are_those_of_the_hessian():
@@ -61,8 +61,7 @@ def test_blocks_are_those_of_the_hessian():
     rows, known = load(held, plan, np.arange(N) % 3.0)
     point = {"beta": jnp.asarray(RANDOM.normal(size=(4, K))), "intercept": jnp.zeros(K)}
     c, back = ravel_pytree(point)
-    number = np.concatenate([np.array(own) for _, own in strands(plan)])
-    places = np.argsort(number, kind="stable").reshape(K, -1)
+    places = np.array(blocks_of_hessian(plan).places)
 
     def loss(c):
         logits = X[:, :4] @ back(c)["beta"] + back(c)["intercept"]

@@ -186,7 +186,8 @@ def sum_out(parts: Sequence[Part], sizes: Mapping[str, tuple[int, int]], most: i
         if along is not None:
             total += sum_along(linked[name], joint, along, semiring)
         else:
-            left += split_by_dependence(Part(_message(joint, semiring), ways[name]))
+            message = jnp.moveaxis(semiring.logs(joint, 1), 0, -1)  # states first, then cells
+            left += split_by_dependence(Part(message, ways[name]))
         names.remove(name)
     for part in left:
         total += part.log.sum()
@@ -225,8 +226,3 @@ def _joint(near: Sequence[Part], name: str, others: tuple[str, ...],
         shape = [sizes[n][1] if n in part.names else 1 for n in order]
         total = total + log.reshape(count, *shape)
     return jnp.broadcast_to(total, (count, *(sizes[n][1] for n in (name, *others))))
-
-
-def _message(joint: jax.Array, semiring: Semiring) -> jax.Array:
-    """The sum over a variable's states, for each of its cells: (*states of the others, cells)."""
-    return jnp.moveaxis(semiring.logs(joint, 1), 0, -1)

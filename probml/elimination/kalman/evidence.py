@@ -164,15 +164,12 @@ def merge_blocks(system: System) -> System:
 
     if system.blocks == 1:
         return system
-    own = {name: getattr(system, name) for name in ("transition", "offset", "noise", "value",
-                                                    "slope", "variance", "seen", "alive")}
-    own = {name: None if leaf is None or len(leaf) == 1 else joined(leaf)
-           for name, leaf in own.items()}
-    first = {name: getattr(system, name) for name in ("mean", "covariance")}
-    first = {name: leaf[..., :: system.blocks] if leaf.shape[-1] > 1 else leaf
-             for name, leaf in first.items()}
-    return replace(system, blocks=1, **first,
-                   **{name: leaf for name, leaf in own.items() if leaf is not None})
+    along = ("transition", "offset", "noise", "value", "slope", "variance", "seen", "alive")
+    own = {name: joined(leaf) for name in along
+           if (leaf := getattr(system, name)) is not None and len(leaf) > 1}
+    first = {name: leaf[..., :: system.blocks] for name in ("mean", "covariance")
+             if (leaf := getattr(system, name)).shape[-1] > 1}
+    return replace(system, blocks=1, **first, **own)
 
 
 def in_blocks(path: jax.Array, blocks: int) -> jax.Array:

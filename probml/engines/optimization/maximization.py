@@ -17,6 +17,7 @@ from probml.engines.optimization.identifiability import (
 from probml.engines.optimization.objective import flat, from_coordinates, to_coordinates, unflat
 from probml.engines.progress import Loop, Progress, StepResult, iterate
 from probml.engines.restarting import slices
+from probml.errors import present
 from probml.evidence import density
 from probml.evidence.density import log_posterior_and_gradient, value_gradient_hessian
 from probml.factors.affine_predictors import curvatures
@@ -38,7 +39,7 @@ from probml.numerics.refinement import HostBFGS, refine
 from probml.numerics.transfer import placed_all
 from probml.plan.blocks import NEWTON
 from probml.plan.plan import Plan
-from probml.plan.strands import strands
+from probml.plan.strands import blocks_of_hessian
 from probml.typing import PyTree
 
 BLOCK = 50  # iterations of a device call
@@ -341,15 +342,15 @@ def has_coefficient_blocks(problem: Problem) -> bool:
     """Whether the rows are held and the Hessian has blocks for L-BFGS to be preconditioned by."""
     rows, plan = problem.rows, problem.plan
     held = not isinstance(rows, Summary) and rows.held
-    return held and is_smooth(plan) and not problem.known.centring and bool(strands(plan))
+    return held and is_smooth(plan) and not problem.known.centring and (
+        blocks_of_hessian(plan) is not None)
 
 
 def maximize_by_block_lbfgs(engine: OptimizerSettings, problem: Problem,
                             params: Mapping) -> Outcome:
     """The optimum by L-BFGS, preconditioned by blocks of the Hessian."""
     plan, known, rows = problem.plan, problem.known, problem.rows
-    element = np.concatenate([np.array(own) for _, own in strands(plan)])
-    places = np.argsort(element, kind="stable").reshape(element.max() + 1, -1)
+    places = np.array(present(blocks_of_hessian(plan)).places)
     some, scale = _rows_for_blocks(rows, problem.size, places.shape[1])
 
     def block(u: jax.Array, count: int) -> tuple[PyTree, ...]:

@@ -2,7 +2,6 @@
 no digits left in single precision from 10⁷ on: draws of Poisson(2·10⁷) are a fifth too wide."""
 
 import copy
-import functools
 from collections.abc import Callable
 
 import jax
@@ -49,12 +48,8 @@ def of_beta_binomial(distribution: dist.Distribution) -> dist.Distribution:
 
 def _drawing(distribution: dist.Distribution, draw: Callable) -> dist.Distribution:
     out = copy.copy(distribution)
-    vars(out)["sample"] = functools.partial(_sample, draw)
+    vars(out)["sample"] = lambda key, sample_shape=(): draw(key, sample_shape)
     return out
-
-
-def _sample(draw: Callable, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-    return draw(key, sample_shape)
 
 
 def _poisson(key: jax.Array, rate: jax.Array) -> jax.Array:

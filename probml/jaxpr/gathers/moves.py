@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn
 from jax.lax import GatherScatterMode
@@ -28,6 +27,7 @@ from probml.jaxpr.gathers.symbols import (
 )
 from probml.jaxpr.primitives import TABLE as PRIMITIVES
 from probml.jaxpr.primitives import Kind, computed, name_of
+from probml.jaxpr.tapes.moves import default_fill
 
 CLIP = GatherScatterMode.CLIP
 
@@ -71,8 +71,8 @@ def gather_indices(eqn: JaxprEqn) -> list[GatherIndex]:
     dims = params.get("dimension_numbers")
     if name == "gather":
         clips, fill = params["mode"].name == "CLIP", params["fill_value"]
-        stated = params["mode"].name == "FILL_OR_DROP" and fill is not None and not default(
-            fill, eqn.invars[0].aval.dtype)
+        stated = params["mode"].name == "FILL_OR_DROP" and fill is not None and not np.array_equal(
+            fill, default_fill(eqn.invars[0].aval.dtype), True)
         # vmap turns a slice into a gather that clips, whose axis is not collapsed; clipping along a
         # collapsed axis was asked for by the user
         return [GatherIndex(1, k, axis, params["slice_sizes"][axis],
@@ -97,16 +97,6 @@ def blank(operand: Value) -> Value:
     """An array that is written to: its entries are no longer those of a parameter."""
     return operand._replace(axes=tuple(labels or frozenset([(TABLE, 0, 0)])
                                        for labels in operand.axes))
-
-
-def default(fill: float, dtype: object) -> bool:
-    """Whether a fill value is the default of jnp.take."""
-    if jnp.issubdtype(dtype, jnp.floating):
-        return bool(np.isnan(fill))
-    if not jnp.issubdtype(dtype, jnp.integer):
-        return bool(fill)
-    info = jnp.iinfo(dtype)
-    return int(fill) == (info.max if info.min == 0 else info.min)
 
 
 def unknown(eqn: JaxprEqn, values: Iterable[Value]) -> list[Value]:

@@ -184,14 +184,10 @@ def _equation_vjp(line: Line, ins: Sequence[jax.Array],
                 for share, var, each in zip(shares, eqn.outvars, inexact, strict=True) if each]
         out: list[Callable | None] = [None] * len(operands)
         for i, share in zip(at, back(told), strict=True):
-            out[i] = functools.partial(_itself, share)
+            out[i] = functools.partial(lambda same: same, share)
         return out
 
     return found, pull
-
-
-def _itself(share: jax.Array) -> jax.Array:
-    return share
 
 
 def _back(program: Program, values: Sequence[jax.Array], pulls: Sequence[Callable | None],

@@ -5,12 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from probml.jaxpr.tapes.operation import Avals, Operation, Unsupported, from_function
-
-
-def _special(name: str) -> Operation:
-    """A function of SciPy, imported at its first use, which takes 20 ms."""
-    return Operation(lambda ins, outs: getattr(importlib.import_module("scipy.special"), name))
+from probml.jaxpr.tapes.operation import Avals, Operation, Unsupported
 
 
 def _divided(ins: Avals, outs: Avals) -> Callable:
@@ -120,9 +115,11 @@ _FUNCTIONS: dict[str, Callable] = {
     "sinh": np.sinh, "sqrt": np.sqrt, "square": np.square, "stop_gradient": lambda x: x,
     "sub": np.subtract, "tan": np.tan, "tanh": np.tanh, "xor": np.bitwise_xor,
 }
-OPERATIONS: dict[str, Operation] = {name: from_function(function)
-                                    for name, function in _FUNCTIONS.items()}
-OPERATIONS |= {name: _special(function) for name, function in {
+OPERATIONS: dict[str, Operation] = {
+    name: Operation(lambda ins, outs, of=function: of) for name, function in _FUNCTIONS.items()}
+# of SciPy, which is imported at the first use: that takes 20 ms
+OPERATIONS |= {name: Operation(lambda ins, outs, of=function: getattr(
+    importlib.import_module("scipy.special"), of)) for name, function in {
     "bessel_i0e": "i0e", "bessel_i1e": "i1e", "digamma": "psi", "erf": "erf", "erfc": "erfc",
     "erf_inv": "erfinv", "igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln",
     "polygamma": "polygamma", "regularized_incomplete_beta": "betainc", "zeta": "zeta",

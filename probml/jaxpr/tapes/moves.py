@@ -165,16 +165,16 @@ def _gathered(ins: Avals, outs: Avals, dimension_numbers: jax.lax.GatherDimensio
         where, inside = known or places(index)
         out = x[tuple(where)] if where else np.broadcast_to(x, index.shape[:-1])
         if kind == DROP and not inside.all():
-            fill = fill_value if fill_value is not None else _filling(x.dtype)
+            fill = fill_value if fill_value is not None else default_fill(x.dtype)
             out = np.where(inside.reshape(inside.shape + (1,) * width), out, fill)
         return out.transpose(order) if turned else out
 
     return gathered
 
 
-def _filling(dtype: np.dtype) -> float:
+def default_fill(dtype: np.dtype) -> float:
     """The fill value of a dtype for indices out of bounds."""
-    if dtype.kind == "f":
+    if jax.numpy.issubdtype(dtype, np.inexact):
         return np.nan
     if dtype.kind == "b":
         return True

@@ -65,8 +65,3 @@ class Operation(NamedTuple):
     several: bool = False
     cost: Callable[..., float] = seconds
     fixed: int | None = None
-
-
-def from_function(function: Callable) -> Operation:
-    """The operation of a function of the operands alone."""
-    return Operation(lambda ins, outs: function)

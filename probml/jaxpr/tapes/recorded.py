@@ -40,17 +40,13 @@ SECONDS_PER_ITERATION = 4 * SECONDS_PER_CALL  # of a loop, or a branch, without 
 MAX_FOLDED_ENTRIES = 4096  # of a result of constants that is computed when recording
 
 
-def _operation(step: Step) -> Operation:
-    return LOOPS.get(step.name) or OPERATIONS[step.name]
-
-
-def _index(name: str) -> int | None:
-    return OPERATIONS[name].fixed if name in OPERATIONS else None
+def _operation(name: str) -> Operation:
+    return LOOPS.get(name) or OPERATIONS[name]
 
 
 def _bound(step: Step) -> Callable:
     """The function of a step."""
-    return _operation(step).build(step.ins, step.outs, **step.params)
+    return _operation(step.name).build(step.ins, step.outs, **step.params)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +77,7 @@ class Tape:
         result, its dtype; None if it has several)."""
         out = []
         for step in self.steps:
-            several, (a, b, *_) = _operation(step).several, (*step.operands, None, None)
+            several, (a, b, *_) = _operation(step.name).several, (*step.operands, None, None)
             out.append((_bound(step), a, b, step.operands if len(step.operands) not in (1, 2)
                         else None, step.results if several else step.results[0],
                         None if several else step.outs[0].dtype))
@@ -233,7 +229,8 @@ class _Recorder:
         places = [self._place(var.aval) for var in closed.jaxpr.invars]
         results = self._walk(closed, places)
         steps = self._needed_steps(results)
-        seconds = sum(_operation(step).cost(step.ins, step.outs, **step.params) for step in steps)
+        seconds = sum(_operation(step.name).cost(step.ins, step.outs, **step.params)
+                      for step in steps)
         known, keys = tuple(map(self._required_aval, results)), tuple(r in self.keys
                                                                       for r in results)
         used = {place for step in steps for place in step.operands} | {*results}
@@ -301,13 +298,13 @@ class _Recorder:
     def _step(self, eqn: JaxprEqn, operands: Sequence[int]) -> Sequence[int]:
         name, params = name_of(eqn), _params(eqn)
         results = tuple(self._place(var.aval) for var in eqn.outvars)
-        index = _index(name)
-        if index is not None and operands[index] in self.constants:
-            params = {**params, "at": self.constants[operands[index]]}
+        fixed, several = _operation(name).fixed, _operation(name).several
+        if fixed is not None and operands[fixed] in self.constants:
+            params = {**params, "at": self.constants[operands[fixed]]}
         step = Step(name, params, tuple(operands), results,
                     tuple(map(self._required_aval, operands)),
                     tuple(map(self._required_aval, results)))
-        function, several = _bound(step), _operation(step).several  # which may refuse
+        function = _bound(step)  # which may refuse
         if (all(place in self.constants for place in operands) and name not in LOOPS
                 and all(aval.size <= MAX_FOLDED_ENTRIES for aval in step.outs)):
             with np.errstate(all="ignore"):
