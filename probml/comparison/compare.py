@@ -268,17 +268,13 @@ def _differences(table: "pd.DataFrame", terms: Mapping[str, np.ndarray],
                  columns: tuple[str, ...]) -> None:
     """Sums of terms over rows and of their differences from the best model's, with standard errors
     √(n · variance over rows)."""
-    value, error, difference, its_error = columns[0], columns[1], columns[-2], columns[-1]
+    import pandas as pd
+
     if not terms:
         return
-    for name, each in terms.items():
-        table.loc[name, [value, error]] = _sum(each)
-    best = max(terms, key=lambda name: table[value][name])
-    for name, each in terms.items():
-        table.loc[name, [difference, its_error]] = _sum(each - terms[best])
-
-
-def _sum(terms: np.ndarray) -> tuple[float, float]:
-    terms = terms[~np.isnan(terms)]
-    with np.errstate(invalid="ignore"):
-        return float(terms.sum()), float(np.sqrt(len(terms) * terms.var()))
+    each = pd.DataFrame(dict(terms))
+    away = each.sub(each[each.sum().idxmax()], axis=0)
+    for part, names in ((each, columns[:2]), (away, columns[-2:])):
+        with np.errstate(invalid="ignore"):
+            error = np.sqrt(part.count() * part.var(ddof=0))
+        table.loc[part.columns, list(names)] = np.stack([part.sum(), error], 1)

@@ -353,27 +353,21 @@ def _table(terms: Mapping[str, Mapping[str, np.ndarray]], scores: Mapping[str, b
     table = pd.DataFrame(np.nan, index=pd.Index(terms, name="model"),
                          columns=[*names, *(["r2"] if "rmse" in scores else [])])
     for score, greater in scores.items():
-        each = {name: found[score] for name, found in terms.items() if score in found}
-        each = {name: one[~np.isnan(one)] for name, one in each.items()}
-        if not each:
+        each = pd.DataFrame({name: found[score] for name, found in terms.items() if score in found})
+        if each.empty:
             continue
-        mean = {name: float(one.mean()) for name, one in each.items()}
+        mean = each.mean()
         if score == "rmse":  # its root; terms by the derivative of the root
-            spread = float(
-                np.var(truth[~np.isnan(next(iter(terms.values()))["rmse"])].astype(float))
-            ) if terms else np.nan
-            for name in mean:
-                table.loc[name, "r2"] = 1 - mean[name] / spread if spread > 0 else np.nan
-            mean = {name: value**0.5 for name, value in mean.items()}
-            each = {name: one / (2 * max(mean[name], np.finfo(float).tiny))
-                    for name, one in each.items()}
-        best = (max if greater else min)(mean, key=mean.__getitem__)
-        for name, one in each.items():
-            with np.errstate(invalid="ignore"):
-                away = one - each[best] if name != best else np.zeros(len(one))
-                errors = [float(np.sqrt(values.var() / len(values))) for values in (one, away)]
-                table.loc[name, [score, f"se_{score}", f"{score}_diff", f"se_{score}_diff"]] = [
-                    mean[name], errors[0], mean[name] - mean[best] if name != best else 0.0,
-                    errors[1],
-                ]  # fmt: skip
+            scored = each.notna().all(axis=1).to_numpy()
+            spread = float(np.var(truth[scored].astype(float)))
+            table.loc[mean.index, "r2"] = 1 - mean / spread if spread > 0 else np.nan
+            mean = mean**0.5
+            each = each / (2 * mean.clip(lower=np.finfo(float).tiny))
+        best = mean.idxmax() if greater else mean.idxmin()
+        with np.errstate(invalid="ignore"):
+            away, difference = each.sub(each[best], axis=0), mean - mean[best]
+            away[best] = difference[best] = 0.0
+            errors = [np.sqrt(part.var(ddof=0) / each.count()) for part in (each, away)]
+        own = [score, f"se_{score}", f"{score}_diff", f"se_{score}_diff"]
+        table.loc[mean.index, own] = np.stack([mean, errors[0], difference, errors[1]], 1)
     return table

@@ -11,10 +11,9 @@ import numpy as np
 
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
-from probml.dataset.tables import Column
 from probml.device.lanes import Kinds
 from probml.device.load import Room, located, packed, placed_values, scattered, used
-from probml.device.rows import Chunk, Known, Resident
+from probml.device.rows import Known, Resident
 from probml.numerics.transfer import aligned
 from probml.plan.plan import Plan
 
@@ -94,18 +93,9 @@ class Blocks:
                           self.kinds, room=rooms[begin // step % len(rooms)].rewind())
             yield Resident(jax.tree.map(jax.device_put, held))
             for name in self.measured:
-                found = self._measured(name, piece.table.columns[name], held, part)
+                found = Moments.of(piece.table.columns[name],
+                                   None if self.weights is None else self.weights[part])
                 self.moments[name] = (self.moments[name].merged(found) if begin else found)
-
-    def _measured(self, name: str, column: Column, held: Chunk, part: slice) -> Moments:
-        """The moments of a column in a block: from its packed, centred values where these are in
-        float64, complete and unweighted, else from the column itself."""
-        values = held.values.get(name)
-        if (name not in self.centre or self.weights is not None or column.seen is not None
-                or values is None or values.dtype != np.float64):
-            return Moments.of(column, None if self.weights is None else self.weights[part])
-        away = values.reshape(-1, *values.shape[2:])[: part.stop - part.start]
-        return Moments.about(away, self.centre[name].reshape(away.shape[1:]))
 
     def passed(self) -> Known:
         """The values that all rows share, after a pass: the means used for centring, and the

@@ -2,9 +2,7 @@
 masks of the observed cells."""
 
 import math
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +27,6 @@ ROOM = 1024  # steps up to which padding to a power of two costs less than compi
 LANES = 32  # minimum sequences per thread
 PARTED = 2**22  # numbers in a pass from which the chunks can be split evenly among threads
 MIN_CHUNKS_TO_ALIGN = 32  # chunks from which their number is a multiple of 8
-PART = 2**24  # bytes from which another thread for copying pays
 SCATTERED = 64  # multiplications in a dense product that cost as much as one scatter-add
 PAIRED = 2**25  # maximum products of pairs of rows, which are all in memory in a pass
 # rows × steps up to which a query's arrays stay on the host until the program runs
@@ -210,7 +207,11 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
     def cut(array: np.ndarray, kind: np.dtype | None = None, shift: np.ndarray | None = None):
         array = array if index is None else array[index]
         out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
-        _write(array, out[at : at + rows], shift)
+        own = out[at : at + rows]
+        if shift is None:
+            own[...] = array
+        else:
+            np.subtract(array, shift, out=own, casting="unsafe")
         if until is None or at + rows == until:
             out[at + rows :] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
@@ -270,26 +271,6 @@ class Room:
             found = self._held[self._next] = aligned(shape, dtype)
         self._next += 1
         return found
-
-
-def _write(array: np.ndarray, out: np.ndarray, shift: np.ndarray | None) -> None:
-    """out[:] = array − shift; large copies use several threads, since first writes to new memory
-    are slow."""
-    if shift is not None and array.dtype != out.dtype and np.can_cast(array.dtype, out.dtype):
-        out[:] = array  # a cast within np.subtract is slow: it uses small buffers
-        out -= shift
-        return
-    if shift is not None:
-        np.subtract(array, shift, out=out, casting="unsafe")
-        return
-    parts = min(out.nbytes // PART, os.cpu_count() or 1)
-    if parts < 2:
-        out[:] = array
-        return
-    cuts = np.linspace(0, len(out), parts + 1).astype(int)
-    with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(lambda a, b: np.copyto(out[a:b], array[a:b], casting="unsafe"), cuts[:-1],
-                      cuts[1:]))
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

@@ -20,16 +20,12 @@ import numpy as np
 from numpyro.distributions import Distribution
 
 from probml.jaxpr.memo import memo
-from probml.numerics.identity import LIBRARIES
+from probml.numerics.identity import LIBRARIES, Nameless, array_value
 
 # functions that may read anything
 DYNAMIC = frozenset({"__import__", "compile", "eval", "exec", "getattr", "globals", "input",
                      "locals", "open", "vars"})
 MAX_OBJECTS = 256  # functions and modules that one fingerprint walks through
-
-
-class _Opaque(Exception):
-    """Something is read that has no value."""
 
 
 def fingerprint(function: Callable) -> Hashable:
@@ -45,7 +41,7 @@ def fingerprint(function: Callable) -> Hashable:
     try:
         found = _function(function, {})
         hash(found)
-    except (_Opaque, RecursionError, TypeError):
+    except (Nameless, RecursionError, TypeError):
         return function
     return found
 
@@ -85,7 +81,7 @@ def _value(value: Any, seen: dict) -> Hashable:
     if kind is types.FunctionType and not _shipped(value):
         return _function(value, seen)
     if isinstance(value, np.ndarray | np.generic | jax.Array):
-        return _array(value)
+        return array_value(value)
     if isinstance(value, Distribution) and _shipped(kind):
         leaves, shape = jax.tree.flatten(value)
         return "distribution", shape, tuple(_value(leaf, seen) for leaf in leaves)
@@ -97,26 +93,14 @@ def _value(value: Any, seen: dict) -> Hashable:
         if (value.__name__.partition(".")[0] in LIBRARIES if isinstance(own, types.ModuleType)
                 else _shipped(own)):
             return "shipped", value
-    raise _Opaque
-
-
-def _array(value: jax.Array) -> Hashable:
-    if isinstance(value, jax.core.Tracer) or jax.dtypes.issubdtype(value.dtype,
-                                                                   jax.dtypes.prng_key):
-        raise _Opaque
-    array = np.asarray(value)
-    if array.dtype.hasobject:
-        raise _Opaque
-    kind = "jax" if isinstance(value, jax.Array) else type(value).__name__
-    weak = bool(getattr(value, "weak_type", False))
-    return kind, weak, array.dtype.str, array.shape, array.tobytes()
+    raise Nameless
 
 
 def _function(function: types.FunctionType, seen: dict) -> Hashable:
     if id(function) in seen:
         return "again", seen[id(function)]
     if len(seen) >= MAX_OBJECTS:
-        raise _Opaque
+        raise Nameless
     seen[id(function)] = len(seen)
     code, read = function.__code__, []
     for names in _names_in(code):
@@ -124,7 +108,7 @@ def _function(function: types.FunctionType, seen: dict) -> Hashable:
     try:
         cells = tuple(_value(cell.cell_contents, seen) for cell in function.__closure__ or ())
     except ValueError:  # not yet filled
-        raise _Opaque from None
+        raise Nameless from None
     return ("function", function.__module__, function.__qualname__, _code(code, seen), tuple(read),
             cells, *(_value(own, seen) for own in (function.__defaults__, function.__kwdefaults__,
                                                    vars(function))))
@@ -133,7 +117,7 @@ def _function(function: types.FunctionType, seen: dict) -> Hashable:
 def _global(function: types.FunctionType, name: str, names: "_Names",
             seen: dict) -> Hashable:
     if name in DYNAMIC:
-        raise _Opaque
+        raise Nameless
     if name not in function.__globals__:
         return ("builtin", name) if hasattr(builtins, name) else ("missing", name)
     found = function.__globals__[name]
@@ -150,7 +134,7 @@ def _module(module: types.ModuleType, names: "_Names", seen: dict) -> Hashable:
     if at in seen:
         return "again", seen[at]
     if len(seen) >= MAX_OBJECTS:
-        raise _Opaque
+        raise Nameless
     seen[at] = len(seen)
     held = {name: getattr(module, name) for name in sorted(names.attributes)
             if hasattr(module, name)}
@@ -186,12 +170,13 @@ class _Names:
 
 @memo(1024)
 def _names_in(code: types.CodeType) -> tuple[_Names, ...]:
-    return tuple(_Names(part) for part in _parts(code))
+    return tuple(_Names(part) for part in nested_code(code))
 
 
-def _parts(code: types.CodeType) -> Iterator[types.CodeType]:
+def nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of those inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _parts(constant)
+            yield from nested_code(constant)
 

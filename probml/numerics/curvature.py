@@ -57,11 +57,6 @@ class Frame(NamedTuple):
         """Returns u at many z (..., d), on the host."""
         return self.centre + (self.root * z if self.root.ndim == 1 else z @ self.root.T)
 
-    def coordinates(self, u: jax.Array) -> jax.Array:
-        """Returns z at points u (k, d)."""
-        away = u - self.centre
-        return away / self.root if self.root.ndim == 1 else jnp.linalg.solve(self.root, away.T).T
-
     def inverse(self, u: np.ndarray) -> np.ndarray:
         """Returns z at points u (k, d), on the host."""
         away = u - self.centre

@@ -18,8 +18,6 @@ import os
 import sys
 import time
 import types
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -85,7 +83,8 @@ def _feed(into: "hashlib._Hash", value: Any) -> None:
             _feed(into, key)
             _feed(into, item)
     elif isinstance(value, np.ndarray | np.generic | jax.Array):
-        _array(into, value)
+        kind, weak, dtype, shape, content = array_value(value)
+        _put(into, f"{kind}{weak}{dtype}{shape}", content)
     elif isinstance(value, jax.tree_util.PyTreeDef):
         _put(into, "tree", f"{value.num_leaves},{value.num_nodes}".encode())
         node = value.node_data()  # None: a leaf
@@ -115,16 +114,22 @@ def _put(into: "hashlib._Hash", tag: str, content: bytes) -> None:
     into.update(content)  # not in one piece: it may be long
 
 
-def _array(into: "hashlib._Hash", value: ArrayLike) -> None:
+def array_value(value: ArrayLike) -> tuple[str, bool, str, tuple[int, ...], bytes]:
+    """An array as a value that is equal for equal arrays alone: its library, whether its type is
+    weak, dtype, shape and bytes.
+
+    Raises:
+        Nameless: it is traced, or holds random keys or objects.
+    """
     if isinstance(value, jax.core.Tracer) or jax.dtypes.issubdtype(value.dtype,
                                                                    jax.dtypes.prng_key):
         raise Nameless("a traced array or a random key")
     array = np.asarray(value)
     if array.dtype.hasobject:
         raise Nameless("an array of objects")
-    weak = bool(getattr(value, "weak_type", False))
     kind = "jax" if isinstance(value, jax.Array) else type(value).__name__
-    _put(into, f"{kind}{weak}{array.dtype.str}{array.shape}", array.tobytes())
+    weak = bool(getattr(value, "weak_type", False))
+    return kind, weak, array.dtype.str, array.shape, array.tobytes()
 
 
 def _named(value: Any) -> str:
@@ -159,43 +164,32 @@ def surroundings() -> str:
 
 
 def _source() -> list[str]:
-    """The digest of every file of ours. About 20 ms."""
-    out, seen = [], set()
+    """The digest of every file of ours. About 20 ms.
+
+    Raises:
+        Nameless: a file has changed since this process began, or cannot be read.
+    """
+    out: dict[str, str] = {}  # a package may lie inside another, or be a link in it
     if time.time() - time.monotonic() < _AHEAD - 1:  # what has changed since may look older
         raise Nameless("the clock was set back since this process started")
     try:
         for package in OURS:
             spec = importlib.util.find_spec(package)
             for top in (spec.submodule_search_locations or ()) if spec else ():
-                for folder, within in _folders(os.path.realpath(top), package):
-                    if folder not in seen:  # a package may lie inside another, or be a link in it
-                        seen.add(folder)
-                        out += _digests(folder, within)
+                top = os.path.realpath(top)
+                for folder, inner, names in os.walk(top):
+                    inner[:] = [name for name in inner if name != "__pycache__"]
+                    within = package + folder[len(top):].replace(os.sep, "/")
+                    for name in (name for name in names if name.endswith(".py")):
+                        path = f"{folder}{os.sep}{name}"
+                        out.setdefault(path, f"{within}/{name} {_file_digest(path)}")
     except OSError as error:
         raise Nameless(str(error)) from error
-    return sorted(out)
+    return sorted(out.values())
 
 
-def _folders(top: str, name: str) -> Iterator[tuple[str, str]]:
-    """A folder and those in it, but for links, with their names in a package."""
-    yield top, name
-    with os.scandir(top) as entries:
-        inner = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)
-                 and entry.name != "__pycache__"]
-    for each in inner:
-        yield from _folders(os.path.join(top, each), f"{name}/{each}")
-
-
-def _digests(folder: str, name: str) -> Iterator[str]:
-    """
-    Raises:
-        Nameless: a file has changed since this process began.
-    """
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.endswith(".py"):
-                continue
-            if entry.stat().st_mtime > _IMPORTED:
-                raise Nameless(f"{entry.path} has changed since this process started")
-            content = Path(entry.path).read_bytes()
-            yield f"{name}/{entry.name} {hashlib.sha256(content).hexdigest()}"
+def _file_digest(path: str) -> str:
+    if os.stat(path).st_mtime > _IMPORTED:
+        raise Nameless(f"{path} has changed since this process started")
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()

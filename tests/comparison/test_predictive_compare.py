@@ -154,7 +154,7 @@ def test_numbers_are_predicted_with_density_or_without():
     np.testing.assert_allclose(table.loc["c", ["rmse", "r2"]].astype(float),
                                [rmse, 1 - rmse**2 / y.var()])
     assert (np.isnan(table.loc["c", "log_score"])
-            and "LinearRegression has no density" in table.attrs["missing"]["c"]["log_score"])
+            and "LinearRegression has no method log_prob" in table.attrs["missing"]["c"]["log_score"])
     assert (table.attrs["criterion"] == "rmse" and table["rmse_diff"].min() == 0
             and table["se_rmse"].between(0.01, 0.2).all())
 

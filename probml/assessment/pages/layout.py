@@ -59,12 +59,9 @@ def arrange(dag: networkx.DiGraph, size: Mapping[str, tuple[float, float]]) -> L
 
 def _layers(dag: networkx.DiGraph) -> dict:
     """Node → layer: below all its parents; of one without parents just above its children."""
-    import networkx
-
-    layer: dict = {}
-    for node in (order := list(networkx.topological_sort(dag))):
-        layer[node] = 1 + max((layer[above] for above in dag.predecessors(node)), default=-1)
-    for node in order:
+    layer = {node: i for i, nodes in enumerate(networkx.topological_generations(dag))
+             for node in nodes}
+    for node in layer:
         if not dag.in_degree(node) and dag.out_degree(node):
             layer[node] = min(layer[below] for below in dag.successors(node)) - 1
     return layer

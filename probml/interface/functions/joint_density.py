@@ -4,8 +4,8 @@ that are summed out cell by cell or integrated out; and how a function is read w
 
 import itertools
 import math
-from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -128,8 +128,9 @@ def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
     masks = {name: freeze(~np.isnan(given[name]), name) for name in hidden}
     given = {name: missing_cells.fill_missing(value) if name in masks else value
              for name, value in given.items()}
-    reader = _DensityReader(model, shown, arguments, given, summed, why,
-                            masks if own or hidden else None, loops, integrated)
+    read = JointReading(model.generative, {}, summed=summed, why=why, loops=loops,
+                        masks=masks if own or hidden else None, integrated=integrated,
+                        derived=shown.computed if integrated else (), params=shown.params)
     free = [name for name, value in arguments.items() if isinstance(value, np.ndarray)
             and value.dtype.kind in "biuf" and name not in own and not np.isinf(value).any()]
     fixed = [name for name in arguments if name not in free]
@@ -138,7 +139,7 @@ def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
     failure: Exception | None = None
     for bound, values in (([], {}), ([], distinct), *(([name], {}) for name in free), (free, {})):
         try:
-            return reader.read([*fixed, *bound], values)
+            return _read_with_bound(model, shown, arguments, given, read, [*fixed, *bound], values)
         except (DataError, NotLinearGaussian):  # whatever is bound
             raise
         except Exception as error:
@@ -148,61 +149,41 @@ def read_with_numbers_bound(model: Bound, shown: Survey, arguments: SiteValues,
     raise last if isinstance(last, ModelError) else present(failure)
 
 
-@dataclass(frozen=True)
-class _DensityReader:
-    """The arguments of a reading as one joint density, which is tried with several sets of bound
-    arguments.
+def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping[str, Any],
+                     given: Mapping[str, Any], read: JointReading, bound: list[str],
+                     distinct: Mapping[str, tuple]) -> ReadModel:
+    """The reading with some arguments bound to their numbers.
 
-    Attributes:
-        given: observed sites, missing cells filled in. masks: site → its observed cells; None: no
-            cell is missing. The others as of `read_with_numbers_bound`.
+    Args:
+        given: observed sites, missing cells filled in.
+        read: the reading without names of arguments.
+        distinct: argument → its distinct values, where the function may read these.
     """
-
-    model: Bound
-    shown: Survey
-    arguments: Mapping[str, Any]
-    given: Mapping[str, Any]
-    summed: tuple[str, ...]
-    why: str
-    masks: Mapping[str, Hashable] | None
-    loops: Mapping[str, tuple[str, ...]] | None
-    integrated: bool
-
-    def read(self, bound: list[str], distinct: Mapping[str, tuple]) -> ReadModel:
-        """The reading with some arguments bound to their numbers.
-
-        Args:
-            distinct: argument → its distinct values, where the function may read these.
-        """
-        shown, arguments = self.shown, self.arguments
-        names = {input_name(own, shown): own for own in arguments if own not in bound}
-        seen = {f"{site} (seen)": site for site in self.given}
-        fixed = {name: arguments[name] for name in bound}
-        reading = JointReading(self.model.generative, names, seen, self.summed, self.masks,
-                               self.loops, self.integrated,
-                               shown.computed if self.integrated else (),
-                               {own: values for own, values in distinct.items()
-                                if own in names.values()},
-                               self.why, params=shown.params)
-        read = bind(self.model, reading, fixed, arguments)
-        seen_as = {id(site.value) for site in shown.seen}
-        data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)
-                for name, own in names.items()}
-        _check_labels_agree(fixed)
-        data |= {name: np.asarray(self.given[site])[None] for name, site in seen.items()}
-        structure = trace_structure(read, data)
-        outside = [names[name] for site in structure.named.values() if not site.rows
-                   for name in site.inputs if name in names]
-        if outside:  # sites outside rows are functions of parameters alone
-            return self.read([*bound, *dict.fromkeys(outside)], distinct)
-        arrays = [name for name in bound if np.ndim(arguments[name])]
-        verb = "is" if len(arrays) == 1 else "are"
-        inside = f"; {quoted(arrays)} {verb} fixed at the given values" if arrays else ""
-        left_out = "" if self.masks is None else "; missing cells are left out"
-        why = (f"one joint density without rows: {self.why}{left_out}{inside}. To have rows, write "
-               f"`with probml.rows():` instead of their "
-               f"plate{reading.steps.describe(self.integrated)}")
-        return ReadModel(read, data, why, shown.begin)
+    names = {input_name(own, shown): own for own in arguments if own not in bound}
+    seen = {f"{site} (seen)": site for site in given}
+    fixed = {name: arguments[name] for name in bound}
+    reading = replace(read, own=names, given=seen, every={
+        own: values for own, values in distinct.items() if own in names.values()})
+    found = bind(model, reading, fixed, arguments)
+    seen_as = {id(site.value) for site in shown.seen}
+    data = {name: _labelled(arguments[own], id(arguments[own]) in seen_as)
+            for name, own in names.items()}
+    _check_labels_agree(fixed)
+    data |= {name: np.asarray(given[site])[None] for name, site in seen.items()}
+    structure = trace_structure(found, data)
+    outside = [names[name] for site in structure.named.values() if not site.rows
+               for name in site.inputs if name in names]
+    if outside:  # sites outside rows are functions of parameters alone
+        return _read_with_bound(model, shown, arguments, given, read,
+                                [*bound, *dict.fromkeys(outside)], distinct)
+    arrays = [name for name in bound if np.ndim(arguments[name])]
+    verb = "is" if len(arrays) == 1 else "are"
+    inside = f"; {quoted(arrays)} {verb} fixed at the given values" if arrays else ""
+    left_out = "" if read.masks is None else "; missing cells are left out"
+    why = (f"one joint density without rows: {read.why}{left_out}{inside}. To have rows, write "
+           f"`with probml.rows():` instead of their "
+           f"plate{reading.steps.describe(read.integrated)}")
+    return ReadModel(found, data, why, shown.begin)
 
 
 def _labelled(value: ArrayLike, observed: bool) -> np.ndarray:

@@ -10,7 +10,7 @@ import dis
 import functools
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from probml.jaxpr.gathers.reader import Beyond, beyond
 from probml.jaxpr.program import equations, jaxpr_of
 from probml.jaxpr.repeats.rolled import recursive
 from probml.jaxpr.repeats.stored import by_elements
+from probml.language.fingerprint import nested_code
 from probml.language.language import Bound, unwrapped
 from probml.language.named_rows import OBSERVED
 from probml.numerics.compiling import jit
@@ -257,23 +258,18 @@ def _shorten_error(error: Exception) -> str:
     return said if len(said) < MOST_ERROR_CHARACTERS else f"{said[:MOST_ERROR_CHARACTERS]} …"
 
 
-def _code_objects(function: Callable) -> Iterator[CodeType]:
-    """The code of a function, and of those inside it."""
-    stack = []
-    with contextlib.suppress(AttributeError):
-        stack.append(unwrapped(function).__code__)
-    while stack:
-        code = stack.pop()
-        yield code
-        stack += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
-
-
 def mentions_rows(function: Callable) -> bool:
     """Whether the code of a function, or of one inside it, speaks of `rows`."""
-    return any("rows" in code.co_names for code in _code_objects(function))
+    return any("rows" in code.co_names for code in _code_of(function))
 
 
 def has_python_loop(function: Callable) -> bool:
     """Whether the code of a function, or of one inside it, has a Python loop."""
     return any(step.opname in ("FOR_ITER", "JUMP_BACKWARD", "POP_JUMP_BACKWARD_IF_TRUE")
-               for code in _code_objects(function) for step in dis.get_instructions(code))
+               for code in _code_of(function) for step in dis.get_instructions(code))
+
+
+def _code_of(function: Callable) -> Iterable[CodeType]:
+    """The code of a function, and of those inside it; none of a callable that is no function."""
+    code = getattr(unwrapped(function), "__code__", None)
+    return () if code is None else nested_code(code)

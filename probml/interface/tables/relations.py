@@ -9,7 +9,6 @@ arrays, of the row of the root to which they belong.
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import CodeType
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +25,7 @@ from probml.interface.functions.readings import Reading
 from probml.interface.functions.survey import Survey, survey_run
 from probml.jaxpr import exchangeability
 from probml.jaxpr.program import ClosedJaxpr, jaxpr_of
+from probml.language.fingerprint import nested_code
 from probml.language.language import Bound, row_scope, unwrapped
 from probml.language.named_rows import Nested, Relation, RowPlate, Tables, UnnamedTable
 from probml.structure.site import Site
@@ -155,15 +155,6 @@ def widen(model: Bound, places: Mapping[str, int]) -> Bound:
     return type(model)(reading.with_widths(wide), model.settings, model.interventions)
 
 
-def _strings_in(code: CodeType) -> Iterator[str]:
-    """The string constants of a function's code."""
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            yield constant
-        elif hasattr(constant, "co_consts"):
-            yield from _strings_in(constant)
-
-
 def read_tables(model: Bound, data: DataLike) -> ReadModel | None:
     """A function of several tables, read with them; None where it names none, or the data are no
     tables.
@@ -177,7 +168,9 @@ def read_tables(model: Bound, data: DataLike) -> ReadModel | None:
     if tables is None or any(name in tables for name in model.inputs):
         return None
     codes = [unwrapped(model.generative.function).__code__, *model.helpers.values()]
-    if not any(word in tables for code in codes for word in _strings_in(code)):
+    texts = (constant for code in codes for part in nested_code(code) for constant in part.co_consts
+             if isinstance(constant, str))
+    if not any(text in tables for text in texts):
         return None
     found = _survey_tables(model, tables)
     if found is None:
