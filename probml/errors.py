@@ -134,7 +134,7 @@ def untraced(what: str, value: object) -> None:
     """
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
         raise ModelError(f"{what} is traced by jax.jit, vmap or grad, and has no numbers yet: "
-                         f"fits and questions run outside of these, and compile by themselves. Call "
-                         f"this with numbers, of many rows at once instead of by vmap; inside jit or "
-                         f"grad, compute with fit.params, or take "
+                         f"fits and questions run outside of these, and compile by themselves. "
+                         f"Call this with numbers, of many rows at once instead of by vmap; inside "
+                         f"jit or grad, compute with fit.params, or take "
                          f"numpyro.infer.util.log_density(model, ...)")
