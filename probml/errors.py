@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
+import jax
+
 T = TypeVar("T")
 MAX_VALUE_CHARACTERS = 80  # characters of one value in a message
 
@@ -120,3 +122,19 @@ def present(value: T | None) -> T:
     """The value itself, of which its type alone does not say that it is there."""
     assert value is not None
     return value
+
+
+def untraced(what: str, value: object) -> None:
+    """
+    Args:
+        value: an array, or a pytree of arrays.
+
+    Raises:
+        ModelError: jax.jit, vmap or grad traces it, so that it has no numbers to be checked.
+    """
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+        raise ModelError(f"{what} is traced by jax.jit, vmap or grad, and has no numbers yet: "
+                         f"fits and questions run outside of these, and compile by themselves. "
+                         f"Call this with numbers, of many rows at once instead of by vmap; inside "
+                         f"jit or grad, compute with fit.params, or take "
+                         f"numpyro.infer.util.log_density(model, ...)")

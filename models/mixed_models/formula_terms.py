@@ -3,6 +3,7 @@ and the columns that they have in a table. Files can store them: they are text, 
 categories."""
 
 import re
+import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -155,7 +156,7 @@ class Terms:
         Raises:
             DataError: a column or a cell that is missing, a category that is new.
         """
-        found = {}
+        found, table = {}, _by_value(table)
         for formula, state, columns in zip(self.formulas, self.states, self.columns, strict=True):
             if {*columns} <= {*found, INTERCEPT} and found:
                 continue
@@ -215,15 +216,35 @@ class Terms:
         return ((made, *args[1:]), named) if args else ((), {**named, "X": made})
 
 
+def _by_value(table: DataLike) -> Any:
+    """A table, categorical columns as their values: their categories may be others than the
+    fitted."""
+    import pandas as pd
+
+    return table.assign(**{name: table[name].astype(object) for name in table.columns
+                           if isinstance(table[name].dtype, pd.CategoricalDtype)})
+
+
 def _matrix(text: str, source: object, table: DataLike) -> "ModelMatrix":
     """The columns of terms.
 
     Raises:
-        DataError: in one line.
+        DataError: in one line. A category that the fitted rows did not have is an error, where
+            formulaic warns and takes the row for one of the first category.
     """
+    from formulaic.errors import DataMismatchWarning
+
     try:
-        return source.get_model_matrix(table, context={"np": np}, na_action="raise")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DataMismatchWarning)
+            return source.get_model_matrix(table, context={"np": np}, na_action="raise")
     except Exception as error:
+        if isinstance(error, DataMismatchWarning):
+            new = re.search(r"\{(.*)\}", str(error))
+            names = re.sub(r"np\.\w+\((.*?)\)", r"\1", new.group(1)) if new else ""
+            raise DataError(f"formula({text!r}): the fitted rows had no category {names}, so that "
+                            f"its coefficient is unknown: drop such rows, or fit with rows of it"
+                            ) from None
         raise DataError(f"formula({text!r}): {error_text(error)}; the table has the columns "
                         f"{list(table.columns)}") from None
 

@@ -12,7 +12,9 @@ from probml.assessment import reports
 from probml.comparison.contestants import EVIDENCE, ComparedDensity, ComparedFit
 from probml.comparison.folds import rows_of_each, splits_of, warn_of_failed
 from probml.comparison.predictive import predictions
-from probml.dataset.sources.parts import source_of
+from probml.dataset.dataset import Data
+from probml.dataset.sources.parts import source_of, weighed
+from probml.dataset.tables import read_weights
 from probml.engines.engine import Engine
 from probml.errors import DataError, ModelError
 from probml.interface.fit import Fit
@@ -33,6 +35,7 @@ def compare(
     fits: Mapping[str, Fit],
     data: object = None,
     *,
+    weights: object = None,
     target: str | None = None,
     folds: object = None,
     engines: Mapping[str, Engine] | None = None,
@@ -76,6 +79,9 @@ def compare(
             or its other arrays, concatenated.
         data: the rows all were fitted to, or name → rows where models differ in their inputs; a Fit
             by NUTS, SVI or Laplace retains its own.
+        weights: as the fits had them, one a row or the name of their column; needed where they had
+            some. A row of weight 2 counts as two rows everywhere; `elpd_loo`, which leaves out one
+            of them, needs whole numbers; folds leave out whole rows.
         target: the site inside rows(), with one value a row, that is predicted. folds is then by
             default 5, stratified for classes.
         folds: a number of folds (shuffled by `seed`), a splitter of scikit-learn, or pairs of train
@@ -103,14 +109,15 @@ def compare(
         if not isinstance(target, str):
             raise ModelError(f"compare(target={target!r:.80}): expected the name of the column "
                              f"that is predicted")
+        _refuse_weights(fits, weights, target)
         return predictions(fits, data, target, folds, engines, seed)
-    contestants = _contestants(fits, data, engines)
-    rows = _same_rows(contestants)
+    contestants = _contestants(fits, data, weights, engines)
+    rows, weights = _same_rows(contestants)
     splits = None if folds is None else splits_of(folds, rows, seed)
     scores = _evaluate(contestants, splits, rows, seed)
     warn_of_failed("compare", scores.failed, contestants, stacklevel=3)
     bounds = BOUND if any(c.fit.bound is not None for c in contestants.values()) else ()
-    return _ranked(scores, bounds, splits is not None, rows)
+    return _ranked(scores, bounds, splits is not None, rows, weights)
 
 
 @dataclass
@@ -148,7 +155,8 @@ def _evaluate(contestants: Mapping, splits: Any, rows: int, seed: int) -> _Score
     return out
 
 
-def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -> "pd.DataFrame":
+def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
+            weights: np.ndarray) -> "pd.DataFrame":
     """The table of all criteria, the best model first."""
     import pandas as pd
 
@@ -157,9 +165,9 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -
                                    *(FOLDS if folded else ())]).astype(float)
     table.index.name = "model"
     table["log_bayes_factor"] = table["log_evidence"] - table["log_evidence"].max()
-    _differences(table, scores.loo, LOO)
+    _differences(table, scores.loo, LOO, weights)
     if folded:
-        _differences(table, scores.folds, FOLDS)
+        _differences(table, scores.folds, FOLDS, weights)
     if table["parameters"].notna().all():
         table["parameters"] = table["parameters"].astype(int)
     order = (*(("elpd_kfold",) if folded else ()), "log_evidence", *bounds, "elpd_loo")
@@ -178,7 +186,21 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int) -
     return table
 
 
-def _contestants(fits: object, data: object,
+def _refuse_weights(fits: object, weights: object, target: str) -> None:
+    """
+    Raises:
+        ModelError: the predictions of one site by fits with weights.
+    """
+    name = next((name for name, fit in as_mapping(fits, "compare(fits)", "{'a': fit}").items()
+                 if isinstance(fit, Fit) and fit.weighted), None)
+    if weights is not None or name is not None:
+        had = "weights=" if name is None else f"'{name}', which was fitted with weights,"
+        raise ModelError(f"compare(target={target!r}): {had} is not supported, because folds are "
+                         f"refitted and scored without weights: repeat rows as often as their "
+                         f"weights say, and fit these")
+
+
+def _contestants(fits: object, data: object, weights: object,
                  engines: Mapping[str, Engine]) -> dict[str, ComparedFit]:
     if not isinstance(fits, Mapping) or not fits:
         got = "none" if isinstance(fits, Mapping) else f"a {type(fits).__name__}"
@@ -205,22 +227,37 @@ def _contestants(fits: object, data: object,
             raise ModelError(f"compare('{name}'): expected rows in memory, got rows that are read "
                              f"in batches: hold out some batches, and compare fit.score(...) of "
                              f"the fits on these")
-        held = reports.own_data(fit, rows[name], f"compare('{name}')")
+        own, weight = weighed(rows[name], weights)
+        held = reports.own_data(fit, own, f"compare('{name}')")
+        held = _with_weights(str(name), fit, held, weight)
         kind = ComparedDensity if fit.model.whole else ComparedFit
-        found = kind(str(name), fit, held, engines.get(name))
-        n = held.table.rows
-        count: float | None = fit.data.table.rows if fit.data is not None else None
-        if fit.kept is not None and not fit.kept.running:
-            count = float(np.asarray(fit.kept.summary.weights))
-        if count is not None and abs(count - n) > 0.5:
-            raise DataError(f"compare: '{name}' was fitted to {count:g} rows, but the data have "
-                            f"{n} rows: give the fitted rows, each row once")
-        out[name] = found
+        out[name] = kind(str(name), fit, held, engines.get(name))
     return out
 
 
-def _same_rows(contestants: Mapping[str, ComparedFit]) -> int:
-    """The number of rows, which must be the same observed rows for all."""
+def _with_weights(name: str, fit: Fit, held: Data, weights: object) -> Data:
+    """The rows of a fit with their weights.
+
+    Raises:
+        DataError: the fit had weights, and there are none here; another number of rows.
+    """
+    n = held.table.rows
+    if weights is not None:
+        held = held._replace(weights=read_weights(weights, n))
+    if fit.weighted and held.weights is None:
+        raise DataError(f"compare: '{name}' was fitted with weights of rows, and none are given: "
+                        f"compare(..., weights=...), as they were in fit")
+    rows: float | None = fit.data.table.rows if fit.data is not None else None
+    if rows is None and not fit.weighted and fit.kept is not None and not fit.kept.running:
+        rows = float(np.asarray(fit.kept.summary.weights))
+    if rows is not None and abs(rows - n) > 0.5:
+        raise DataError(f"compare: '{name}' was fitted to {rows:g} rows, but the data have "
+                        f"{n} rows: give the fitted rows, each row once")
+    return held
+
+
+def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]:
+    """The number of rows, which must be the same observed rows for all, and their weights."""
     first, *others = contestants.values()
     for other in others:
         if other.rows != first.rows:
@@ -229,6 +266,9 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> int:
                 f"cannot be compared; '{first.name}' was fitted to {first.rows} rows, "
                 f"'{other.name}' to {other.rows} rows"
             )
+        if not np.array_equal(first.weights, other.weights):
+            raise DataError(f"compare: expected fits to the same rows with the same weights; those "
+                            f"of '{first.name}' and '{other.name}' differ")
         ours, theirs = first.seen, other.seen
         if set(ours) != set(theirs):
             raise DataError(
@@ -248,7 +288,7 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> int:
                 raise DataError(f"compare: expected fits to the same data, but '{first.name}' and "
                                 f"'{other.name}' were fitted to different values of "
                                 f"'{site}'{where}")
-    return first.rows
+    return first.rows, first.weights
 
 
 # Numbers
@@ -265,16 +305,25 @@ def _scores(contestant: Any, splits: list, rows: int, seed: int) -> np.ndarray:
 
 
 def _differences(table: "pd.DataFrame", terms: Mapping[str, np.ndarray],
-                 columns: tuple[str, ...]) -> None:
+                 columns: tuple[str, ...], weights: np.ndarray) -> None:
     """Sums of terms over rows and of their differences from the best model's, with standard errors
-    √(n · variance over rows)."""
-    import pandas as pd
-
+    √(n · variance over rows); a row of weight 2 is two rows."""
+    value, error, difference, its_error = columns[0], columns[1], columns[-2], columns[-1]
     if not terms:
         return
-    each = pd.DataFrame(dict(terms))
-    away = each.sub(each[each.sum().idxmax()], axis=0)
-    for part, names in ((each, columns[:2]), (away, columns[-2:])):
-        with np.errstate(invalid="ignore"):
-            error = np.sqrt(part.count() * part.var(ddof=0))
-        table.loc[part.columns, list(names)] = np.stack([part.sum(), error], 1)
+    for name, each in terms.items():
+        table.loc[name, [value, error]] = _sum(each, weights)
+    best = max(terms, key=lambda name: table[value][name])
+    for name, each in terms.items():
+        table.loc[name, [difference, its_error]] = _sum(each - terms[best], weights)
+
+
+def _sum(terms: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    some = ~np.isnan(terms) & (weights > 0)
+    terms, weights = terms[some], weights[some]
+    if not len(terms):
+        return 0.0, 0.0
+    with np.errstate(invalid="ignore"):
+        total = float(weights @ terms)
+        deviations = terms - total / weights.sum()
+        return total, float(np.sqrt(weights @ deviations**2))

@@ -40,6 +40,11 @@ class ComparedFit:
     def rows(self) -> int:
         return self.held.table.rows
 
+    @property
+    def weights(self) -> np.ndarray:
+        """How many rows each row counts as, (rows,)."""
+        return np.ones(self.rows) if self.held.weights is None else np.asarray(self.held.weights)
+
     @functools.cached_property
     def seen(self) -> dict[str, np.ndarray]:
         """Site → its observed values."""
@@ -51,12 +56,12 @@ class ComparedFit:
         self.held.structure.need_likelihood("compare")
 
     @property
-    def count(self) -> int:
+    def count(self) -> float:
         """n of the Bayesian information criterion."""
-        n, lengths = self.held.table.rows, self.held.lengths
-        if not self.held.structure.chains:
-            return n
-        return n * (self.held.steps or 1) if lengths is None else int(lengths.sum())
+        lengths: ArrayLike = 1
+        if self.held.structure.chains:
+            lengths = (self.held.steps or 1) if self.held.lengths is None else self.held.lengths
+        return float((self.weights * lengths).sum())
 
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         """log p(row | parameters) at every draw: (chains, draws, rows)."""
@@ -87,7 +92,7 @@ class ComparedFit:
         values = {**fit.given, **self.held.table.values}
         held = self.held._replace(table=replace(self.held.table, values=values)).trimmed()
         plan = held.plan(effects=fit.belief.partly)  # as they were when the point was found
-        rows, known = load.load(held, plan, params=fit.point)
+        rows, known = load.load(held, plan, held.weights, params=fit.point)
         loglik = float(loglik_of(plan, {name: jnp.asarray(fit.point[name]) for name in plan.free},
                                  known, rows))
         return loglik, 0 if fit.outcome is Status.KNOWN else freedom(plan)
@@ -103,9 +108,18 @@ class ComparedFit:
         except Refusal as why:
             raise ModelError(str(why)) from None
         either_arviz.needed()
-        found = either_arviz.leave_one_out(draws, self.logs(draws))
-        bad = int((found.k > found.good).sum())
-        return {"elpd_loo": found.elpd, "se": found.se, "p_loo": found.p, "bad_k": bad}, found.terms
+        if (self.weights != np.floor(self.weights)).any():
+            raise ModelError("leave-one-out needs weights that are whole numbers, how often a row "
+                             "was observed, since it leaves out one of these")
+        logs = self.logs(draws)
+        found = either_arviz.leave_one_out(draws, logs)
+        out = {"elpd_loo": found.elpd, "se": found.se, "p_loo": found.p,
+               "bad_k": int(((found.k > found.good) & (self.weights > 0)).sum())}
+        if self.held.weights is not None:
+            every = logs.reshape(-1, logs.shape[-1]).astype(float)
+            whole = np.logaddexp.reduce(every, 0) - np.log(len(every))
+            out["p_loo"] = float(self.weights @ (whole - found.terms))
+        return out, found.terms
 
     def held_out(self, train: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
         """log p(row | the training rows) of the test rows."""
@@ -153,7 +167,7 @@ class ComparedDensity(ComparedFit):
         """Nothing to refuse: it has a joint likelihood."""
 
     @property
-    def count(self) -> int:
+    def count(self) -> float:
         return self.rows
 
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -48,7 +48,7 @@ def as_codes(held: dataset.Data) -> dict[str, np.ndarray]:
 def refit(fit: Fit, held: dataset.Data, engine: Engine | None, seed: int) -> Fit:
     """The same model fitted to other rows, by an engine or the fit's own."""
     assert isinstance(fit.model, Model)  # typed Bound in lower packages
-    return fit.model.fit(as_codes(held), engine or engine_of(fit), seed=seed)
+    return fit.model.fit(as_codes(held), engine or engine_of(fit), weights=held.weights, seed=seed)
 
 
 def engine_of(fit: Fit) -> Engine:

@@ -11,7 +11,7 @@ import numpy as np
 
 from probml.dataset import frames
 from probml.dataset.sources import arrow
-from probml.errors import DataError, RowError, shortly
+from probml.errors import DataError, RowError, shortly, untraced
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +73,7 @@ def as_raw(what: str, value: object, rows: bool):
     try:
         raw = _from_library(what, frames.to_pandas(value), rows)
     except Exception as error:
+        untraced(what, value)
         # the text of a file is decoded here
         undecodable = (isinstance(error, UnicodeError)
                        or type(error).__module__.startswith("pyarrow"))

@@ -87,6 +87,7 @@ class InferenceResult(NamedTuple):
     double: bool  # whether float32 lacked precision
     pattern: Mapping[str, str]  # of the data as the engine took them
     fitted_rows: FittedRows | None = None
+    weighted: bool = False  # whether rows had weights other than 1
 
 
 def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
@@ -104,7 +105,15 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
                                     place_of(where, data), seconds)
     seen = held if held.survey is None else DataSummary(held.shapes, held.pattern, held.labels)
-    return run._replace(seen=seen, outcome=run.outcome.noting(note), double=note is not None)
+    return run._replace(seen=seen, outcome=run.outcome.noting(note), double=note is not None,
+                        weighted=is_weighted(held))
+
+
+def is_weighted(held: dataset.Data) -> bool:
+    """Whether rows have weights other than 1."""
+    if held.survey is not None:
+        return held.survey.profile.weight != held.survey.profile.rows
+    return held.weights is not None and bool((np.asarray(held.weights) != 1).any())
 
 
 def _inferred(
@@ -417,7 +426,8 @@ def infer_sizes(models: Mapping[int, Bound], data: object, site: str, engine: EM
         own = held._replace(model=models[size], structure=trace(models[size], held.shapes))
         out[size] = InferenceResult(held, engine, outcome.noting(note), jax.device_get(known.given),
                                     outcome.posterior, None, note is not None, held.pattern,
-                                    standard_errors.retain_rows(engine, engine, own, weight))
+                                    standard_errors.retain_rows(engine, engine, own, weight),
+                                    is_weighted(held))
     return out
 
 

@@ -62,7 +62,7 @@ from probml.typing import PyTree
 def merged(a: Fitted, b: Fitted) -> InferenceResult:
     """The fit to the data of two fits: see Fit.merge."""
     check_mergeable(a, b)
-    return _refit_from_statistics(a, (b.kept, dict(b.pattern)))
+    return _refit_from_statistics(a, (b.kept, dict(b.pattern)), b.weighted)
 
 
 def updated(fit: Fitted, data: object, weights: object = None) -> InferenceResult:
@@ -71,7 +71,7 @@ def updated(fit: Fitted, data: object, weights: object = None) -> InferenceResul
         check_has_statistics(fit)
         merge = functools.partial(merge_statistics, fit.structure)
         return _refit_from_statistics(fit, functools.reduce(
-            merge, _map_partitions(fit, data, weights, _statistics_of_rows)))
+            merge, _map_partitions(fit, data, weights, _statistics_of_rows)), weights is not None)
     at = IncrementalState(current_point(fit), fit.kept, dict(fit.pattern))
     history: list[float] = []
     for held, weight in _map_partitions(fit, data, weights, read_rows):
@@ -81,7 +81,7 @@ def updated(fit: Fitted, data: object, weights: object = None) -> InferenceResul
                                   fit.iterations + len(history))
     return InferenceResult(DataSummary(dict(fit.shapes), at.pattern, dict(fit.names)),
                            at.kept.engine, outcome, dict(fit.given), outcome.posterior, at.kept,
-                           fit.double, at.pattern)
+                           fit.double, at.pattern, weighted=fit.weighted or weights is not None)
 
 
 def running(fit: Fitted, data: object, weights: object = None) -> RetainedStatistics:
@@ -148,8 +148,13 @@ def _prior_moments(fit: Fitted, held: Data, weight: np.ndarray | None) -> dict:
     return moments_by_column(held._replace(weights=weight), names)
 
 
-def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern) -> InferenceResult:
-    """The engine's fit to the statistics of a fit and of another part of the data."""
+def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern,
+                           weighted: bool) -> InferenceResult:
+    """The engine's fit to the statistics of a fit and of another part of the data.
+
+    Args:
+        weighted: whether the rows of that part had weights.
+    """
     kept, pattern = merge_statistics(fit.structure, (fit.kept, dict(fit.pattern)), part)
 
     def attempt() -> Outcome:  # in either precision: statistics are retained in float64
@@ -168,7 +173,8 @@ def _refit_from_statistics(fit: Fitted, part: StatisticsWithPattern) -> Inferenc
     given = {name: np.asarray(value) for name, value in kept.known.given.items()}
     return InferenceResult(DataSummary(dict(fit.shapes), pattern, dict(fit.names)), kept.engine,
                            outcome, given, outcome.posterior, kept,
-                           fit.double or note is not None, pattern)
+                           fit.double or note is not None, pattern,
+                           weighted=fit.weighted or weighted)
 
 
 def _rows_from_statistics(plan: Plan, fit: Fitted,

@@ -75,7 +75,8 @@ def file_contents(fit: Fitted) -> dict[str, np.ndarray]:
         "identity": fit.model.identity, "read": bool(fit.model.generative.key),
         "engine": fit.engine, "outcome": int(fit.outcome), "iterations": fit.iterations,
         "log_evidence": fit.log_evidence, "evidence_error": fit.evidence_error,
-        "bound": fit.bound, "findings": [found.record() for found in fit.findings],
+        "bound": fit.bound, "weighted": fit.weighted,
+        "findings": [found.record() for found in fit.findings],
         "names": {k: [x.item() if isinstance(x, np.generic) else x for x in v]
                   for k, v in fit.names.items()},
         "shapes": fit.shapes, "pattern": fit.pattern,

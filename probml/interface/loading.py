@@ -138,6 +138,7 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
         units=_units(meta, arrays, part(arrays, "params/")),
         errors=part(arrays, "errors/"),
         evidence_error=meta.get("evidence_error"),
+        weighted=bool(meta.get("weighted", False)),
     )  # fmt: skip
     other = difference(fit.structure, meta.get("structure", {}))
     if other is not None:

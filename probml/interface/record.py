@@ -17,7 +17,7 @@ from probml.device.rows import Known
 from probml.engines.engine import Engine, Status
 from probml.engines.findings import Finding
 from probml.engines.ladder import parse_engine
-from probml.errors import ConvergenceWarning, ModelError, Refusal, present
+from probml.errors import ConvergenceWarning, ModelError, Refusal, present, untraced
 from probml.factors.digits import narrow
 from probml.fits import fitting
 from probml.interface.functions.read_function import read_function
@@ -96,6 +96,7 @@ class Record(Fitted):
             seed,
             fitted_rows=found.fitted_rows,
             evidence_error=outcome.evidence_error,
+            weighted=found.weighted,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -238,6 +239,7 @@ class Record(Fitted):
 
     def _read(self, data: object, rows: int | None = None, steps: int | None = None,
               unknown: str = REFUSE) -> dataset.Data:
+        untraced("the fit", self.point)
         data = frames.aligned(data, self.columns)
         held = read.read(self.model, read_function(self.model, data).data, self.names, rows,
                          self.shapes, steps, unknown)

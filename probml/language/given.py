@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.errors import ModelError
+from probml.errors import ModelError, untraced
 
 
 def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:
@@ -30,6 +30,7 @@ def as_mapping(value: object, where: str, example: str) -> dict[str, ArrayLike]:
     if odd is not None:
         raise ModelError(f"{where}: expected names of sites, such as {example}, got the key "
                          f"{odd!r}")
+    untraced(where, dict(value))
     return dict(value)
 
 

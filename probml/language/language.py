@@ -18,7 +18,7 @@ import numpyro
 from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
-from probml.errors import ModelError
+from probml.errors import ModelError, untraced
 from probml.jaxpr.memo import memo
 from probml.language.fingerprint import fingerprint
 from probml.language.named_rows import Nested, RowPlate, Tables
@@ -91,6 +91,7 @@ def check_seed(seed: Any, where: str) -> int:
     if isinstance(seed, np.random.RandomState):
         return int(seed.randint(2**31 - 1))
     if isinstance(seed, jax.Array):
+        untraced(f"{where}(seed=...)", seed)
         if jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             seed = jax.random.key_data(seed)
         if seed.shape == (2,) and seed.dtype == np.uint32:

@@ -63,6 +63,7 @@ class Fitted(Protocol):
     # the rows of a point estimate, for the Hessian in its summary; not saved or pickled
     fitted_rows: Any = field(default=None, repr=False, compare=False)
     evidence_error: float | None = None  # standard error of log_evidence; None if that is exact
+    weighted: bool = field(default=False, repr=False)  # whether its rows had weights other than 1
 
     @property
     def params(self) -> dict[str, ArrayLike]: ...

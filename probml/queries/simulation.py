@@ -27,7 +27,7 @@ from probml.dataset.coding import indices as coding
 from probml.dataset.tables import to_labels
 from probml.device import layout, load
 from probml.device.rows import Known, Rows
-from probml.errors import ModelError, Refusal, present, quoted
+from probml.errors import ModelError, Refusal, present, quoted, untraced
 from probml.evidence import row_coordinates
 from probml.families import registry
 from probml.language.language import LONGEST, Bound, chain_length_scope, check_steps
@@ -132,6 +132,7 @@ def input_rows(model: Bound, inputs: SiteValues, rows: int | None) -> tuple[dict
 
 
 def _array(name: str, value: object) -> np.ndarray:
+    untraced(f"simulate({name}=...)", value)
     try:
         array = np.asarray(value)
     except ValueError:

@@ -107,3 +107,34 @@ def test_a_formula_that_cannot_be_fitted_says_why():
         formula("y ~ 0 + dose + (1 | ward)", TABLE).fit()
     with pytest.raises(probml.ModelError, match="None, 'bayes' or an engine"):
         formula("y ~ dose", TABLE).fit(engine="baye")
+
+
+ARMS = pd.DataFrame({"arm": list("abcabcabcabc"), "dose": np.linspace(0.0, 1.0, 12),
+                     "day": [1, 2, 3] * 4, "late": [False, False, True] * 4,
+                     "site": list("uuuuvvvvwwww"), "y": np.arange(12.0) % 5})
+NEW = {"y ~ arm": ("arm", "d"), "y ~ C(arm)": ("arm", "d"), "y ~ 0 + arm": ("arm", "d"),
+       "y ~ dose:arm": ("arm", "d"), "y ~ dose * arm": ("arm", "d"),
+       "y ~ C(arm, contr.sum)": ("arm", "d"), "y ~ dose + C(day)": ("day", 4),
+       "y ~ dose + (1 + arm | site)": ("arm", "d"), "y ~ arm + (1 | site)": ("arm", "d")}
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["alone", "beside a known one"])
+@pytest.mark.parametrize("kind", [list, pd.Categorical], ids=["values", "categories"])
+@pytest.mark.parametrize("text", NEW)
+def test_a_new_category_is_refused_in_every_term(text, kind, mixed):
+    name, value = NEW[text]
+    found = formula(text, ARMS)
+    old = ARMS[name].iloc[0]
+    new = ARMS[:2].assign(**{name: kind([value, old if mixed else value])})
+    with pytest.raises(probml.DataError, match=f"no category {value!r}.*drop such rows"):
+        found.of(new)
+
+
+@pytest.mark.parametrize("text", NEW)
+def test_some_of_the_categories_are_coded_as_all_of_them(text):
+    found = formula(text, ARMS)
+    every = found.of(ARMS)
+    for rows in (ARMS[2:3], ARMS[::-3], ARMS[ARMS["arm"] == "b"]):
+        own = rows.assign(arm=pd.Categorical(rows["arm"], ["d", "c", "b", "a"]))
+        for table in (rows, own):
+            pd.testing.assert_frame_equal(found.of(table), every.loc[rows.index], check_dtype=False)
