@@ -211,7 +211,7 @@ class Stepwise(Classifier):
             self._learn(X, y, sample_weight, classes)
             if self.fit_.kept is None and self.fit_.by is not None and (
                     self.fit_.by.capabilities.incremental_update is not None):
-                self.fit_ = make_updatable(self, lambda: (self._coded(self.fit_), *self._counted(
+                self.fit_ = make_updatable(self, lambda: (self._coded(self.fit_), *self._weighed(
                     *self._batch(X, y, sample_weight, self.classes_, False))))
             return self
         if self.fit_.kept is None:
@@ -219,7 +219,7 @@ class Stepwise(Classifier):
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise DataError(f"partial_fit(classes={list(classes)}): expected the classes of the "
                             f"first call, {self.classes_.tolist()}")
-        data, weights = self._counted(*self._batch(X, y, sample_weight, self.classes_, False))
+        data, weights = self._weighed(*self._batch(X, y, sample_weight, self.classes_, False))
         if weights is not None and not weights.any():
             return self  # only unlabelled rows, of weight 0
         values = self._hyperparameters(data, weights, further=True)
@@ -235,9 +235,9 @@ class Stepwise(Classifier):
         return self
 
     def _remember(self, fit: Fit, X: object, codes: np.ndarray, weights: object) -> None:
-        keep_few_rows(self, fit, *self._counted(X, codes, weights))
+        keep_few_rows(self, fit, *self._weighed(X, codes, weights))
 
-    def _counted(self, X: object, codes: np.ndarray,
+    def _weighed(self, X: object, codes: np.ndarray,
                  weights: ArrayLike | None) -> tuple[dict, np.ndarray | None]:
         """A batch as data, and its weights, in which unlabelled rows have the weight
         `unlabelled_weight`."""

@@ -138,8 +138,10 @@ def other_starts(plan: Plan, known: Known, seed: int,
             closed_forms and density.size(plan) > curvature.MAX_DENSE_COORDINATES):
         return None
     drawn = drawn_prior(plan, known, PRIOR_STARTS * (1 + closed_forms), seed)
+    if drawn is None:
+        return None
     point = jax.device_get(compiled_prior_point(plan, known))
-    for name in drawn or ():
+    for name in drawn:
         if plan.structure.sites[name].domain.unbounded and name not in known.centring:
             drawn[name] = np.array(drawn[name])
             drawn[name][1] = 2 * point[name] - drawn[name][0]
