@@ -364,9 +364,29 @@ class Summary(NamedTuple):
     weights: jax.Array  # (), total weight
     squares: dict[str, PyTree] = {}  # row-wise site → factors.squares.Squares
 
-    # as of Rows
-    held, joint, lanes, chunks, size = True, False, 1, 0, 1
-    vmap_copies = Rows.vmap_copies
+    @property
+    def held(self) -> bool:
+        return True
+
+    @property
+    def joint(self) -> bool:
+        return False
+
+    @property
+    def lanes(self) -> int:
+        return 1
+
+    def vmap_copies(self, function: Callable, *copies: PyTree) -> PyTree:
+        """As Rows.vmap_copies."""
+        return jax.vmap(function)(*copies)
+
+    @property
+    def chunks(self) -> int:
+        return 0
+
+    @property
+    def size(self) -> int:
+        return 1
 
     @property
     def weight(self) -> float:

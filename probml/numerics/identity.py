@@ -83,8 +83,8 @@ def _feed(into: "hashlib._Hash", value: Any) -> None:
             _feed(into, key)
             _feed(into, item)
     elif isinstance(value, np.ndarray | np.generic | jax.Array):
-        kind, weak, dtype, shape, content = array_value(value)
-        _put(into, f"{kind}{weak}{dtype}{shape}", content)
+        library, weak, dtype, shape, content = array_value(value)
+        _put(into, f"{library}{weak}{dtype}{shape}", content)
     elif isinstance(value, jax.tree_util.PyTreeDef):
         _put(into, "tree", f"{value.num_leaves},{value.num_nodes}".encode())
         node = value.node_data()  # None: a leaf
