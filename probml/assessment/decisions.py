@@ -46,7 +46,8 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
     """
     p = distribution(probabilities, "decide")
     costs, names = table(loss, p.shape[-1], labels)
-    if reject is not None and not (_real(reject) and reject >= 0):
+    if reject is not None and (isinstance(reject, bool) or not isinstance(
+            reject, int | float | np.number) or not 0 <= reject < np.inf):
         raise ModelError(f"decide(reject={reject!r}): expected the cost of not deciding, a number "
                          f"of at least 0, or None")
     expected = p @ costs
@@ -145,9 +146,3 @@ def named(codes: np.ndarray, names: Sequence) -> np.ndarray:
     if same and not (codes == REJECTED).any():
         return np.array(list(names))[codes]
     return np.fromiter([*names, None], object, len(names) + 1)[codes]
-
-
-def _real(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(
-        np.isfinite(value)
-    )

@@ -119,7 +119,7 @@ def calibration(
     Raises:
         DataError: different lengths, a true value that is no label, none at all, invalid
             probabilities.
-        ModelError: bins below 1, an unknown strategy, scikit-learn is absent.
+        ModelError: bins below 1, an unknown strategy.
 
     Cost: a sort of n numbers for each label at the most.
     """
@@ -219,15 +219,7 @@ def _error(curve: pd.DataFrame) -> float:
 
 
 def _scores(codes: np.ndarray, p: np.ndarray, hit: np.ndarray) -> tuple[float, float, float]:
-    try:
-        from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
-    except ModuleNotFoundError as error:
-        raise ModelError(
-            f"calibration needs scikit-learn ({error}): pip install 'probml[sklearn]'"
-        ) from None
-    impossible = (p[np.arange(len(codes)), codes] == 0).any()  # which scikit-learn would round up
-    states = range(p.shape[1])
-    log_score = -np.inf if impossible else -log_loss(codes, p,
-                                                     labels=states) if p.shape[1] > 1 else 0.0
-    brier = sum(brier_score_loss(hit[:, k], p[:, k], pos_label=1) for k in states)
-    return float(accuracy_score(codes, p.argmax(1))), float(log_score), float(brier)
+    with np.errstate(divide="ignore"):
+        log_score = np.log(p[np.arange(len(codes)), codes]).mean()
+    accuracy, brier = (p.argmax(1) == codes).mean(), ((p - hit) ** 2).sum(1).mean()
+    return float(accuracy), float(log_score), float(brier)

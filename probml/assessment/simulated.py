@@ -100,19 +100,15 @@ def _fitted(engine: Engine, problem: Problem, truth: Mapping, draws: int) -> Dra
 def _with_log_likelihoods(problem: Problem, values: Mapping, truth: Mapping,
                           chain: bool) -> Drawn:
     """Draws with the log-likelihood of each, and of the true parameters where all are known."""
-    plan, rows, known = problem.plan, problem.rows, problem.known
-    own = {name: values[name] for name in plan.free}
-    true = np.nan
-    if all(name in truth for name in plan.free):
-        own = {name: np.concatenate([value, np.asarray(truth[name], value.dtype)[None]])
-               for name, value in own.items()}
-        true = 0.0
-    logs = (np.asarray(_likelihoods(plan, {n: jnp.asarray(v) for n, v in own.items()}, known, rows))
-            if own else np.zeros(0))
-    if np.isnan(true) or not own:
-        return Drawn(dict(values), logs if own else np.zeros(len(next(iter(values.values())))),
-                     np.nan, chain)
-    return Drawn(dict(values), logs[:-1], float(logs[-1]), chain)
+    plan, count = problem.plan, len(next(iter(values.values())))
+    if not plan.free:
+        return Drawn(dict(values), np.zeros(count), np.nan, chain)
+    complete = all(name in truth for name in plan.free)
+    own = {name: np.concatenate([values[name], np.asarray(truth[name], values[name].dtype)[None]])
+           if complete else values[name] for name in plan.free}
+    logs = np.asarray(_likelihoods(plan, {n: jnp.asarray(v) for n, v in own.items()},
+                                   problem.known, problem.rows))
+    return Drawn(dict(values), logs[:count], float(logs[-1]) if complete else np.nan, chain)
 
 
 @functools.partial(jit, static_argnums=0, seldom=ONCE, draws=1)

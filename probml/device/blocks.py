@@ -12,7 +12,7 @@ import numpy as np
 from probml.dataset.dataset import Data
 from probml.dataset.moments import Moments
 from probml.device.lanes import Kinds
-from probml.device.load import Room, located, packed, placed_values, scattered, used
+from probml.device.load import located, packed, placed_values, scattered, used
 from probml.device.rows import Known, Resident
 from probml.numerics.transfer import aligned
 from probml.plan.plan import Plan
@@ -73,13 +73,11 @@ class Blocks:
         yield from map(jax.device_get, waiting)
 
     def _packed(self) -> Iterator[Resident]:
-        """Yields blocks, the last padded at weight 0, and accumulates column moments. When a block
-        is requested, programs on all but the last AHEAD blocks must have finished, since buffers
-        are reused."""
+        """Yields blocks, the last padded at weight 0, and accumulates column moments."""
         n, step = self.data.table.rows, self.chunks * self.size
         whole = aligned((step,), self.kinds.real)
         whole[:] = 1.0
-        self.moments, rooms = {}, [Room() for _ in range(AHEAD + 1)]
+        self.moments = {}
         for begin in range(0, n, step):
             part = slice(begin, min(begin + step, n))
             rows = part.stop - begin
@@ -90,7 +88,7 @@ class Blocks:
                 weight[rows:] = 0.0
             piece = self.data.taken(part)
             held = packed(piece, self.plan, self.centre, weight, (self.chunks, self.size),
-                          self.kinds, room=rooms[begin // step % len(rooms)].rewind())
+                          self.kinds)
             yield Resident(jax.tree.map(jax.device_put, held))
             for name in self.measured:
                 found = Moments.of(piece.table.columns[name],

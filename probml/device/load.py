@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import DTypeLike
 
 from probml.dataset import tables
 from probml.dataset.dataset import Data
@@ -187,8 +186,7 @@ def used(data: Data, plan: Plan) -> dict[str, tables.Column]:
 
 def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.ndarray,
            shape: tuple[int, int], kinds: Kinds, index: np.ndarray | None = None,
-           switch: bool = True, most: bool = False, tiles: Tiles | None = None,
-           room: Callable | None = None, at: int = 0, until: int | None = None) -> Chunk:
+           switch: bool = True, most: bool = False, tiles: Tiles | None = None) -> Chunk:
     """Rows as chunks on the host, (chunks, rows per chunk, ...), without sites along time; uses no
     JAX.
 
@@ -197,23 +195,19 @@ def packed(data: Data, plan: Plan, centre: Mapping[str, np.ndarray], weight: np.
         index: the rows to take, in this order. switch: see marginal_normal.locate. most: any
             coordinate of partially observed vectors may be missing, not only those missing here.
             tiles: in which these rows are arranged.
-        room: (shape, type) → an array to write to; None: new ones.
-        at, until: the data are rows at, at + 1, … of `until` rows; those before are already in the
-            arrays of `room`.
     """
     table, sites, (chunks, size) = data.table, data.structure.sites, shape
     rows = table.rows if index is None else len(index)
 
     def cut(array: np.ndarray, kind: np.dtype | None = None, shift: np.ndarray | None = None):
         array = array if index is None else array[index]
-        out = (room or aligned)((chunks * size, *array.shape[1:]), kind or array.dtype)
-        own = out[at : at + rows]
+        out = aligned((chunks * size, *array.shape[1:]), kind or array.dtype)
+        own = out[:rows]
         if shift is None:
             own[...] = array
         else:
             np.subtract(array, shift, out=own, casting="unsafe")
-        if until is None or at + rows == until:
-            out[at + rows :] = out[0]
+        out[rows:] = out[0]
         return out.reshape(chunks, size, *array.shape[1:])
 
     columns = used(data, plan)
@@ -248,29 +242,6 @@ def room(steps: int | None) -> int:
     """Number of steps after padding: the next power of two for few steps, so that one program
     serves shorter sequences, else the next bucket size."""
     return 1 if not steps else bucket(steps) if steps > ROOM else 1 << (steps - 1).bit_length()
-
-
-class Room:
-    """Reusable buffers, returned in the order in which they were first requested: writing to newly
-    allocated memory costs ten times as much."""
-
-    def __init__(self) -> None:
-        self._held: list[np.ndarray] = []
-        self._next = 0
-
-    def rewind(self) -> "Room":
-        """Restart at the first buffer."""
-        self._next = 0
-        return self
-
-    def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-        if self._next == len(self._held):
-            self._held.append(aligned(shape, dtype))
-        found = self._held[self._next]
-        if found.shape != shape or found.dtype != dtype:
-            found = self._held[self._next] = aligned(shape, dtype)
-        self._next += 1
-        return found
 
 
 def _codes(columns: list[tables.Column]) -> np.ndarray:

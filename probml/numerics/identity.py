@@ -83,8 +83,8 @@ def _feed(into: "hashlib._Hash", value: Any) -> None:
             _feed(into, key)
             _feed(into, item)
     elif isinstance(value, np.ndarray | np.generic | jax.Array):
-        array, weak, dtype, shape, content = array_value(value)
-        _put(into, f"{array}{weak}{dtype}{shape}", content)
+        library, weak, dtype, shape, content = array_value(value)
+        _put(into, f"{library}{weak}{dtype}{shape}", content)
     elif isinstance(value, jax.tree_util.PyTreeDef):
         _put(into, "tree", f"{value.num_leaves},{value.num_nodes}".encode())
         node = value.node_data()  # None: a leaf
@@ -110,8 +110,7 @@ def _feed(into: "hashlib._Hash", value: Any) -> None:
 
 def _put(into: "hashlib._Hash", tag: str, content: bytes) -> None:
     """One piece, delimited by its length."""
-    into.update(f"{tag}:{len(content)}:".encode())
-    into.update(content)  # not in one piece: it may be long
+    into.update(f"{tag}:{len(content)}:".encode() + content)
 
 
 def array_value(value: ArrayLike) -> tuple[str, bool, str, tuple[int, ...], bytes]:

@@ -86,11 +86,3 @@ def test_a_sample_stands_for_many_rows_and_keeps_their_order():
     assert (np.diff(kept) > 0).all()
     shares = np.bincount(kept // batch) / SAMPLE_ROWS
     np.testing.assert_allclose(shares, 0.25, atol=0.03)
-
-
-def test_moments_about_a_guess_are_those_of_the_cells():
-    values = np.random.default_rng(3).normal(1e6, 2.0, size=(5000, 3))
-    centre = values[::50].mean(0)
-    found, want = Moments.about(values - centre, centre), Moments.of(Column(values, None))
-    for mine, right in zip(found, want, strict=True):
-        np.testing.assert_allclose(mine, right, rtol=1e-12)

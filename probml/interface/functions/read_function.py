@@ -325,7 +325,8 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
         raise DataError(f"{model.name}: every cell of the data is missing, so nothing can be "
                         f"estimated: {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:
-        if site.is_concrete and site.support is not None and hasattr(site.value, "dtype"):
+        if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
+                site.value, jax.core.Tracer):
             _check_support(model, site)
 
 

@@ -77,11 +77,6 @@ class SurveyedSite(NamedTuple):
         """Binary digits of the joint values of all cells."""
         return math.prod(self.shape) * math.log2(self.states or 1)
 
-    @property
-    def is_concrete(self) -> bool:
-        """Whether the observed value is an array of numbers already, and no tracer."""
-        return self.observed and not isinstance(self.value, jax.core.Tracer)
-
 
 class Survey(NamedTuple):
     """The sites of a run of the function, and what else it contains.

@@ -67,7 +67,8 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
     drawn = [(title, figure(picture, words)) for title, picture, words in subject.pictures()]
     intervals = _intervals(every)
     own = not drawn and fit.model.generative.summary_tables is None
-    inside = [folded("The model and its graph", _model(subject), not _ours(fit)),
+    ours = fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
+    inside = [folded("The model and its graph", _model(subject), not ours),
               folded("All parameters", [] if own else [
                   table(records_of(every), "parameters", sortable=True), intervals]),
               folded("How it was computed", _computed(subject)),
@@ -90,11 +91,6 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
             f"<p class=\"{'warn' if doubts else 'good'}\">{escape(fit.ending)}</p>")
     path.write_text(page(subject.headline, head, sections), encoding="utf-8")
     return path
-
-
-def _ours(fit: Fitted) -> bool:
-    """Whether the function is one of this library."""
-    return fit.model.generative.__module__.startswith(LIBRARY_PREFIX)
 
 
 def _data(subject: Subject) -> list[str]:
