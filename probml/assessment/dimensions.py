@@ -5,7 +5,6 @@ in `x @ w`, of the means of components. This is found from the dependences in th
 the function is written.
 """
 
-import functools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -18,8 +17,7 @@ from jax.typing import ArrayLike
 from probml.dataset.coding.indices import bounds, together
 from probml.errors import ModelError, present
 from probml.jaxpr.program import evaluate
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.queries.fitted import Fitted
 from probml.structure import indices
 from probml.structure.site import Site
@@ -81,7 +79,7 @@ def _one_to_one(table: np.ndarray, axis: int, count: int) -> bool:
     return bool((table.any(rest) == np.eye(count, dtype=bool)).all())
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def _dependences(structure: Structure, asked: tuple[tuple[str, str, str], ...]) -> list[jax.Array]:
     """For (parameter, site, name of columns or states): (columns, *shape), whether an entry affects
     a column."""

@@ -1,7 +1,6 @@
 """The data sets of simulation-based calibration, drawn from the prior and the model with the
 pattern of observed cells of the user's data; and the fits to them."""
 
-import functools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -22,8 +21,7 @@ from probml.errors import DataError, ModelError, Refusal, present
 from probml.evidence.e_step import log_evidence
 from probml.fits import fitting
 from probml.language.language import Bound
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.precision import in_same_precision
 from probml.numerics.transfer import random_key
 from probml.plan.plan import Plan
@@ -111,7 +109,7 @@ def _with_log_likelihoods(problem: Problem, values: Mapping, truth: Mapping,
     return Drawn(dict(values), logs[:count], float(logs[-1]) if complete else np.nan, chain)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE, draws=1)
+@jit(static_argnums=0, seldom=ONCE, draws=1)
 def _likelihoods(plan: Plan, draws: Mapping, known: Known, rows: Rows) -> jax.Array:
     return jax.lax.map(lambda params: log_evidence(plan, params, known, rows), draws)
 

@@ -1,7 +1,6 @@
 """ArviZ's groups of a model without rows, one joint density: the observed sites, and the log
 density of each of their elements, with dimensions named by the function's plates."""
 
-import functools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -53,7 +52,7 @@ def log_likelihood(fit: Fitted, inputs: SiteValues,
     return {name: np.asarray(log).reshape(*lead, *log.shape[1:]) for name, log in logs.items()}
 
 
-@functools.partial(jit, static_argnums=0, draws=2)
+@jit(static_argnums=0, draws=2)
 def _logs(model: Bound, inputs: Mapping, draws: Mapping):
     def log_densities_at(values: SiteValues):
         found = model.generative.elements(model.bound, inputs, values)

@@ -20,8 +20,7 @@ from probml.engines.engine import Engine, Status, short_name
 from probml.errors import ModelError, Refusal
 from probml.evidence import density, e_step
 from probml.interface.fit import Fit
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
 
 EVIDENCE = ("log_evidence", "log_bayes_factor")
@@ -187,7 +186,7 @@ class ComparedDensity(ComparedFit):
         return super().held_out(train, test, seed)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def loglik_of(plan: Plan, params: Mapping, known: Known, rows: Rows) -> jax.Array:
     return e_step.log_evidence(plan, params, known, rows)
 

@@ -11,7 +11,6 @@ the corners of a simplex, x̄ + V √λ √(m + 1) h with h the rows of m orthon
 sum to 0.
 """
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -24,8 +23,7 @@ from scipy.linalg import helmert
 from probml.dataset.dataset import Data
 from probml.dataset.tables import Column
 from probml.device.rows import Chunk, Resident, Rows
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.numerics.transfer import placed
 from probml.plan.second_moments import Members
 from probml.typing import PyTree
@@ -94,7 +92,7 @@ def rows_with_moments(told: Moments, cells: Mapping[str, tuple[int, ...]]) -> Re
     return Resident(Chunk(out, {}, {}, {}, {}, {}, weights))
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _moments(names: Sequence[str], rows: Rows) -> PyTree:
     """W, x̄ and Σ w (x − x̄)(x − x̄)ᵀ; squares in a second pass, about the means of the first, for
     precision."""

@@ -36,8 +36,7 @@ from probml.interface.showing.subject import Subject, of_fit
 from probml.interface.tables.table_answers import answers_in_tables
 from probml.language.given import as_mapping
 from probml.language.renamed import rows_by_old_names
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import placed_all
 from probml.plan import decide
@@ -445,7 +444,7 @@ class Fit(Questions):
         return fit_html(self)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def _log_joint(plan: Plan, params: Mapping[str, jax.Array], known_: Known, rows: Rows):
     return log_evidence(plan, params, known_, rows) + log_prior(plan, params, known_)
 

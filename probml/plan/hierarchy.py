@@ -21,7 +21,6 @@ derivatives vanish, so that an optimisation would stay there), and effects, of w
 product with a scale may enter the likelihood.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -34,8 +33,7 @@ from jax.typing import ArrayLike
 from probml.errors import quoted
 from probml.jaxpr.levels import Level, classify
 from probml.jaxpr.memo import memo
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.blocks import all_blocks, users
 from probml.plan.plan import Plan
 from probml.typing import SiteValues
@@ -248,7 +246,7 @@ def filled(i: int, spec: jax.ShapeDtypeStruct, site: bool) -> jax.Array:
     return (0 * count if site else count % 2).astype(spec.dtype)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def _unmoved(plan: Plan, pairs: tuple[tuple[tuple[str, ...], str], ...]) -> jax.Array:
     """For each (effects, scale) and each of POWERS, (pairs, powers): whether all that depends on
     either is the same for twice the effects, all of them, and half the scale to that power."""

@@ -5,7 +5,6 @@ A parameter need not be a standard deviation: of a variance, a precision, a conc
 of it to which standard deviations are proportional is found by doubling it.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,8 +15,7 @@ import numpy as np
 from probml.errors import ModelError
 from probml.families.domains import Correlations
 from probml.jaxpr.memo import memo
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan import decide, hierarchy
 from probml.plan.hierarchy import powers
 from probml.plan.plan import Plan
@@ -110,7 +108,7 @@ def _scale_parameters(plan: Plan, found: dict[str, str],
     return tuple(out)
 
 
-@functools.partial(jit, static_argnums=(0, 1), seldom=ONCE)
+@jit(static_argnums=(0, 1), seldom=ONCE)
 def _doubled(plan: Plan, pairs: tuple[tuple[str, str], ...]) -> jax.Array:
     """For each (site, parameter): by how many doublings the site's standard deviations grow where
     the parameter, or its exponential, is doubled; no number where that is not known."""

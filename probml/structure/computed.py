@@ -1,32 +1,30 @@
 """Values of the deterministics outside rows, at a point and at draws. Deterministics of rows are
 computed by queries/queries.py, like the mean of a site."""
 
-import functools
 from collections.abc import Mapping
 
 import jax
 
 from probml.errors import present
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.structure.structure import Structure
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Returns the deterministics outside rows, name → array, at one value of the sites outside
     rows."""
     return {name: structure.computed(name, env) for name in structure.derived}
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def identified_at(structure: Structure, env: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Returns the functions of the sites that the model declares to be identified
     (`model.identifies`), name → array, at one value of the sites."""
     return present(structure.model.identified_by)(env)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED)
+@jit(static_argnums=0, seldom=ASKED)
 def at_each(structure: Structure, draws: Mapping[str, jax.Array],
             fixed: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Returns the deterministics outside rows at each draw, name → (draws, ...).

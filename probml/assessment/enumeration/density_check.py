@@ -5,7 +5,6 @@ Integrals of rows over their latent continuous sites: in closed form where norma
 grid.
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -29,8 +28,7 @@ from probml.evidence.e_step import log_evidence
 from probml.factors.naturals import log_prior
 from probml.fits.fitting import reduce_rows
 from probml.language.language import chain_length_scope
-from probml.numerics.compile_effort import ONCE
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ONCE, jit
 from probml.plan.plan import Plan
 from probml.structure.site import Site
 from probml.typing import SiteValues
@@ -194,7 +192,7 @@ def _evaluate_at_random_point(problem: Problem, rows: Rows, random: np.random.Ge
     return params, inside, value
 
 
-@functools.partial(jit, static_argnums=0, seldom=ONCE)
+@jit(static_argnums=0, seldom=ONCE)
 def _at(plan: Plan, start: Mapping, known: Known, rows: Rows, noise: jax.Array,
         own: jax.Array | None, near: float) -> tuple[Mapping, Mapping, jax.Array, jax.Array]:
     """The values at random coordinates of the parameters, and of latent variables of rows; and the

@@ -12,8 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from probml.device.rows import Known
-from probml.numerics.compile_effort import ASKED
-from probml.numerics.compiling import jit
+from probml.numerics.compiling import ASKED, jit
 from probml.plan.plan import Plan
 from probml.typing import PyTree
 from probml.updates.updates import transforms
@@ -111,14 +110,14 @@ def _coordinates(plan: Plan, point: jax.Array, known: Known) -> list[jax.Array]:
                                                 _by_bundle(plan, point), strict=True)]
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED, on_host=True)
+@jit(static_argnums=0, seldom=ASKED, on_host=True)
 def _to_unbounded(plan: Plan, points: jax.Array, known: Known) -> jax.Array:
     return jax.vmap(lambda point: jnp.concatenate(
         [part.reshape(-1) for part in _coordinates(plan, point, known)]
     ))(points)
 
 
-@functools.partial(jit, static_argnums=0, seldom=ASKED, on_host=True)
+@jit(static_argnums=0, seldom=ASKED, on_host=True)
 def _from_unbounded(plan: Plan, free: jax.Array, near: jax.Array, known: Known) -> jax.Array:
     def transform_point(u: jax.Array, point: jax.Array):
         shapes = [part.shape for part in jax.eval_shape(

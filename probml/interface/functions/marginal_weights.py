@@ -5,7 +5,6 @@ every cell, with respect to which the gradient at 0 is the marginal.
     the log density
 """
 
-import functools
 from collections.abc import Collection, Mapping
 
 import jax
@@ -151,7 +150,7 @@ def _log_joint(model: Bound, inputs: Mapping, values: Mapping, weights: StateWei
     return model.generative.log_joint(model.bound, inputs, values, weights)
 
 
-@functools.partial(jit, static_argnums=0)
+@jit(static_argnums=0)
 def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
     def marginals_at(values: PyTree):
         return jax.grad(lambda lean: _log_joint(model, inputs, values,
@@ -162,7 +161,7 @@ def _marginals(model: Bound, inputs: Mapping, values: Mapping, zeros: Mapping):
     return jax.tree.map(lambda each: each.mean(0), jax.lax.map(marginals_at, values))
 
 
-@functools.partial(jit, static_argnums=(0, 1))
+@jit(static_argnums=(0, 1))
 def _most_probable(model: Bound, sites: tuple[str, ...], inputs: Mapping, values: Mapping,
                    zeros: Mapping) -> Mapping:
     return jax.grad(lambda lean: _log_joint(model, inputs, values,

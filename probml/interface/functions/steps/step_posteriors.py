@@ -1,7 +1,6 @@
 """The posterior of the steps of loops and scans that a joint density integrates out, at the point
 or averaged over the posterior of all else."""
 
-import functools
 from collections.abc import Mapping
 
 import jax
@@ -118,19 +117,19 @@ def _at(fit: Fitted, inputs: SiteValues) -> dict[str, tuple[jax.Array, jax.Array
     return _moments(fit.model, placed_all(dict(inputs)), placed_all(point_or_draws(fit)))
 
 
-@functools.partial(jit, static_argnums=0, draws=2)
+@jit(static_argnums=0, draws=2)
 def _moments(model: Bound, inputs: Mapping, values: Mapping):
     return jax.lax.map(lambda own: model.generative.smoothed(model.bound, inputs, own).moments(),
                        values)
 
 
-@functools.partial(jit, static_argnums=0, draws=2)
+@jit(static_argnums=0, draws=2)
 def _computed(model: Bound, inputs: Mapping, values: Mapping, keys: jax.Array):
     return jax.lax.map(lambda own: model.generative.smoothed(
         model.bound, inputs, own[0]).means_computed(own[1]), (values, keys))
 
 
-@functools.partial(jit, static_argnums=0, draws=2)
+@jit(static_argnums=0, draws=2)
 def _paths(model: Bound, inputs: Mapping, values: Mapping, keys: jax.Array):
     return jax.lax.map(lambda own: model.generative.smoothed(
         model.bound, inputs, own[0]).path(own[1]), (values, keys))
