@@ -1,5 +1,6 @@
-"""Queries of relational data: computed for the rows of the root, answered in the order of each
-table's rows."""
+"""Answers in the order of the tables that were given: of relational data, which are computed for
+the rows of the root, in that of each table's rows; of a vector whose elements are named columns, in
+that of the columns."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -8,8 +9,11 @@ from typing import Any
 
 import jax
 from jax.typing import ArrayLike
+from numpyro.distributions import Distribution
 
+from probml.dataset.frames import columns_of
 from probml.dataset.grid import Places
+from probml.errors import DataError
 from probml.interface.tables.relations import RelationalFunction, flatten_tables, tables_of, widen
 from probml.queries.fitted import Fitted
 from probml.typing import DataLike, SiteValues
@@ -17,7 +21,8 @@ from probml.typing import DataLike, SiteValues
 
 def answers_in_tables(of_site: bool = False) -> Callable:
     """Let a query, whose first argument is data, take several tables: answers about a site come in
-    the order of its table's rows, answers about rows in the order of the root's.
+    the order of its table's rows, answers about rows in the order of the root's. Of a site whose
+    elements are columns of a table they come in the order of its columns.
 
     Args:
         of_site: the answer is about `site`, or about the only missing one; a dict is about the
@@ -29,21 +34,55 @@ def answers_in_tables(of_site: bool = False) -> Callable:
         def ask(self: Any, data: DataLike, *args: Any, **named: Any) -> Any:
             found = flatten_for(self, data)
             if found is None:
-                return verb(self, data, *args, **named)
+                return as_columns_of(data, self, verb(self, data, *args, **named), lambda: (
+                    _asked_site(self, data, verb, args, named)) if of_site else None)
             fit, flat, places = found
             answer = verb(fit, flat, *args, **named)
             if isinstance(answer, dict):
                 return gather_by_table(fit, answer, places)
             if not of_site:
                 return answer
-            site = named.get("site", args[0] if args else None)
-            site = site or fit._site_to_predict(fit._read(flat),
-                                                continuous=verb.__name__ == "predict")
+            site = _asked_site(fit, flat, verb, args, named)
             return gather_by_table(fit, {site: answer}, places)[site]
 
         return ask
 
     return asked
+
+
+def _asked_site(fit: Any, data: DataLike, verb: Callable, args: tuple, named: Mapping) -> Any:
+    """The site that a query is about: that which it names, or the only missing one."""
+    site = named.get("site", args[0] if args else None)
+    return site or fit._site_to_predict(fit._read(data), continuous=verb.__name__ == "predict")
+
+
+def as_columns_of(data: DataLike, fit: Any, answer: Any, about: Callable[[], Any]) -> Any:
+    """An answer in the order of the columns of the tables in `data`, by whose names they were read
+    in the order of the fitted columns.
+
+    Args:
+        answer: of sites, name → (n, elements, ...); or of one. about: that one; None: of none.
+
+    Raises:
+        DataError: a joint distribution, whose elements have one order.
+    """
+    places = {name: [fit.columns[name].index(column) for column in own
+                     if column in fit.columns[name]]
+              for name, own in columns_of(data).items()
+              if own != fit.columns.get(name, own) and name in fit.structure.sites}
+    if not places:
+        return answer
+    if isinstance(answer, dict):
+        return {name: jax.tree.map(lambda a, at=places[name]: a[:, at], value)
+                if name in places else value for name, value in answer.items()}
+    if isinstance(answer, Distribution):
+        name = next(iter(places))
+        raise DataError(f"'{name}' has its columns in another order than the fitted data, and a "
+                        f"distribution answers in the order of these: give "
+                        f"{name}[{list(fit.columns[name])}]")
+    name = about()
+    return (answer if name not in places
+            else jax.tree.map(lambda a: a[:, places[name]], answer))
 
 
 def flatten_for(fit: Any,
