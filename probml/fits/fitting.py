@@ -90,6 +90,7 @@ class InferenceResult(NamedTuple):
     pattern: Mapping[str, str]  # of the data as the engine took them
     fitted_rows: FittedRows | None = None
     weighted: bool = False  # whether rows had weights other than 1
+    columns: Mapping[str, tuple] | None = None  # of a source: see Profile
 
 
 def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
@@ -109,7 +110,8 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
     seen = held if held.survey is None else DataSummary(held.shapes, held.pattern, held.labels)
     return InferenceResult(seen, run.engine, run.outcome.noting(note),
                            jax.device_get(run.known.given), run.posterior, run.kept,
-                           note is not None, run.pattern, run.fitted_rows, is_weighted(held))
+                           note is not None, run.pattern, run.fitted_rows, is_weighted(held),
+                           None if held.survey is None else held.survey.profile.columns)
 
 
 def is_weighted(held: dataset.Data) -> bool:

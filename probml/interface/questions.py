@@ -377,4 +377,4 @@ class Questions(Serving):
         key = random_key(seed)
         drawn = members.answer(self, held, plug_in,
                                lambda fit, held: fit._simulated(held, key, seed, plug_in))
-        return as_columns_of(given, self, drawn, lambda: None)
+        return as_columns_of(given, self, drawn)

@@ -88,3 +88,138 @@ def test_a_distribution_is_in_the_fitted_order_or_refused():
 def test_a_column_that_is_not_there_is_named():
     with pytest.raises(probml.DataError, match="lacks the column 'b'"):
         FIT.predict(HERE | {"x": HOLES.rename(columns={"b": "d"})}, "x")
+
+
+# sequences that are tables, each with its own order of columns
+
+
+@probml.model
+def hidden():
+    start = jnp.array([[-3.0, 5.0, 0.0], [3.0, 9.0, 1.0]])
+    mean = sample("mean", dist.Normal(start, 1.0).to_event(2))
+    with probml.rows():
+        move = jnp.array([[0.8, 0.2], [0.3, 0.7]])
+        z = sample("z", probml.MarkovChain(jnp.array([0.5, 0.5]), move))
+        sample("x", dist.Normal(mean[z], 1.0).to_event(2))
+
+
+@probml.model
+def drifting():
+    scale = sample("scale", dist.HalfNormal(1.0))
+    with probml.rows():
+        one = jnp.eye(3)
+        level = sample("level", probml.GaussianChain(jnp.zeros(3), 9.0 * one, 0.9 * one,
+                                                     0.25 * one))
+        sample("x", dist.Normal(level, scale).to_event(2))
+
+
+def sequences(lengths=(5, 7, 4)):
+    return [frame(RANDOM.normal(size=(n, 3)) + [[-3.0, 5.0, 0.0], [3.0, 9.0, 1.0]][i % 2])
+            for i, n in enumerate(lengths)]
+
+
+ALIKE = sequences()
+MIXED = [ALIKE[0], ALIKE[1][OTHER], ALIKE[2][["b", "a", "c"]]]
+EQUAL = sequences((5, 5))
+ORDERS = {"lengths that differ": (ALIKE, MIXED),
+          "equal lengths": (EQUAL, [EQUAL[0], EQUAL[1][OTHER]]),
+          "polars": (ALIKE, [polars.from_pandas(table) for table in MIXED]),
+          "all in another order": (ALIKE, [table[OTHER] for table in ALIKE])}
+
+
+@pytest.mark.parametrize("model", [hidden, drifting], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("name", ORDERS)
+def test_sequences_are_matched_by_the_names_of_their_columns(name, model):
+    alike, mixed = ORDERS[name]
+    fit = model().fit({"x": alike}, probml.EM() if model is hidden else probml.MAP())
+    np.testing.assert_allclose(fit.log_prob({"x": mixed}), fit.log_prob({"x": alike}), rtol=1e-4)
+    if name != "all in another order":
+        again = model().fit({"x": mixed}, probml.EM() if model is hidden else probml.MAP())
+        np.testing.assert_allclose(again.log_joint({"x": alike}), fit.log_joint({"x": alike}),
+                                   rtol=1e-3)
+    got, want = fit.impute({"x": mixed})["x"], fit.impute({"x": alike})["x"]
+    ahead, right = fit.forecast({"x": mixed}, 2)["x"], fit.forecast({"x": alike}, 2)["x"]
+    low, lower = (fit.forecast({"x": data}, 2, interval=0.8)["x"].lower for data in (mixed, alike))
+    for i, table in enumerate(mixed):
+        at = [NAMES.index(column) for column in table.columns]
+        np.testing.assert_allclose(got[i][: len(table)], np.asarray(want[i])[: len(table), at],
+                                   rtol=1e-4)
+        assert list(ahead[i].columns) == list(table.columns)
+        for one, other in ((ahead, right), (low, lower)):
+            np.testing.assert_allclose(one[i].to_numpy(), other[i].to_numpy()[:, at], rtol=1e-3,
+                                       atol=1e-3)
+
+
+def test_a_sequence_that_lacks_a_column_is_refused():
+    short = [ALIKE[0], ALIKE[1].rename(columns={"a": "d"})]
+    with pytest.raises(probml.DataError, match="lacks the column 'a'.*sequence 0"):
+        hidden().fit({"x": short}, probml.EM())
+
+
+# several data sets of one model
+
+
+@probml.model
+def centre():
+    mean = sample("mean", dist.Normal(0.0, 10.0).expand([3]).to_event(1))
+    with probml.rows():
+        sample("x", dist.Normal(mean, 1.0).to_event(1))
+
+
+@probml.model
+def slopes(u):
+    b = sample("b", dist.Normal(0.0, 10.0).expand([3]).to_event(1))
+    with probml.rows():
+        sample("y", dist.Normal(u @ b, 1.0))
+
+
+Y = RANDOM.normal(size=9)
+TWO = {"site": (centre, "mean", lambda rows, order: {"x": X[rows][order]}),
+       "input": (slopes, "b", lambda rows, order: {"u": U[rows][order], "y": Y[rows]})}
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_further_rows_are_added_by_the_names_of_their_columns(name):
+    model, parameter, rows = TWO[name]
+    fit = model().fit(rows(slice(None), NAMES), probml.MAP())
+    first, moved = rows(slice(5), NAMES), rows(slice(5, None), OTHER)
+    with pytest.raises(probml.DataError, match=r"\['c', 'a', 'b'\] in some batches.*in others"):
+        model().fit(lambda: iter([first, moved]), probml.MAP())
+    streamed = model().fit(lambda: iter([first, rows(slice(5, None), NAMES)]), probml.MAP())
+    for asked in (fit, streamed):
+        np.testing.assert_allclose(asked.log_joint(rows(slice(None), OTHER)),
+                                   fit.log_joint(rows(slice(None), NAMES)), rtol=1e-3)
+    if name == "site":  # which has sufficient statistics
+        part = model().fit(first, probml.EM())
+        whole = model().fit(rows(slice(None), NAMES), probml.EM())
+        np.testing.assert_allclose(part.update(moved).params[parameter], whole.params[parameter],
+                                   rtol=1e-3, atol=1e-3)
+        with pytest.raises(probml.DataError, match=r"merge: .*\['c', 'a', 'b'\].*in the other"):
+            part.merge(model().fit(moved, probml.EM()))
+
+
+# weights that are a Series
+
+
+def test_weights_are_matched_to_rows_or_refused():
+    table = pd.DataFrame({"y": [0.0, 10.0, 20.0]}, index=["a", "b", "c"])
+    turned = pd.Series([1.0, 1.0, 100.0], index=["c", "b", "a"])
+    model = line()
+    fit = model.fit(table, probml.MAP(), weights=turned[table.index])
+    asks = (lambda: model.fit(table, weights=turned),
+            lambda: model.fit({"y": table["y"]}, weights=turned),
+            lambda: fit.summary(table, weights=turned),
+            lambda: fit.update(table, weights=turned),
+            lambda: probml.compare({"a": fit}, table, weights=turned))
+    for ask in asks:
+        with pytest.raises(probml.DataError, match="'weights' has the same index as"):
+            ask()
+    model.fit(table, weights=turned.to_numpy())
+    model.fit(table, weights=turned.reset_index(drop=True))
+
+
+@probml.model
+def line():
+    mean = sample("mean", dist.Normal(0.0, 10.0))
+    with probml.rows():
+        sample("y", dist.Normal(mean, 1.0))

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution
 
-from probml.dataset.frames import columns_of
+from probml.dataset.frames import columns_of, is_table, names_of
 from probml.dataset.grid import Places
 from probml.errors import DataError
 from probml.interface.tables.relations import RelationalFunction, flatten_tables, tables_of, widen
@@ -56,33 +57,55 @@ def _asked_site(fit: Any, data: DataLike, verb: Callable, args: tuple, named: Ma
     return site or fit._site_to_predict(fit._read(data), continuous=verb.__name__ == "predict")
 
 
-def as_columns_of(data: DataLike, fit: Any, answer: Any, about: Callable[[], Any]) -> Any:
+def as_columns_of(data: DataLike, fit: Any, answer: Any,
+                  about: Callable[[], Any] = lambda: None) -> Any:
     """An answer in the order of the columns of the tables in `data`, by whose names they were read
     in the order of the fitted columns.
 
     Args:
-        answer: of sites, name → (n, elements, ...); or of one. about: that one; None: of none.
+        answer: of sites, name → (n, elements, ...); or of one. about: that one.
 
     Raises:
         DataError: a joint distribution, whose elements have one order.
     """
-    places = {name: [fit.columns[name].index(column) for column in own
-                     if column in fit.columns[name]]
-              for name, own in columns_of(data).items()
-              if own != fit.columns.get(name, own) and name in fit.structure.sites}
-    if not places:
+    moved = {name: own for name, own in (
+        (name, _places(data[name], fit.columns[name])) for name in columns_of(data)
+        if name in fit.columns and name in fit.structure.sites) if own is not None}
+    if not moved:
         return answer
+    axes = {name: len(fit.structure.sites[name].along(1)) for name in moved}
+
+    def in_order(name: str, value: Any) -> Any:
+        return jax.tree.map(lambda a: moved[name](a, axes[name]), value)
+
     if isinstance(answer, dict):
-        return {name: jax.tree.map(lambda a, at=places[name]: a[:, at], value)
-                if name in places else value for name, value in answer.items()}
+        return {name: in_order(name, value) if name in moved else value
+                for name, value in answer.items()}
     if isinstance(answer, Distribution):
-        name = next(iter(places))
+        name = next(iter(moved))
         raise DataError(f"'{name}' has its columns in another order than the fitted data, and a "
                         f"distribution answers in the order of these: give "
                         f"{name}[{list(fit.columns[name])}]")
     name = about()
-    return (answer if name not in places
-            else jax.tree.map(lambda a: a[:, places[name]], answer))
+    return in_order(name, answer) if name in moved else answer
+
+
+def _places(given: DataLike, columns: tuple[str, ...]) -> Callable | None:
+    """(array (n, ...), axis of the elements) → it in the order of the columns of a table, or of
+    each of a list of tables, the sequences; None: that is the order of `columns`."""
+    tables = [given] if is_table(given) else given
+    own = [tuple(map(str, names_of(table))) for table in tables]
+    if all(names == columns for names in own):
+        return None
+    at = [[columns.index(name) for name in names if name in columns] for names in own]
+
+    def moved(array: np.ndarray, axis: int) -> np.ndarray:
+        array = np.asarray(array)
+        return (np.take(array, at[0], axis) if is_table(given) else
+                np.stack([np.take(row, places, axis - 1)
+                          for row, places in zip(array, at, strict=True)]))
+
+    return moved
 
 
 def flatten_for(fit: Any,
