@@ -9,6 +9,7 @@ import numpy as np
 
 from probml import MAP, DataError, Fit, ModelError
 from probml.engines.engine import Engine
+from probml.errors import listed
 from probml.estimators.estimator import absent
 from probml.estimators.rules import ANY, SEED, Seed, one_of, parameter
 from probml.estimators.validation import check_is_fitted
@@ -32,7 +33,8 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
 
     Args:
         link: "logit" (proportional odds), "probit" or "cloglog".
-        categories: in their order; None: that of an ordered pandas column, else sorted.
+        categories: in their order; None: that of an ordered pandas column, else of numbers. Three
+            categories that are text need an order.
         random_state: seed of a sampler; None is 0.
         engine: an engine's value; by default MAP(), maximum likelihood. "bayes": priors of
             coefficients as in models/regression/weak_priors.py, uniform probabilities of the
@@ -76,7 +78,9 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         """
         order = self._order(y)
         X, codes, weights, _ = self._read(X, y, sample_weight)
-        if order is not None:
+        if order is None:
+            self._refuse_text()
+        else:
             if absent := [each for each in self.classes_.tolist() if each not in order]:
                 raise DataError(f"y has {absent[0]!r}, expected values among categories={order}")
             place = [order.index(each) for each in self.classes_.tolist()]
@@ -104,6 +108,18 @@ class OrdinalRegression(RegressionResults, Standardized, Margin):
         maximum = not (weak or is_posterior(self.fit_))
         self._learn_likelihood(loglik if maximum else None, X.shape[1] + k - 1, codes, weights)
         return self
+
+    def _refuse_text(self) -> None:
+        """
+        Raises:
+            DataError: three or more categories are text, whose order is unknown.
+        """
+        found = self.classes_.tolist()
+        if len(found) > 2 and any(isinstance(each, str) for each in found):
+            raise DataError(f"y has the categories {listed(found)}, whose order is unknown, since "
+                            f"text has no order: give it, lowest first, "
+                            f"OrdinalRegression(categories=[...]), or y as "
+                            f"pandas.Categorical(y, categories=[...], ordered=True)")
 
     def _order(self, y) -> list | None:
         if self.categories is None:

@@ -43,6 +43,7 @@ from probml.models.regression.results import (
 )
 from probml.models.regression.targets import (
     COUNTS,
+    asked_offset,
     check_targets,
     checked_column,
     family_of_targets,
@@ -396,8 +397,8 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         check_is_fitted(self, "fit_")
         table = self._checked_table(X)
         x = numbers_of(table, self._fixed)
-        offset, trials = checked_column(offset, "offset", len(x)), checked_column(trials, "trials",
-                                                                                  len(x))
+        offset = asked_offset(self.fit_, offset, len(x))
+        trials = checked_column(trials, "trials", len(x))
         # a mean that is linear in all parameters is that at their means
         if interval is not None or is_posterior(self.fit_) and not self._is_linear():
             inputs = {**self._as_data(table, new=True), "trials": trials,
@@ -419,7 +420,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
     def _inverse_link(self, X, offset) -> np.ndarray:
         table = self._checked_table(X)
         x = numbers_of(table, self._fixed)
-        return self._means(self._linear(table, x, checked_column(offset, "offset", len(x))))[0]
+        return self._means(self._linear(table, x, asked_offset(self.fit_, offset, len(x))))[0]
 
     def table(self):
         """A pandas table: a row for the intercept and each column of x; estimate, standard error,

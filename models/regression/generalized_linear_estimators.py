@@ -50,6 +50,7 @@ from probml.models.regression.results import (
 )
 from probml.models.regression.targets import (
     COUNTS,
+    asked_offset,
     check_targets,
     checked_column,
     family_of_targets,
@@ -259,8 +260,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
 
     def _inverse_link(self, X, offset) -> np.ndarray:
         X = self._require_complete(X, reset=False)
-        return self._means(X,
-                           0.0 if offset is None else checked_column(offset, "offset", len(X)))[0]
+        offset = asked_offset(self.fit_, offset, len(X))
+        return self._means(X, 0.0 if offset is None else offset)[0]
 
     def _learn_errors(self, root: np.ndarray, unknown: np.ndarray) -> None:
         """The covariance of (b, β), and their standard errors as the summary has them: of a
@@ -316,8 +317,8 @@ class GeneralizedLinearModel(RegressionResults, Numeric):
         """
         check_is_fitted(self, "coef_")
         X = self._require_complete(X, reset=False)
-        offset, trials = checked_column(offset, "offset", len(X)), checked_column(trials, "trials",
-                                                                                  len(X))
+        offset = asked_offset(self.fit_, offset, len(X))
+        trials = checked_column(trials, "trials", len(X))
         family = self._family_of_y()
         if interval is None and not is_posterior(self.fit_):
             return mean_of_y(family, self._means(X, 0.0 if offset is None else offset)[0],

@@ -1,9 +1,11 @@
 """What y, offsets and trials may be, by the family of y: asked by every estimator that has
 families."""
 
+import warnings
+
 import numpy as np
 
-from probml import DataError
+from probml import DataError, Fit, ReliabilityWarning
 from probml.models.regression.generalized_linear import ALIASES, ZEROS
 
 SUPPORTS = {  # family → what y must be, in words and as a test
@@ -72,3 +74,13 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
         row = int(rows[np.argmax((trials < 1) | (y > trials))])
         raise DataError(f"row {row}: y must be the number of successes, with trials >= 1 and y <= "
                         f"trials")
+
+
+def asked_offset(fit: Fit, offset, count: int) -> np.ndarray | None:
+    """The offset of a question, checked; warns where the rows that were fitted had one and there is
+    none, since the answer is then for an offset of 0."""
+    if offset is None and "offset" in fit.model.inputs:
+        warnings.warn("the model was fitted with offset=, and none is given: the answer is for "
+                      "an offset of 0, of counts an exposure of 1. Give offset=, an array (n,) as "
+                      "in fit; zeros if that is meant", ReliabilityWarning, stacklevel=4)
+    return checked_column(offset, "offset", count)

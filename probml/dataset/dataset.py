@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +41,7 @@ class Profile:
         ranks: (rows of the sample,) the pseudorandom ranks by which they were drawn. They depend
             only on the numbers of the rows among all, not on how these are cut into parts.
         weight: the sum of the weights of all rows.
+        columns: site or input → the names of its columns, where the parts have it as a table.
     """
 
     names: tuple[str, ...]
@@ -51,6 +52,7 @@ class Profile:
     sample: "Data"
     ranks: np.ndarray
     weight: float
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

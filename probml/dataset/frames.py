@@ -175,8 +175,11 @@ def _flat(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return out
 
 
-def check_order(data: object) -> None:
+def check_order(data: object, weights: object = None) -> None:
     """
+    Args:
+        weights: of the rows, where they were given beside them.
+
     Raises:
         DataError: pandas columns of a mapping have the same index in different orders, so that
             matching them by position would mix up rows; or data are NumPy records.
@@ -184,9 +187,10 @@ def check_order(data: object) -> None:
     if isinstance(data, np.ndarray) and data.dtype.names:
         raise DataError(f"data are records of NumPy with the fields {list(data.dtype.names)}: pass "
                         f"pandas.DataFrame(data)")
-    if not isinstance(data, Mapping):
-        return
-    held = [(name, value.index) for name, value in data.items()
+    columns: dict[Any, Any] = dict(data) if isinstance(data, Mapping) else {"data": data}
+    if weights is not None:
+        columns["weights"] = weights
+    held = [(name, value.index) for name, value in columns.items()
             if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "iloc")]
     for (one, first), (name, index) in zip(held, held[1:], strict=False):
         if (len(first) == len(index) and not first.equals(index) and first.is_unique
@@ -234,8 +238,48 @@ def columns_of(data: object) -> dict[str, tuple[str, ...]]:
     """Name → the names of its columns, for values that are tables."""
     if not isinstance(data, Mapping):
         return {}
-    return {name: tuple(map(str, names_of(value))) for name, value in data.items()
-            if isinstance(name, str) and is_table(value)}
+    return {name: tuple(map(str, names_of(first))) for name, value in data.items()
+            if isinstance(name, str) and is_table(first := _first_of(value))}
+
+
+def _first_of(value: object) -> Any:
+    """A value, or the first of a list of tables, the sequences of a site."""
+    tables = isinstance(value, list | tuple) and len(value) and all(map(is_table, value))
+    return value[0] if isinstance(value, list | tuple) and tables else value
+
+
+def in_columns(name: str, table: DataLike, columns: Sequence[str], what: str) -> DataLike:
+    """A table, its columns in the order of `columns`.
+
+    Args:
+        name: of the site or input. what: in messages, whose columns these are.
+
+    Raises:
+        DataError: one of them is missing.
+    """
+    own = tuple(map(str, names_of(table)))
+    if own == tuple(columns):
+        return table
+    missing = [column for column in columns if column not in own]
+    if missing:
+        raise DataError(f"'{name}' lacks the column {missing[0]!r}: expected the columns of "
+                        f"{what}, {list(columns)}, got {list(own)}")
+    place = {column: i for i, column in enumerate(own)}
+    at, table = [place[column] for column in columns], to_pandas(table)
+    return table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
+
+
+def alike(name: str, tables: Sequence) -> Sequence:
+    """Sequences of a site, those that are tables with the columns of the first, in its order.
+
+    Raises:
+        DataError: a table lacks one of them.
+    """
+    if not (tables and is_table(tables[0])):
+        return tables
+    columns = tuple(map(str, names_of(tables[0])))
+    return [in_columns(name, part, columns, "sequence 0") if is_table(part)
+            and len(names_of(part)) == len(columns) else part for part in tables]
 
 
 def aligned(data: DataLike, columns: Mapping[str, tuple[str, ...]]) -> DataLike:
@@ -244,17 +288,15 @@ def aligned(data: DataLike, columns: Mapping[str, tuple[str, ...]]) -> DataLike:
     Raises:
         DataError: a column of the fit is missing.
     """
-    own = columns_of(data)
-    out = dict(data) if any(own[name] != columns[name] for name in own if name in columns) else data
-    for name in (n for n in own if n in columns and own[n] != columns[n]):
-        table = to_pandas(data[name])
-        missing = [column for column in columns[name] if column not in own[name]]
-        if missing:
-            raise DataError(f"'{name}' lacks the column {missing[0]!r}: expected the columns of "
-                            f"the fitted data, {list(columns[name])}, got {list(own[name])}")
-        place = {column: i for i, column in enumerate(own[name])}
-        at = [place[column] for column in columns[name]]
-        out[name] = table.iloc[:, at] if hasattr(table, "iloc") else table.select(at)
+    own = [name for name in columns_of(data) if name in columns]
+    if not own:
+        return data
+    out = dict(data)
+    for name in own:
+        value = out[name]
+        out[name] = (in_columns(name, value, columns[name], "the fitted data") if is_table(value)
+                     else [in_columns(name, part, columns[name], "the fitted data")
+                           for part in value])
     return out
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from jax.typing import ArrayLike
 
-from probml.dataset.frames import as_pandas, native
+from probml.dataset.frames import alike, as_pandas, native
 from probml.dataset.labels import Labels, labels_of, tables_of
 from probml.dataset.sources import arrow
 from probml.errors import DataError
@@ -33,6 +33,7 @@ def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
     objects = isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 1
     if not objects and not isinstance(value, list | tuple):
         return value
+    value = value if objects else alike(name, value)
     read = [(part, None) if isinstance(part, np.ndarray | np.generic | float | int) else
             labels_of(as_pandas(part)) for part in value]
     parts = [np.asarray(part) for part, _ in read]

@@ -88,6 +88,7 @@ class InferenceResult(NamedTuple):
     pattern: Mapping[str, str]  # of the data as the engine took them
     fitted_rows: FittedRows | None = None
     weighted: bool = False  # whether rows had weights other than 1
+    columns: Mapping[str, tuple] | None = None  # of a source: see Profile
 
 
 def infer(model: Bound, data: object, engine: Engine | None, weights: object, seed: int,
@@ -106,7 +107,8 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
                                     place_of(where, data), seconds)
     seen = held if held.survey is None else DataSummary(held.shapes, held.pattern, held.labels)
     return run._replace(seen=seen, outcome=run.outcome.noting(note), double=note is not None,
-                        weighted=is_weighted(held))
+                        weighted=is_weighted(held),
+                        columns=None if held.survey is None else held.survey.profile.columns)
 
 
 def is_weighted(held: dataset.Data) -> bool:

@@ -21,7 +21,7 @@ from probml.dataset.moments import Moments as Cells
 from probml.device.few import Moments, added
 from probml.device.rows import Known, Summary
 from probml.engines.engine import Engine, short_name
-from probml.errors import ModelError, Refusal, present
+from probml.errors import DataError, ModelError, Refusal, present
 from probml.language.language import Bound
 from probml.numerics.identity import Nameless, digest
 from probml.numerics.outside.checkpoint import Checkpoint, Journal
@@ -85,6 +85,11 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
         if one != other:
             raise ModelError(f"merge: expected fits with the same {what}, got {one!r} and "
                              f"{other!r}")
+    for name in a.columns.keys() & b.columns.keys():
+        if a.columns[name] != b.columns[name]:
+            raise DataError(f"merge: '{name}' has the columns {list(a.columns[name])} in one fit "
+                            f"and {list(b.columns[name])} in the other: fit both with the same "
+                            f"columns in the same order, {name}[{list(a.columns[name])}]")
     measured = values_of(a.structure.sites, {**a.kept.measured, **b.kept.measured})
     if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
                                                for k in a.given if k not in measured):

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from probml.assessment import reports
-from probml.dataset.frames import aligned, shortest
+from probml.dataset.frames import aligned, check_order, shortest
 from probml.dataset.measures import with_measures
 from probml.dataset.tables import read_weights
 from probml.device import load
@@ -169,6 +169,7 @@ class Fit(Questions):
 
     @answers_in_tables()
     def _standard_errors_from(self, data: object, weights: object) -> StandardErrors | None:
+        check_order(data, weights)
         with jax.enable_x64(True):
             held = self._read(data)
         held = held._replace(table=replace(held.table,

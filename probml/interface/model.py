@@ -256,7 +256,7 @@ class Model(Bound):
         start = by_new_names(as_mapping(start, "fit(start)", "another fit's params"), self.renamed)
         start = {**begin, **site_values(read, start)}
         found = fitting.infer(read, data, engine, weights, seed, start, checkpoint, where, seconds)
-        return Fit.of(read, found, columns, seed)
+        return Fit.of(read, found, {**columns, **(found.columns or {})}, seed)
 
     def read(self, data: object) -> Bound:
         """The model as it is fitted to these data: of a function without rows(), with the rows that

@@ -16,7 +16,12 @@ from probml.errors import ModelError
 from probml.interface.argument_checks import checked_verbs
 from probml.interface.functions import replay
 from probml.interface.serving import Serving
-from probml.interface.tables.table_answers import answers_in_tables, flatten_for, gather_by_table
+from probml.interface.tables.table_answers import (
+    answers_in_tables,
+    as_columns_of,
+    flatten_for,
+    gather_by_table,
+)
 from probml.language.language import check_seed, check_steps
 from probml.numerics.precision import in_its_own
 from probml.numerics.transfer import random_key
@@ -186,7 +191,9 @@ class Questions(Serving):
         held = self._read(data)
         self.structure.need_rows("decide")
         name = self._checked_row_site(site or self._site_to_predict(held))
-        return decisions.decide(self.predict_proba(data, name, plug_in), loss, reject,
+        probabilities = members.answer(self, held, plug_in, lambda fit, held: fit._probabilities(
+            held, name, plug_in, "all"))
+        return decisions.decide(probabilities, loss, reject,
                                 self.names.get(name))
 
     def calibration(
@@ -368,5 +375,6 @@ class Questions(Serving):
                     f"several times, repeat it in given="
                 )
         key = random_key(seed)
-        return members.answer(self, held, plug_in,
-                              lambda fit, held: fit._simulated(held, key, seed, plug_in))
+        drawn = members.answer(self, held, plug_in,
+                               lambda fit, held: fit._simulated(held, key, seed, plug_in))
+        return as_columns_of(given, self, drawn)

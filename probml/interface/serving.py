@@ -12,6 +12,7 @@ from probml.dataset.sources.parts import by_parts
 from probml.errors import ModelError, present
 from probml.interface.answers import Answers
 from probml.interface.argument_checks import checked_verbs
+from probml.interface.tables.table_answers import as_columns_of
 from probml.language.language import check_steps
 from probml.numerics.precision import in_its_own
 from probml.queries import asking
@@ -129,9 +130,11 @@ class Serving(Answers):
             array = np.moveaxis(array, axis, 1)[np.arange(len(at))[:, None], at]
             return np.moveaxis(array, 1, axis)
 
-        out = {name: ahead(name, filled[name]) for name in timed}
+        out = as_columns_of(data, self, {name: ahead(name, filled[name]) for name in timed})
         numbers = [name for name in timed if name in structure.sites and not timed[name].states]
         bounds = {} if interval is None else bands(self, longer, numbers, interval, plug_in)
+        bounds = as_columns_of(data, self, {name: tuple(ahead(name, each) for each in both)
+                                            for name, both in bounds.items()})
         given = ragged.sequence_tables(structure, data)
         first = next(iter(given.values()), None)
 
@@ -141,6 +144,5 @@ class Serving(Answers):
             own = given.get(name)
             return first.ahead(array, name) if own is None else own.ahead(array, None)
 
-        return {name: Interval(back(name, array), *(back(name, ahead(name, b))
-                                                    for b in bounds[name]))
+        return {name: Interval(back(name, array), *(back(name, b) for b in bounds[name]))
                 if name in bounds else back(name, array) for name, array in out.items()}

@@ -15,7 +15,7 @@ from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegres
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import probml
-from probml.models import GeneralizedLinearModel, RobustRegression, generalized_linear
+from probml.models import GeneralizedLinearModel, MixedModel, RobustRegression, generalized_linear
 
 EXACT = {"alpha": 0.0, "tol": 1e-10, "max_iter": 1000}
 PLANE = ("a plane goes through every row, or has as many coefficients: t noise has no scale, and "
@@ -249,3 +249,37 @@ def test_weights_are_repetitions():
         ours, theirs = clone(estimator).fit(x, y, sample_weight=weights), clone(estimator).fit(x[twice],
                                                                                      y[twice])
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
+
+
+OFFSET = np.random.default_rng(4).uniform(0.0, 2.0, 60)
+GROUPED = pd.DataFrame({"x": np.random.default_rng(5).normal(size=60), "who": np.arange(60) % 6})
+NUMBERS = np.random.default_rng(6).poisson(np.exp(0.3 * GROUPED["x"] + OFFSET))
+ESTIMATORS = {
+    "counts": lambda: (GeneralizedLinearModel("poisson"), GROUPED[["x"]]),
+    "numbers": lambda: (GeneralizedLinearModel(), GROUPED[["x"]]),
+    "bayes": lambda: (GeneralizedLinearModel("poisson", engine="bayes"), GROUPED[["x"]]),
+    "mixed": lambda: (MixedModel({"who": ["1"]}, family="poisson"), GROUPED),
+    "mixed numbers": lambda: (MixedModel({"who": ["1"]}), GROUPED),
+}
+ASKS = {"predict": lambda model, X, **given: model.predict(X, **given),
+        "fitted": lambda model, X, **given: model.fitted(X, **given),
+        "score": lambda model, X, **given: model.score(X, NUMBERS, **given),
+        "residuals": lambda model, X, **given: model.residuals(X, NUMBERS, **given)}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_offset_of_the_fit_is_not_forgotten(name):
+    """Every answer about the fitted rows needs their offset: without it there is a warning."""
+    model, X = ESTIMATORS[name]()
+    model.fit(X, NUMBERS, offset=OFFSET)
+    plain = ESTIMATORS[name]()[0].fit(X, NUMBERS)
+    for ask in ("predict", "fitted", "residuals", *["score"] * hasattr(model, "_deviance")):
+        with pytest.warns(probml.ReliabilityWarning, match="fitted with offset="):
+            without = ASKS[ask](model, X)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            zeros = ASKS[ask](model, X, offset=np.zeros(60))
+            there = ASKS[ask](model, X, offset=OFFSET)
+            ASKS[ask](plain, X)  # none was fitted, none is needed
+        np.testing.assert_allclose(without, zeros, rtol=1e-5)
+        assert not np.allclose(without, there)

@@ -167,7 +167,8 @@ def test_categories_come_in_their_order():
     x, y = np.arange(30.0)[:, None], np.repeat(["low", "mid", "top"], 10)
     y[9:11], y[19:21] = ["mid", "low"], ["top", "mid"]
     ordered = pd.Series(pd.Categorical(y, ["top", "mid", "low"], ordered=True))
-    ours, other = OrdinalRegression().fit(x, ordered), OrdinalRegression().fit(x, y)
+    ours = OrdinalRegression().fit(x, ordered)
+    other = OrdinalRegression(categories=["low", "mid", "top"]).fit(x, y)
     assert list(ours.classes_) == ["top", "mid", "low"]
     np.testing.assert_allclose(ours.coef_, -other.coef_, rtol=1e-3)
     assert (ours.predict(x) == other.predict(x)).all()
@@ -205,6 +206,9 @@ def test_an_ordinal_posterior_is_near_the_maximum_of_many_rows():
     ({"categories": "Low"}, SATISFIED, "expected the categories"),
     ({"link": "log"}, SATISFIED, "link='log'"),
     ({}, np.full(72, "Low"), "greater than one"),
+    ({}, SATISFIED, "whose order is unknown.*categories="),
+    ({}, pd.Categorical(SATISFIED, ORDER), "whose order is unknown.*ordered=True"),
+    ({}, SATISFIED.astype(object), "whose order is unknown"),
 ])
 def test_bad_categories_are_refused(settings, y, said):
     with pytest.raises((probml.ModelError, probml.DataError), match=said):

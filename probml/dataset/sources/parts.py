@@ -97,6 +97,8 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
     """Data and weights, weights that name a column replaced by that column, for a source in each
     part. A table of Dask is unchanged: its workers do that."""
     if not isinstance(weights, str) or frames.is_far(data):
+        if weights is not None:
+            frames.check_order(data, weights)
         return data, weights
     source = source_of(data)
     if source is not None:
@@ -114,6 +116,7 @@ def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
         with naming(part):
             held = measured(_weighed(read(model, part.rows), part))
             found = profile_of(held, part.called, first + (profile.rows if profile else 0), profile)
+            found = replace(found, columns=frames.columns_of(part.rows))
             profile = found if profile is None else merged(profile, found, SLACK)
         _REPORT.get()(profile.rows)
     if profile is None:

@@ -65,6 +65,11 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
     Raises:
         DataError: the parts are not parts of one table, which site and why.
     """
+    for name in profile.columns.keys() & other.columns.keys():
+        if profile.columns[name] != other.columns[name]:
+            raise DataError(f"'{name}' has the columns {list(profile.columns[name])} in some "
+                            f"batches and {list(other.columns[name])} in others: give all batches "
+                            f"the same columns in the same order")
     steps = max((own.sample.steps for own in (profile, other)
                  if own.sample.steps is not None), default=None)
     one, two = (lengthened(own.sample, steps) for own in (profile, other))
@@ -93,7 +98,7 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
                    moments,
                    *_bottom_k_sample(whole, np.concatenate([profile.ranks, other.ranks]),
                                      slack=slack),
-                   profile.weight + other.weight)
+                   profile.weight + other.weight, {**profile.columns, **other.columns})
 
 
 def under(data: Data, pattern: Mapping[str, str], means: Mapping[str, ArrayLike] = {}) -> Data:

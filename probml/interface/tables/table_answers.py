@@ -1,5 +1,6 @@
-"""Queries of relational data: computed for the rows of the root, answered in the order of each
-table's rows."""
+"""Answers in the order of the tables that were given: of relational data, which are computed for
+the rows of the root, in that of each table's rows; of a vector whose elements are named columns, in
+that of the columns."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -7,9 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.typing import ArrayLike
+from numpyro.distributions import Distribution
 
+from probml.dataset.frames import columns_of, is_table, names_of
 from probml.dataset.grid import Places
+from probml.errors import DataError
 from probml.interface.tables.relations import RelationalFunction, flatten_tables, tables_of, widen
 from probml.queries.fitted import Fitted
 from probml.typing import DataLike, SiteValues
@@ -17,7 +22,8 @@ from probml.typing import DataLike, SiteValues
 
 def answers_in_tables(of_site: bool = False) -> Callable:
     """Let a query, whose first argument is data, take several tables: answers about a site come in
-    the order of its table's rows, answers about rows in the order of the root's.
+    the order of its table's rows, answers about rows in the order of the root's. Of a site whose
+    elements are columns of a table they come in the order of its columns.
 
     Args:
         of_site: the answer is about `site`, or about the only missing one; a dict is about the
@@ -29,21 +35,77 @@ def answers_in_tables(of_site: bool = False) -> Callable:
         def ask(self: Any, data: DataLike, *args: Any, **named: Any) -> Any:
             found = flatten_for(self, data)
             if found is None:
-                return verb(self, data, *args, **named)
+                return as_columns_of(data, self, verb(self, data, *args, **named), lambda: (
+                    _asked_site(self, data, verb, args, named)) if of_site else None)
             fit, flat, places = found
             answer = verb(fit, flat, *args, **named)
             if isinstance(answer, dict):
                 return gather_by_table(fit, answer, places)
             if not of_site:
                 return answer
-            site = named.get("site", args[0] if args else None)
-            site = site or fit._site_to_predict(fit._read(flat),
-                                                continuous=verb.__name__ == "predict")
+            site = _asked_site(fit, flat, verb, args, named)
             return gather_by_table(fit, {site: answer}, places)[site]
 
         return ask
 
     return asked
+
+
+def _asked_site(fit: Any, data: DataLike, verb: Callable, args: tuple, named: Mapping) -> Any:
+    """The site that a query is about: that which it names, or the only missing one."""
+    site = named.get("site", args[0] if args else None)
+    return site or fit._site_to_predict(fit._read(data), continuous=verb.__name__ == "predict")
+
+
+def as_columns_of(data: DataLike, fit: Any, answer: Any,
+                  about: Callable[[], Any] = lambda: None) -> Any:
+    """An answer in the order of the columns of the tables in `data`, by whose names they were read
+    in the order of the fitted columns.
+
+    Args:
+        answer: of sites, name → (n, elements, ...); or of one. about: that one.
+
+    Raises:
+        DataError: a joint distribution, whose elements have one order.
+    """
+    moved = {name: own for name, own in (
+        (name, _places(data[name], fit.columns[name])) for name in columns_of(data)
+        if name in fit.columns and name in fit.structure.sites) if own is not None}
+    if not moved:
+        return answer
+    axes = {name: len(fit.structure.sites[name].along(1)) for name in moved}
+
+    def in_order(name: str, value: Any) -> Any:
+        return jax.tree.map(lambda a: moved[name](a, axes[name]), value)
+
+    if isinstance(answer, dict):
+        return {name: in_order(name, value) if name in moved else value
+                for name, value in answer.items()}
+    if isinstance(answer, Distribution):
+        name = next(iter(moved))
+        raise DataError(f"'{name}' has its columns in another order than the fitted data, and a "
+                        f"distribution answers in the order of these: give "
+                        f"{name}[{list(fit.columns[name])}]")
+    name = about()
+    return in_order(name, answer) if name in moved else answer
+
+
+def _places(given: DataLike, columns: tuple[str, ...]) -> Callable | None:
+    """(array (n, ...), axis of the elements) → it in the order of the columns of a table, or of
+    each of a list of tables, the sequences; None: that is the order of `columns`."""
+    tables = [given] if is_table(given) else given
+    own = [tuple(map(str, names_of(table))) for table in tables]
+    if all(names == columns for names in own):
+        return None
+    at = [[columns.index(name) for name in names if name in columns] for names in own]
+
+    def moved(array: np.ndarray, axis: int) -> np.ndarray:
+        array = np.asarray(array)
+        return (np.take(array, at[0], axis) if is_table(given) else
+                np.stack([np.take(row, places, axis - 1)
+                          for row, places in zip(array, at, strict=True)]))
+
+    return moved
 
 
 def flatten_for(fit: Any,
