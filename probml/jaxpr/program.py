@@ -253,12 +253,6 @@ def _closed(body: object) -> ClosedJaxpr | None:
     return body if isinstance(body, ClosedJaxpr) else None
 
 
-def _is_invariant(loop: "Scan | While", carry: int) -> bool:
-    """Whether the body of a loop returns this carry unchanged."""
-    jaxpr = loop.body.jaxpr
-    return jaxpr.outvars[carry] is jaxpr.invars[loop.constants + carry]
-
-
 class Scan(NamedTuple):
     """The parts of a `scan`: its operands are constants, carries and scanned arrays."""
 
@@ -276,7 +270,9 @@ class Scan(NamedTuple):
             constants, carries = params["num_consts"], params["num_carry"]
         return cls(_closed(params["jaxpr"]), constants, carries, params["length"])
 
-    is_invariant = _is_invariant
+    def is_invariant(self, carry: int) -> bool:
+        """Whether the body returns this carry unchanged."""
+        return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
 
 
 class While(NamedTuple):
@@ -293,7 +289,9 @@ class While(NamedTuple):
         return cls(_closed(params["cond_jaxpr"]), _closed(params["body_jaxpr"]),
                    params["cond_nconsts"], params["body_nconsts"])
 
-    is_invariant = _is_invariant
+    def is_invariant(self, carry: int) -> bool:
+        """Whether the body returns this carry unchanged."""
+        return self.body.jaxpr.outvars[carry] is self.body.jaxpr.invars[self.constants + carry]
 
 
 def jaxpr_of(function: Callable) -> Callable[..., ClosedJaxpr]:
