@@ -223,7 +223,7 @@ def _by_index(ins: Avals, outs: Avals, **_: object) -> float:
     return 20 * SECONDS_PER_CALL + SECONDS_PER_INDEXED_ENTRY * max(ins[-1].size, outs[0].size)
 
 
-_WRITES: dict[str, Callable[..., Any]] = {
+_WRITES: dict[str, Callable] = {
     "scatter": operator.setitem, "scatter_add": np.add.at, "scatter_sub": np.subtract.at,
     "scatter_mul": np.multiply.at, "scatter_min": np.minimum.at, "scatter_max": np.maximum.at}
 OPERATIONS: dict[str, Operation] = {
