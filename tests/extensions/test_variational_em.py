@@ -215,7 +215,7 @@ def _several(plan: Plan, found: Closed, known: Known, rows: Rows,
         found, trail = carry
         natural = _averaged(lambda params: naturals(plan, params, known), plan, found)
         expected = expect(plan, found.params, known, rows, natural=natural)
-        marginals = Marginals(plan, known, blocks(plan, True), found)
+        marginals = Marginals(plan, known, found)
         gap = _averaged(lambda params: marginals.log_density(params)
                         - log_prior(plan, params, known), plan, found)
         return (_maximised(plan, expected, found.params, known, rows),
@@ -226,7 +226,7 @@ def _several(plan: Plan, found: Closed, known: Known, rows: Rows,
 
 @functools.partial(jit, static_argnums=0)
 def _with_means(plan: Plan, found: Closed, known: Known) -> Closed:
-    return found._replace(mean=Marginals(plan, known, blocks(plan, True), found).means())
+    return found._replace(mean=Marginals(plan, known, found).means())
 
 
 @dataclass(frozen=True)
