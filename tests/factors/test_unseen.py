@@ -228,7 +228,7 @@ def test_map_and_em_meet(fitted):
 def test_labels_seen_and_cells_unseen_go_to_em(fitted):
     x, seen, torn, _ = fitted
     labels = np.repeat([0, 1], len(x) // 2)
-    with pytest.raises(probml.Refusal, match="'x'.*seen in part"):
+    with pytest.raises(probml.Refusal, match="'x'.*partially observed"):
         mixture(2, 5).fit({"x": torn, "z": labels}, probml.Exact())
     fit = mixture(2, 5).fit({"x": torn, "z": labels})
     assert fit.engine.startswith("EM") and fit.converged
