@@ -335,7 +335,7 @@ def absent(verb: str, instead: str) -> property:
     AttributeError, so that `hasattr` is False, and names the method to use instead."""
 
     def none(self):
-        raise AttributeError(f"{type(self).__name__} has no method or attribute {verb}: {instead}")
+        raise AttributeError(f"{type(self).__name__} has no {verb}: {instead}")
 
     return property(none, doc=f"There is no {verb}: {instead}.")
 

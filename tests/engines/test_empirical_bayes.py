@@ -83,7 +83,7 @@ def test_the_posterior_is_exacts_at_what_was_chosen(tossed):
 def test_the_status_says_what_was_chosen_and_from_what(tossed):
     first = binomial_evidence(1.0, 1.0)
     assert tossed.converged and tossed.status.startswith("Exact posterior (EmpiricalBayes); settings chosen by maximising the log evidence: a = ")
-    assert f"{first:.6g} at the given a = 1, b = 1" in tossed.status
+    assert f"with the given a = 1, b = 1 it is {first:.6g}" in tossed.status
     assert tossed.history[0] <= tossed.history[-1] == pytest.approx(tossed.log_evidence, abs=1e-9)
 
 

@@ -21,7 +21,7 @@ def test_an_infinite_cell_is_named_by_row_and_column():
 
 
 def test_columns_of_one_name_are_refused():
-    with pytest.raises(probml.DataError, match="2 columns named 'a': rename"):
+    with pytest.raises(probml.DataError, match="2 columns named 'a'. Rename"):
         NaiveBayes().fit(pd.DataFrame(X, columns=["a", "a", "c"]), LABELS)
 
 

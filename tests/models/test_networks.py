@@ -442,7 +442,7 @@ def test_an_intervention_shows_in_the_graph_and_in_samples():
 
 def test_an_intervention_that_cannot_be_is_refused_by_name():
     truth = net("diamond")
-    with pytest.raises(probml.DataError, match="'b' is set by do"):
+    with pytest.raises(probml.DataError, match="do.. sets 'b'"):
         truth.fit.do({"b": "b1"}).predict_proba({"b": ["b0"]}, "d")
     with pytest.raises(probml.ModelError, match=words("'b'", "'b9'", "'b0'", "'b1'", "'b2'")):
         truth.fit.do({"b": "b9"})
