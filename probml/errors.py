@@ -17,8 +17,7 @@ class ModelError(ValueError):
 
 
 class Refusal(ModelError):
-    """An engine cannot treat a model with these data: the site, the reason, and what to type
-    instead.
+    """An engine cannot fit a model with these data: the site, the reason, and what to type instead.
 
     Args:
         why: the site and the reason. instead: the names of engines that may treat it, the best
@@ -47,8 +46,8 @@ class DataError(ValueError):
 
 
 class ConvergenceWarning(UserWarning, RuntimeWarning):
-    """An optimisation that stopped before it converged, or that has no maximum; filters of earlier
-    versions, on RuntimeWarning, find it, too."""
+    """The warning for an optimisation that stopped before it converged, or that has no maximum. It
+    is also a RuntimeWarning, for filters of earlier versions."""
 
     kind: ClassVar[type["ConvergenceWarning"]]  # what is issued; estimators refine it
 
@@ -57,8 +56,8 @@ ConvergenceWarning.kind = ConvergenceWarning
 
 
 class ReliabilityWarning(UserWarning):
-    """An answer that may be wrong, though its computation ended as it should: estimates at a
-    boundary, parameters that are not identified, draws that do not represent the posterior."""
+    """The warning for a result that may be wrong although its computation ended normally: estimates
+    at a boundary, parameters that are not identified, draws that do not represent the posterior."""
 
 
 class KindError(DataError, TypeError):
@@ -95,10 +94,10 @@ def meant(name: str, known: Iterable[str],
         elsewhere: a word of another library → what does it here.
     """
     if name in elsewhere:
-        return f": here it is {elsewhere[name]}"
+        return f". In probml use {elsewhere[name]}"
     spelt = {own.lower(): own for own in known}
     close = [spelt[own] for own in difflib.get_close_matches(name.lower(), list(spelt), 3, 0.7)]
-    return f": did you mean {' or '.join(close)}?" if close else ""
+    return f". Did you mean {' or '.join(close)}?" if close else ""
 
 
 def listed(names: Sequence) -> str:

@@ -27,8 +27,8 @@ from probml.estimators.rules import hold, integer, optional, several
 def adjustment_sets(dag: nx.DiGraph, cause: Hashable, effect: Hashable, *,
                     unseen: Collection[Hashable] = (),
                     most: int | None = None) -> list[frozenset]:
-    """The smallest sets of columns that satisfy the back-door criterion: none of which can spare a
-    node.
+    """The minimal sets of columns that satisfy the back-door criterion: no node can be removed from
+    any of them.
 
     Args:
         dag: the graph, such as learn_structure's, or `model.graph`.

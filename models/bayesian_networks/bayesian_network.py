@@ -149,8 +149,8 @@ def bayesian_network(
          scale=(scale, optional(above)))
     known = {**nx.get_node_attributes(dag, "states"), **(states or {})}
     if kinds and data is None:
-        raise probml.ModelError("bayesian_network(kinds=...): expected data= together with kinds=, "
-                                "which are kinds of the columns of data: give data=, or give "
+        raise probml.ModelError("bayesian_network(kinds=...): kinds= gives the kinds of the "
+                                "columns of data=, but data= is missing. Give data=, or give "
                                 "states= instead of kinds=")
     if data is not None:
         known = _read(dag, data, known, states or {}, kinds or {})
@@ -276,8 +276,8 @@ def _node(dag, name: str, known: Mapping) -> tuple:
     states, where = known.get(name), f"bayesian_network: node '{name}'"
     if own is not None or parameters is not None:
         if not isinstance(own, Callable) or states is not None:
-            raise probml.ModelError(f"{where} has a distribution of its own: expected a function "
-                                    f"that samples the node, and no states for this node")
+            raise probml.ModelError(f"{where} is in distributions=, which needs a function that "
+                                    f"samples the node and no states= for it")
         return name, tuple(dag.predecessors(name)), None, own, parameters
     if states is None:
         raise probml.ModelError(
@@ -288,13 +288,13 @@ def _node(dag, name: str, known: Mapping) -> tuple:
         states = int(states)
     if isinstance(states, str | bool | Mapping) or not (states is float or isinstance(states, int)
                                                         or hasattr(states, "__iter__")):
-        raise probml.ModelError(f"{where}: expected as states a list of labels, the number of "
+        raise probml.ModelError(f"{where}: its states must be a list of labels, the number of "
                                 f"states, or float, got {states!r}")
     if states is not float and not isinstance(states, int):
         states = tuple(states)
         if any(label is None or label != label for label in states):
-            raise probml.ModelError(f"{where} has a state None or NaN, which mean a missing cell: "
-                                    f"{states!r}; call this state 'none' or 'missing'")
+            raise probml.ModelError(f"{where} has the state None or NaN, which mean a missing "
+                                    f"value: {states!r}. Call this state 'none' or 'missing'")
         twice = next((label for label in states if states.count(label) > 1), None)
         if twice is not None:
             raise probml.ModelError(f"{where} has the state {twice!r} twice")
@@ -319,8 +319,8 @@ def _read(dag, data, known: Mapping, said: Mapping, kinds: Mapping) -> dict:
     wanted = [name for name in dag if name not in {*said, *own, *kept}]
     columns = {name: column for name, column in items(data) if name in wanted}
     if absent := [name for name in wanted if name not in {**columns, **learnt}]:
-        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of the data: "
-                               f"give the states of this node, states=")
+        raise probml.DataError(f"bayesian_network: node '{absent[0]}' is not a column of the data. "
+                               f"Give the states of this node by states=")
     as_learnt = {name: "normal" if states is float else "categorical"
                  for name, states in learnt.items() if name in columns}
     found = read(columns, None, {**as_learnt, **kinds}, complete=False).states if columns else {}
@@ -340,12 +340,13 @@ def _check_parents(nodes) -> None:
             raise probml.ModelError(
                 f"bayesian_network: node '{name}' is discrete and its parent '{wrong}' is not "
                 f"discrete, but a conditional probability table needs states of every parent. Cut "
-                f"'{wrong}' into classes, reverse the edge, or give '{name}' a distribution of its "
-                f"own"
+                f"'{wrong}' into classes, reverse the edge, or give '{name}' its own distribution "
+                f"function"
             )
         for parent in parents:
             if kind is float and states[parent] is None:
                 raise probml.ModelError(
-                    f"bayesian_network: node '{name}' is Gaussian and its parent '{parent}' has a "
-                    f"distribution of its own: give '{name}' a distribution of its own, too"
+                    f"bayesian_network: node '{name}' is Gaussian and its parent '{parent}' has "
+                    f"its own distribution function. Give '{name}' its own distribution function, "
+                    f"too"
                 )

@@ -96,13 +96,14 @@ def network_of(fit: probml.Fit) -> Network:
     for node in parents_of(fit.model):
         if f"{node}.table" not in values:
             raise probml.ModelError(
-                f"write_bif: node '{node}' is continuous or has a distribution of its own, but BIF "
-                f"supports only discrete nodes with tables: use fit.save(path), which saves any fit"
+                f"write_bif: node '{node}' is continuous or has its own distribution function, but "
+                f"BIF supports only discrete nodes with tables. Use fit.save(path), which saves "
+                f"any fit"
             )
         states[node], table = tuple(map(str, fit.labels(node))), np.asarray(values[f"{node}.table"])
         if len(set(states[node])) < len(states[node]):
             raise probml.ModelError(f"write_bif: expected labels of node '{node}' that differ as "
-                                    f"text, got {fit.labels(node)}: rename one")
+                                    f"text, got {fit.labels(node)}. Rename one")
         # The shortest digits of a narrow float, 0.3 and not 0.30000001192092896, give that float
         # back.
         tables[node] = table if table.dtype == np.float64 else table.astype(str).astype(np.float64)

@@ -85,8 +85,8 @@ def parse(text: str, where: str = "the text") -> Network:
         elif keyword == "probability":
             node, *block = _block(read)
             if node in blocks:
-                read.fail(f"'{node}' has a second probability block, the first is on line "
-                          f"{read.line(blocks[node][0])}: drop one", at)
+                read.fail(f"'{node}' has a second probability block; the first is on line "
+                          f"{read.line(blocks[node][0])}. Drop one", at)
             blocks[node] = at, *block
         else:
             hint = "" if states else (": not a BIF file (XMLBIF, .net, .dsc and .dne are other "
@@ -232,9 +232,9 @@ def _refuse_large(read: _Reader, blocks: dict, states: dict) -> None:
     for node, (at, parents, _) in blocks.items():
         total += math.prod(len(states.get(name, "?")) for name in (node, *parents))
         if total > MAX_TABLE_NUMBERS:
-            read.fail(f"the table of '{node}', which has {len(parents)} parents, and the tables of "
-                      f"the blocks before would have more than {MAX_TABLE_NUMBERS:,} numbers: give "
-                      f"'{node}' fewer parents", at)
+            read.fail(f"the table of '{node}', which has {len(parents)} parents, and the "
+                      f"tables of earlier blocks would have more than {MAX_TABLE_NUMBERS:,} "
+                      f"numbers. Give '{node}' fewer parents", at)
 
 
 class _Block(NamedTuple):
@@ -329,7 +329,7 @@ def _entries_by_row(read: _Reader, block: _Block, entries: list[tuple]
     if rows not in places and len(places) < rows:
         missing = next(index for index in range(rows) if index not in places)
         read.fail(f"{block.row(missing)} has no probabilities; {rows - len(places)} of {rows} rows "
-                  f"have none: add these rows, or a default", at)
+                  f"have none. Add these rows, or a default", at)
     return places, numbers
 
 

@@ -38,7 +38,8 @@ MIN_RESIDUAL_SHARE = 1e-12  # what others determine to this share of its varianc
 def conditional_dependence(data, first: str, second: str, given: Iterable[str] = (), *,
                            states: Mapping | None = None, kinds: Mapping | None = None
                            ) -> "pd.DataFrame":
-    """Whether one column depends on another where those of `given` are known.
+    """Test whether two columns are dependent given the columns of `given` (conditional
+    independence).
 
     Args:
         data: DataFrame, pyarrow Table or mapping name → column, as learn_structure takes it; cells

@@ -48,8 +48,8 @@ def learn_pattern(
     blacklist: Iterable[tuple[str, str]] = (),
     most: int | None = None,
 ) -> nx.DiGraph:
-    """The pattern of a network whose independences the tests find, by PC: arcs where the direction
-    is identified, arcs both ways where it is open.
+    """The pattern (CPDAG) of a network, learnt from tests of independence by the PC algorithm: one
+    arc where the direction is identified, arcs both ways where it is not.
 
     `member_of(pattern)` is one graph of it, which bayesian_network takes; `pattern_of(dag)` what
     learn_structure's is compared by.
@@ -87,7 +87,7 @@ def learn_pattern(
     variables = read(data, states, kinds, complete=False)
     able = tests_of(variables, range(len(variables.names)))
     if test is not None and (not isinstance(test, str) or test not in able):
-        raise ModelError(f"learn_pattern(test={test!r}): for these columns expected one of "
+        raise ModelError(f"learn_pattern(test={test!r}): for columns of this kind expected one of "
                          f"{', '.join(map(repr, able))}")
     joined = ~np.eye(len(variables.names), dtype=bool)
     for i, j in pairs_of(variables, blacklist, "blacklist", "learn_pattern"):
@@ -151,8 +151,8 @@ def _colliders(joined: np.ndarray,
 
 
 def pattern_of(dag: nx.DiGraph) -> nx.DiGraph:
-    """The pattern of a graph: its arcs, and both ways those that a graph of the same independences
-    has the other way.
+    """The pattern (CPDAG) of a graph: its arcs, and both directions of those that have the opposite
+    direction in a graph with the same independences.
 
     Args:
         dag: a directed acyclic graph, such as learn_structure's.
@@ -180,7 +180,7 @@ def pattern_of(dag: nx.DiGraph) -> nx.DiGraph:
 
 
 def member_of(pattern: nx.DiGraph) -> nx.DiGraph:
-    """One graph of those that a pattern represents, which bayesian_network takes.
+    """One directed acyclic graph of those that a pattern represents, for bayesian_network.
 
     Args:
         pattern: a DiGraph, arcs both ways where the direction is open.

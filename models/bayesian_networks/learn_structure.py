@@ -51,7 +51,8 @@ def learn_structure(
     root: str | None = None,
     seed: int = 0,
 ) -> nx.DiGraph:
-    """The graph of largest score: which column depends on which.
+    """Learn the graph of a Bayesian network from a table: the directed acyclic graph with the
+    highest score.
 
     An arc is a statement about the score, not about causes: graphs that imply the same
     independences score the same under bdeu and (discrete) loglik, aic and bic, and of these one is
@@ -122,9 +123,9 @@ def learn_structure(
         refuse_unseen(variables)
     rules = rules_of(variables, whitelist, blacklist, max_parents, "learn_structure")
     if root is not None and method != "chow_liu":
-        raise ModelError(f"learn_structure: root={root!r} is supported only by method='chow_liu', "
-                         f"got method={method!r}: omit root=, or put the arcs into {root!r} on the "
-                         f"blacklist")
+        raise ModelError(f"learn_structure: root={root!r} is supported only with "
+                         f"method='chow_liu', got method={method!r}. Omit root=, or put the arcs "
+                         f"into {root!r} on the blacklist")
 
     def search(scores: Scores, start: list[int] | None = None) -> tuple[list[int], list[float]]:
         if method == "chow_liu":
@@ -156,8 +157,8 @@ def structure_score(
     states: Mapping | None = None,
     kinds: Mapping | None = None,
 ):
-    """The score of a graph, node by node: a pandas Series in column order whose sum is the graph's
-    score.
+    """The score of a graph for each node: a pandas Series in column order, whose sum is the score
+    of the graph.
 
     The scores and their scale are those of the file's first lines; only scores of the same kind, on
     the same data, compare. BDeu and, for discrete columns, loglik, aic and bic are equal for graphs

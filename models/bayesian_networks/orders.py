@@ -49,7 +49,7 @@ def edge_probabilities(
     blacklist: Iterable[tuple[str, str]] = (),
     max_parents: int | None = None,
 ) -> "pd.DataFrame":
-    """The posterior probability of every arc, over all graphs: how sure learn_structure's are.
+    """The posterior probability of every arc, averaged over all graphs.
 
     The prior: all orders of the columns are as probable, and given one all sets of parents before a
     column. A graph is as probable, before, as it has orders: sparse ones more than dense ones, and

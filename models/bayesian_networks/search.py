@@ -12,9 +12,9 @@ from probml.models.bayesian_networks.variables import Variables, suggest_names
 
 MAX_EXACT_COLUMNS = 20  # columns of the exact search
 UNFIT = (
-    "learn_structure: arcs of the whitelist into a continuous column need a regression for every "
-    "combination of its discrete parents, and some combinations have too few rows: drop arcs into "
-    "continuous columns from the whitelist, merge rare labels, or give more rows"
+    "learn_structure: the whitelist has arcs into a continuous column, which needs a regression "
+    "for every combination of its discrete parents, and some combinations have too few rows. Drop "
+    "arcs into continuous columns from the whitelist, merge rare labels, or give more rows"
 )
 # a gain below this share of the score is none: what rounding makes of graphs that score the same
 ROUNDING = 1e-10

@@ -47,13 +47,13 @@ class Variables:
     def status(self) -> str:
         """The whole numbers whose kind was guessed, in words; empty where there are none."""
         said = []
-        for numbers, words in ((False, "few values treated as categories"),
-                               (True, "many or rare values, treated as numbers")):
+        for numbers, words in ((False, "few distinct values are treated as categories"),
+                               (True, "many distinct values are treated as numbers")):
             taken = [name for name, labels, guess in zip(self.names, self.labels, self.guessed,
                                                          strict=True) if guess]
             if taken := [name for name in taken
                          if (self.labels[self.names.index(name)] is None) == numbers]:
-                said.append(f"integers of {words}: {named(taken)}")
+                said.append(f"columns of integers with {words}: {named(taken)}")
         return "; ".join(said) + " (use kinds={...} to change this)" * bool(said)
 
 
@@ -101,7 +101,7 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
             raise DataError(f"kinds: column {name!r} is {kind!r}: expected 'categorical' or "
                             f"'normal'")
         if kind == "normal" and name in states:
-            raise DataError(f"column {name!r} is 'normal' in kinds but has labels in states: drop "
+            raise DataError(f"column {name!r} is 'normal' in kinds but has labels in states. Drop "
                             f"the column from one of the two")
     series = {name: _series(name, value, complete) for name, value in columns}
     lengths = {name: len(column) for name, column in series.items()}
@@ -110,8 +110,8 @@ def read(data, states: Mapping | None = None, kinds: Mapping | None = None,
         raise DataError(f"the data are empty: expected at least 1 row and 1 column, got {rows} "
                         f"rows and {len(names)} columns")
     if short := [name for name in names if lengths[name] != rows]:
-        raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, expected {rows}, as "
-                        f"another column has: give all columns the same rows")
+        raise DataError(f"column {short[0]!r} has {lengths[short[0]]} rows, but another column has "
+                        f"{rows}. Give all columns the same rows")
     found = [_column(name, column, states.get(name), kinds.get(name))
              for name, column in series.items()]
     labels, columns, guessed = zip(*found, strict=True)
@@ -158,14 +158,14 @@ def _series(name, value, complete: bool):
         raise DataError(f"column {name!r}: expected one value per row, got {type(value).__name__} "
                         f"({error})") from None
     if column.dtype.kind == "c":
-        raise DataError(f"column {name!r} has complex numbers: give the real and the imaginary "
-                        f"parts separate columns")
+        raise DataError(f"column {name!r} has complex numbers. Make two columns, one of the real "
+                        f"parts and one of the imaginary parts")
     if complete and (hidden := column.isna().to_numpy(bool)).any():
         raise DataError(
             f"column {name!r} has a missing cell in row {int(np.argmax(hidden))} "
-            f"({int(hidden.sum())} in all), expected rows without missing cells. Drop the other "
-            f"rows, data.dropna(), or fit a bayesian_network of a known graph to the incomplete "
-            f"data by EM and fill the cells by fit.impute(data)"
+            f"({int(hidden.sum())} in all), but missing values are not supported here. Drop these "
+            f"rows, data.dropna(), or fit a bayesian_network with a known graph to the incomplete "
+            f"data by EM and fill in the values by fit.impute(data)"
         )
     return column
 

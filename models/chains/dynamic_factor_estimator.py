@@ -84,8 +84,8 @@ class DynamicFactor(Projection, OfSequences):
                              f"{steps.lengths.max()}, the number of steps of the longest sequence "
                              f"of X")
         if (constant := flat(values)).any():
-            raise DataError(f"{self._column(int(np.argmax(constant)))} is the same at every step: "
-                            f"drop the column")
+            raise DataError(f"{self._column(int(np.argmax(constant)))} is constant (the same at "
+                            f"every step). Drop the column")
         self._centre, self._unit = np.nanmean(values, 0), np.nanstd(values, 0)
         scaled = self._scaled(steps)
         start, half = factors(covariance((values - self._centre) / self._unit), k)
@@ -166,8 +166,8 @@ class DynamicFactor(Projection, OfSequences):
         return float(log - seen @ np.log(self._unit))
 
     def forecast(self, X, steps=1, lengths=None):
-        """Means of what comes next, (steps, d), (n, steps, d) with lengths, or a list; of a
-        DataFrame one whose dates or numbers of rows go on."""
+        """Forecast means of the next steps, (steps, d), (n, steps, d) with lengths, or a list; for
+        a DataFrame a DataFrame whose dates or row numbers continue."""
         check_count("forecast", "steps", steps)
         given, data = self._of(X, lengths)
         found = np.asarray(self.fit_.forecast(data, steps=int(steps), plug_in=True)["y"])

@@ -58,7 +58,8 @@ def hidden_markov(
     concentration=1.0, sticky=0.0, alpha=1.0, centre=None, mean_scale=1000.0, scale=None, shape=2.0,
     rate=0.01, first=None, transitions: str = "even",
 ):
-    """k latent states in turn, each with its own distribution of the observation at a step.
+    """A hidden Markov model with k latent states, each with its own distribution of the observation
+    at a step.
 
     Sites: `initial` (k,), absent where it is stationary; `transition` (k, k), row i is p(next | now
     = i); the emission's parameters, see below; and in every row `z` (steps,), the states, and `y`,
@@ -158,8 +159,8 @@ hidden_markov.summarized(hidden_markov_tables)
 
 @probml.model
 def markov_chain(k: int, concentration=1.0, sticky=0.0):
-    """A Markov chain of k states that are observed: initial and transition probabilities by
-    counting, exactly.
+    """A Markov chain with k observed states: the posterior of its initial and transition
+    probabilities is exact.
 
     Sites: `initial` (k,), `transition` (k, k), row i is p(next | now = i), and in every row `z`
     (steps,), the states; missing ones are NaN, and summed out by EM.
@@ -223,5 +224,5 @@ def _check(k: int, d: int, emission: str, initial: str) -> None:
     if emission == "categorical" and d != 1:
         raise probml.ModelError(
             f"hidden_markov(emission='categorical', d={d}): expected d=1, because each step has "
-            f"one symbol; for several columns write a model function with a site for each column"
+            f"one symbol. For several columns write a model function with a site for each column"
         )

@@ -216,7 +216,7 @@ class HiddenMarkov(ByName, OfEmissions):
         if self.engine is None and self.transitions != "even" and named(self.emission) == "normal":
             raise Refusal(
                 f"HiddenMarkov(transitions={self.transitions!r}, emission={self.emission!r}): "
-                f"these settings cannot be combined: these transitions are fitted by variational "
+                f"these settings cannot be combined. These transitions are fitted by variational "
                 f"Bayes (VB), which needs conjugate priors, and emission={self.emission!r} has no "
                 f"conjugate prior. Use emission='full', 'categorical', 'bernoulli' or 'poisson', "
                 f"or transitions='even' and n_states=…")

@@ -86,7 +86,7 @@ def read(X, lengths) -> Steps:
     if listed:
         if lengths is not None:
             raise DataError("lengths= is for sequences in one array, but X is a list of sequences, "
-                            "whose lengths are known: omit lengths=")
+                            "whose lengths are known. Omit lengths=")
         tables, labels = zip(*map(labels_of, X), strict=True) if len(X) else ((), ())
         parts = [_table(part, f"sequence {i} of X") for i, part in enumerate(tables)]
         widths, sizes = (np.array([part.shape[1] for part in parts]),
@@ -103,8 +103,8 @@ def read(X, lengths) -> Steps:
                         f"sequence")
     if (other := widths != widths[0]).any():
         i = int(np.argmax(other))
-        raise DataError(f"sequence {i} of X has {widths[i]} columns, expected {widths[0]}, as "
-                        f"sequence 0 has: give all sequences the same columns")
+        raise DataError(f"sequence {i} of X has {widths[i]} columns, expected {widths[0]}, as in "
+                        f"sequence 0. Give all sequences the same columns")
     return Steps(np.concatenate(parts), sizes, listed, not listed and lengths is None, tables,
                  labels)
 
@@ -216,7 +216,7 @@ class OfSequences(Estimator):
             i = int(np.searchsorted(np.cumsum(sizes), step, side="right"))
             step, shown = step - int(sizes[:i].sum()), values[step, column]
             where = f"sequence {i}, step {step}, column {column}"
-            raise DataError(f"X has {shown:g} in {where}: expected {expected}. A missing cell is "
+            raise DataError(f"X has {shown:g} in {where}; expected {expected}. Missing values are "
                             f"NaN")
 
     def _padded(self, steps: Steps) -> dict[str, ArrayLike]:
@@ -286,8 +286,8 @@ class OfEmissions(OfSequences):
                 self.symbols_ = (np.unique(values[~np.isnan(values)]).astype(int) if codes
                                  else np.arange(most))
                 self.n_symbols_ = len(self.symbols_)
-            expected = (f"a symbol in 0 … {self.n_symbols_ - 1}, the alphabet of the fit; set "
-                        f"n_symbols= before the fit for a larger one"
+            expected = (f"a symbol in 0 … {self.n_symbols_ - 1}, the symbols of the fit; for more "
+                        f"symbols set n_symbols= before the fit"
                         if self.symbols_[-1] < self.n_symbols_ else
                         f"one of the {self.n_symbols_} symbols of the fit, "
                         f"{listed(self.symbols_.tolist())}")

@@ -47,8 +47,8 @@ FIRST_LEVEL_SCALES = 10.0  # scales that a first level may lie from its centre
 
 def level_part(name: str = "level", scale: ArrayLike = 1.0, centre: ArrayLike = 0.0,
                first: ArrayLike = None, still: bool = False) -> Part:
-    """A level that wanders: its standard deviation is the site `{name}_scale`, its path `name`
-    (steps, 1).
+    """A level that follows a random walk: the standard deviation of its steps is the site
+    `{name}_scale`, its path `name` (steps, 1).
 
     Args:
         scale: prior scale of the standard deviation. centre, first: mean and standard deviation of
@@ -69,8 +69,8 @@ def level_part(name: str = "level", scale: ArrayLike = 1.0, centre: ArrayLike = 
 
 def trend_part(name: str = "trend", scale: ArrayLike = 1.0, centre: ArrayLike = 0.0,
                first: ArrayLike = None, smooth: bool = False) -> Part:
-    """A level and its slope, both of which wander: their standard deviations are `{name}_scale`
-    (2,), their paths `name` (steps, 2).
+    """A level and its slope, both of which follow random walks: the standard deviations of their
+    steps are `{name}_scale` (2,), their paths `name` (steps, 2).
 
     Args:
         scale, centre: as of `level_part`. first: standard deviations of the first level and slope;
@@ -123,7 +123,7 @@ def seasonal_part(period: int, name: str = "season", scale: ArrayLike = 1.0,
 
 def cycle_part(shortest: float, longest: float, name: str = "cycle",
                scale: ArrayLike = 1.0) -> Part:
-    """A damped wave whose period is learnt: `{name}_period` between two bounds, in steps,
+    """A damped cycle whose period is estimated: `{name}_period` between two bounds, in steps,
     `{name}_damping` ρ between 0 and 1, `{name}_scale`; its path `name` (steps, 2)."""
     _checked("cycle_part", name, scale)
     bounds = all(isinstance(one, int | float | np.number) for one in (shortest, longest))
@@ -280,7 +280,7 @@ structural_time_series.renames(SIGMA)
 
 @probml.model
 def local_level(scale=1.0, centre=0.0):
-    """A level that wanders, observed with noise.
+    """A level that follows a random walk, observed with noise (local level model).
 
     Sites: `level_scale`, `sigma`, and in every row `level` (steps, 1) and `y` (steps,).
 
@@ -297,7 +297,8 @@ local_level.renames(SIGMA)
 
 @probml.model
 def local_trend(scale=1.0, centre=0.0):
-    """A level whose slope wanders too, observed with noise.
+    """A level with a slope, both of which follow random walks, observed with noise (local linear
+    trend model).
 
     Sites: `trend_scale` (2,), of level and slope, `sigma`, and in every row `trend` (steps, 2) and
     `y` (steps,). Args as of `local_level`.

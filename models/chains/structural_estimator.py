@@ -122,7 +122,7 @@ class StructuralTimeSeries(OfSequences):
         values = steps.values[:, 0]
         self._centre, self._unit = np.nanmean(values), np.nanstd(values)
         if not self._unit > 1e-12 * abs(self._centre):
-            raise DataError(f"X is {self._centre:g} at every step: expected a series that varies")
+            raise DataError(f"X is {self._centre:g} at every step; expected a series that varies")
         for name, value in (("seasonal", self.seasonal), ("order", self.order)):
             if value and value >= steps.lengths.max():
                 raise ModelError(f"StructuralTimeSeries({name}={value}): expected a value below "
@@ -164,7 +164,7 @@ class StructuralTimeSeries(OfSequences):
         self._wide, self._centre_x, self._unit_x = x.shape[1], x.mean(0), x.std(0)
         if (constant := ~(self._unit_x > 1e-12 * np.abs(self._centre_x))).any():
             raise DataError(f"column {int(np.argmax(constant))} of exog is the same at every step, "
-                            f"so its coefficient is not identified separately from the level: drop "
+                            f"so its coefficient is not identified separately from the level. Drop "
                             f"the column")
 
     def _read_exog(self, exog: DataLike, lengths: np.ndarray) -> np.ndarray:
@@ -305,9 +305,9 @@ class StructuralTimeSeries(OfSequences):
                 for i in range(len(steps.lengths))]
 
     def forecast(self, X, steps=1, interval=None, exog=None, future=None):
-        """What comes next: means (steps,), or with an interval, such as 0.9, a DataFrame of value,
-        lower, upper, new noise included; of a list of series a list of such. Of a Series or a
-        DataFrame the same, whose dates or numbers of rows go on.
+        """Forecast of the next steps: means (steps,), or with an interval, such as 0.9, a DataFrame
+        of value, lower and upper for new observations; for a list of series a list of such. For a
+        Series or a DataFrame the dates or row numbers continue.
 
         Args:
             future: exogenous columns at the steps that follow, (steps, d), or a list of such.

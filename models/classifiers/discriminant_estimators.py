@@ -361,21 +361,21 @@ class FisherDiscriminant(Projection, GaussianDiscriminant):
         return self.scalings_.shape[1]
 
     def transform(self, X):
-        """Rows in the discriminant directions, (n, n_components), about the mean; a row with an
-        missing cell is NaN."""
+        """Coordinates of rows in the discriminant directions, (n, n_components), centred; NaN for a
+        row with a missing value."""
         check_is_fitted(self, "scalings_")
         return (self._validated(X, reset=False) - self.mean_) @ self.scalings_
 
     @property
     def coef_(self):
-        """Of the log odds of the classes, (k, d), up to what all have in common; (1, d) of two
-        classes."""
+        """The coefficients of the log odds of the classes, (k, d), up to a constant that all
+        classes share; (1, d) for two classes."""
         found = np.linalg.solve(self.covariance_, self.means_.T).T
         return found[1:] - found[:1] if len(found) == 2 else found
 
     @property
     def intercept_(self):
-        """Beside coef_: (k,) or (1,)."""
+        """The intercepts that belong to coef_: (k,) or (1,)."""
         quadratic = np.einsum("kd,dk->k", self.means_,
                               np.linalg.solve(self.covariance_, self.means_.T))
         found = np.log(self.priors_) - 0.5 * quadratic

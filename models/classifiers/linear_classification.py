@@ -26,8 +26,8 @@ POWERS = {"hinge": 1, "squared_hinge": 2}
 @probml.model
 def linear_support_vector_machine(x, classes=2, loss="squared_hinge", weight_scale=1.0,
                                   bias_scale=10.0):
-    """Planes of a large margin. Input `x` (n, d), site `y` in every row; sites `beta` (d, planes),
-    `intercept` (planes,).
+    """Hyperplanes with a large margin. Input `x` (n, d), site `y` in every row; sites `beta` (d,
+    planes), `intercept` (planes,).
 
     Args:
         loss: "squared_hinge", or "hinge", which has kinks: its minimum is better found by the dual

@@ -122,9 +122,9 @@ class LinearSVM(NoProbabilities, Planes):
             warnings.warn(
                 f"the penalty of LinearSVM shrinks all weights to nearly 0: the decision values of "
                 f"all rows differ by only {far:.1g}, so the predicted classes are not informative. "
-                f"Columns with such small standard deviations ({self._spreads(X)}) need a C of "
-                f"about the inverse squares of their standard deviations: standardise the columns, "
-                f"or raise C={self.C:g}",
+                f"Columns with such small standard deviations ({self._spreads(X)}) need a much "
+                f"larger C, about 1 / (standard deviation)². Standardise the columns, or raise "
+                f"C={self.C:g}",
                 RuntimeWarning, stacklevel=3)
 
     @staticmethod

@@ -194,8 +194,8 @@ class NaiveBayes(Joint, PartlyLabelled, InUnits, Additive, Classifier):
         return self.columns_.tables(self.fit_.params)
 
     def table(self, column):
-        """What was learnt of one column, a pandas table with a class a row: the probabilities of
-        its categories, or its parameters.
+        """The estimates for one column, a pandas table with a row for each class: the probabilities
+        of its categories, or its parameters.
 
         Raises:
             ModelError: no such column.

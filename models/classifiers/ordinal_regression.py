@@ -31,8 +31,8 @@ LATENT = {  # link → the density of F, as a distribution
 
 @probml.model
 def ordinal_regression(x, categories, link="logit", weight_scale=None, threshold_prior=False):
-    """Categories in an order. Input `x` (n, d), site `y` in every row, 0 … categories − 1; sites
-    `beta` (d,) and `thresholds` (categories − 1,), ascending.
+    """Regression of ordered categories. Input `x` (n, d), site `y` in every row, 0 … categories −
+    1; sites `beta` (d,) and `thresholds` (categories − 1,), ascending.
 
     Args:
         link: "logit" (proportional odds), "probit" or "cloglog".

@@ -31,8 +31,8 @@ AHEAD = 32  # rows that are judged together, up to the first mistake among them
 
 @model
 def perceptron(x, classes: int = 2):
-    """Classes by the greatest of linear functions, at the loss of the perceptron, which is no
-    likelihood: predict takes the least.
+    """Classification by the largest of several linear functions with the loss of the perceptron,
+    which is not a likelihood.
 
         loss of a row of class y = max(0, max over j ≠ y of f_j(x) − f_y(x)),
         f_j = w_j·x + b_j;   of two classes f_0 = 0

@@ -20,8 +20,8 @@ from probml.posteriors.units import Unit, of_rows
 
 @dataclass(eq=False, repr=False)
 class Perceptron(NoProbabilities, Standardized, Margin):
-    """Planes that make no mistake, by Rosenblatt's rule: at every mistaken row a step towards it,
-    until none is left.
+    """The perceptron: hyperplanes that separate the classes, found by Rosenblatt's rule, which
+    moves them at every misclassified row until none is left.
 
     Several classes are parted together by Kesler's rule, the class of the greatest of k linear
     functions; not one against the rest, which needs each class to be parted from all others by a
@@ -85,9 +85,9 @@ class Perceptron(NoProbabilities, Standardized, Margin):
         if not self.converged_:
             warnings.warn(
                 f"Perceptron stopped after max_iter={self.max_iter} epochs; the best separating "
-                f"planes misclassify {self.mistaken_} of {len(X)} rows: either the classes are not "
-                f"linearly separable, or more epochs are needed. Standardise the columns, then "
-                f"raise max_iter. LogisticRegression and SupportVectorMachine do not need "
+                f"hyperplanes misclassify {self.mistaken_} of {len(X)} rows. Either the classes "
+                f"are not linearly separable, or more epochs are needed. Standardise the columns, "
+                f"then raise max_iter. LogisticRegression and SupportVectorMachine do not need "
                 f"separable classes",
                 ConvergenceWarning,
                 stacklevel=2,
@@ -121,7 +121,7 @@ class Perceptron(NoProbabilities, Standardized, Margin):
 
     @property
     def fit_(self) -> Fit:
-        """The probml Fit of what was found, made when it is first asked for; its data are those of
+        """The probml Fit of the estimates, made when it is first used; its data are those of
         `as_data`."""
         check_is_fitted(self)
         if not hasattr(self, "_fit"):

@@ -69,8 +69,8 @@ def columns_of(found: FitOrEstimator, table: pd.DataFrame) -> pd.DataFrame:
     missing = [name for name in wanted if name not in table.columns]
     unseen = found.__sklearn_tags__().input_tags.allow_nan and len(missing) < len(wanted)
     if missing and unseen:
-        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}, which is treated "
-                      f"as missing",
+        warnings.warn(f"the table has no column {', '.join(map(repr, missing))}; its values are "
+                      f"treated as missing",
                       RuntimeWarning, stacklevel=2)
         table = table.assign(**dict.fromkeys(missing))
     elif missing:
@@ -87,7 +87,7 @@ def predict(found: FitOrEstimator, table: pd.DataFrame, site: str | None, proba:
         laid = of_fit(found, table, layout, without=site or "")
         return _predicted(found, laid, site, proba, layout.unknown)
     if not hasattr(found, "predict"):
-        raise ModelError(f"predict: {type(found).__name__} does not predict a column: use probml "
+        raise ModelError(f"predict: {type(found).__name__} does not predict a column. Use probml "
                          f"forecast or probml impute")
     out = pd.DataFrame({"prediction": _asked(found, found.predict, table, layout)})
     if not proba:
@@ -107,8 +107,8 @@ def _asked(estimator: FitOrEstimator, verb: Callable, table: pd.DataFrame,
     if layout.by is None:
         return np.asarray(_by_table(verb, rows))
     if not getattr(estimator, "lists", False):
-        raise ModelError(f"--by {layout.by}: expected a model of sequences; "
-                         f"{type(estimator).__name__} is a model of single rows: omit --by")
+        raise ModelError(f"--by {layout.by}: {type(estimator).__name__} is a model of single rows, "
+                         f"not of sequences. Omit --by")
     return together(verb(sequences(rows, table, layout.by)), table, layout.by)
 
 
@@ -151,7 +151,7 @@ def impute(found: FitOrEstimator, table: pd.DataFrame, layout: Layout = PLAIN) -
     """The table with its unseen cells filled; columns that the model does not know stay."""
     if not hasattr(found, "impute"):
         raise ModelError(f"{type(found).__name__} does not model the distribution of its columns, "
-                         f"so it cannot fill their missing cells: use a mixture or a network")
+                         f"so it cannot impute their missing values. Use a mixture or a network")
     out = table.copy()
     if isinstance(found, Fit):
         laid = of_fit(found, table, layout)
@@ -242,8 +242,8 @@ def score(found: FitOrEstimator, table: pd.DataFrame, target: str | None,
         return out | {"log_score": found.score(laid.data, unknown=layout.unknown)}
     rows = columns_of(found, table)
     if target is None and _needs_target(found):
-        raise ModelError(f"a {type(found).__name__} is scored by its predictions: choose the "
-                         f"column with the true values, --target NAME; the columns are "
+        raise ModelError(f"a {type(found).__name__} is scored by its predictions. Name the column "
+                         f"with the true values, --target NAME; the columns are "
                          f"{list(table.columns)}")
     if target is None:
         return out | {"log_score": float(_by_table(found.score, rows))}
@@ -279,8 +279,8 @@ def compared(files: dict[str, FitOrEstimator], table: pd.DataFrame, target: str 
         estimators = [name for name, found in files.items() if not isinstance(found, Fit)]
         if estimators:
             raise ModelError(f"'{estimators[0]}' contains a {type(files[estimators[0]]).__name__}, "
-                             f"which is compared by its predictions: give their column, --target "
-                             f"NAME")
+                             f"which is compared by its predictions. Name the column with the true "
+                             f"values, --target NAME")
         rows = {name: of_fit(found, table, layout).data for name, found in files.items()}
         return compare(files, rows, folds=folds).reset_index()
     target_of(table, target)
@@ -322,8 +322,8 @@ def forecast(found: FitOrEstimator, table: pd.DataFrame, steps: int, interval: f
     """
     fit = fit_of(found)
     if not fit.structure.chains or not hasattr(found, "forecast"):
-        raise ModelError(f"model '{fit.model.name}' has no chain along time, so it has no "
-                         f"forecasts: use predict")
+        raise ModelError(f"model '{fit.model.name}' has no time series, so it has no forecasts. "
+                         f"Use predict")
     table = dated(table)
     of = _of_fit if isinstance(found, Fit) else _of_estimator
     ahead = of(found, table, steps, interval, layout)
@@ -341,7 +341,7 @@ def _of_fit(fit: Fit, table: pd.DataFrame, steps: int, interval: float | None,
             layout: Layout) -> dict[str, np.ndarray]:
     if fit.model.inputs:
         raise ModelError(f"the model has the inputs {list(fit.model.inputs)}, whose values at the "
-                         f"forecast steps are not in the table: forecast in Python, "
+                         f"forecast steps are not in the table. Forecast in Python, "
                          f"fit.forecast(data, steps, {fit.model.inputs[0]}=…)")
     laid = of_fit(fit, table, layout)
     out: dict[str, np.ndarray] = {}

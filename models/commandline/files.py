@@ -50,7 +50,7 @@ def read_table(path: str) -> pd.DataFrame:
     except DataError:
         raise
     except FileNotFoundError:
-        raise DataError(f"'{path}': there is no such file") from None
+        raise DataError(f"'{path}': this file does not exist") from None
     except ImportError as error:
         raise DataError(f"'{path}': {ending} needs pyarrow: pip install 'probml[data]' "
                         f"({error})") from None
@@ -104,7 +104,7 @@ def check_kind(path: str, begins: bytes, what: str) -> None:
         head = file.read(len(begins))
     if head and head != begins:
         raise ModelError(f"--out {path}: a file with this name exists that is not a {what}, and "
-                         f"would be overwritten: use another name, or remove the file first")
+                         f"would be overwritten. Use another name, or remove the file first")
 
 
 def write_json(value: object) -> None:
@@ -140,7 +140,7 @@ def open_fit(path: str, model: str | None = None,
     try:
         return load(path, None if model is None else own_model(model, settings or {}))
     except FileNotFoundError:
-        raise DataError(f"'{path}': there is no such file") from None
+        raise DataError(f"'{path}': this file does not exist") from None
     except ModelError as error:
         hint = str(error).replace("load(path, model)", "--model FILE.py:name")
         raise ModelError(hint) from None
@@ -231,10 +231,9 @@ def read_text(path: str, comma: str) -> pd.DataFrame:
     except pd.errors.ParserWarning:
         names = list(read(nrows=0).columns)
         _refuse_other(path, names, comma)
-        raise DataError(f"'{path}': expected as many cells in every row as names in the first "
-                        f"line, {len(names)} ({listed(names)}), got rows with more cells: give "
-                        f"every column a name, and separate cells by commas (by tabs in "
-                        f".tsv)") from None
+        raise DataError(f"'{path}': some rows have more values than the first line has names, "
+                        f"{len(names)} ({listed(names)}). Give every column a name, and separate "
+                        f"values by commas (by tabs in .tsv)") from None
     head = read(header=None, nrows=1, dtype=str, keep_default_na=False).iloc[0]
     twice = head[head.duplicated() & (head != "")]
     if len(twice):
@@ -267,8 +266,8 @@ def _tell_unseen(said: pd.DataFrame, out: pd.DataFrame) -> None:
     for name, column in said.items():
         words = column[out[name].isna().to_numpy() & (column.str.strip() != "").to_numpy()]
         if len(words):
-            warnings.warn(f"column '{name}': {len(words)} cells with the text "
-                          f"{listed(list(words.unique()[:SHOWN]))} are read as missing; if such a "
+            warnings.warn(f"column '{name}': {len(words)} values with the text "
+                          f"{listed(list(words.unique()[:SHOWN]))} are read as missing. If such a "
                           f"text is a value, spell it differently in the file",
                           RuntimeWarning, stacklevel=2)
 
@@ -278,7 +277,7 @@ def _tell_numbers(name: str, column: pd.Series) -> None:
     seen = column.dropna().astype(str)
     odd = seen[pd.to_numeric(seen, errors="coerce").isna().to_numpy()]
     if len(seen) and 0 < len(odd) < MAX_ODD_SHARE * len(seen):
-        warnings.warn(f"column '{name}' is numeric except for {len(odd)} of {len(seen)} cells, "
+        warnings.warn(f"column '{name}' is numeric except for {len(odd)} of {len(seen)} values, "
                       f"with the text {listed(list(odd.unique()[:SHOWN]))}, so the column is read "
-                      f"as text; if these cells are missing, leave them empty in the file",
+                      f"as text. If these values are missing, leave them empty in the file",
                       RuntimeWarning, stacklevel=2)

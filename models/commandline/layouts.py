@@ -77,10 +77,10 @@ def of_model(model: Bound, table: pd.DataFrame, layout: Layout) -> Laid:
     laid = _arrange_columns(structure, model, NONE, table, layout)
     missing = next((name for name in model.inputs if name not in laid.data), None)
     if missing is not None:
-        raise DataError(f"the table has no column '{missing}', which the model needs: if "
+        raise DataError(f"the table has no column '{missing}', which the model needs. If "
                         f"'{missing}' is a setting of the model, give --set {missing}=VALUE; if it "
-                        f"is an input in a column with another name, give --as {missing}=COLUMN; "
-                        f"the columns of the table are {listed(list(table.columns))}")
+                        f"is an input in a column with another name, give --as {missing}=COLUMN. "
+                        f"The columns of the table are {listed(list(table.columns))}")
     return laid
 
 
@@ -94,9 +94,9 @@ def of_fit(fit: Fit, table: pd.DataFrame, layout: Layout, without: str | None = 
     laid = _arrange_columns(fit.structure, fit.model, fit.columns, table, layout)
     absent = [name for name, _ in fit.pattern if name not in laid.data and name != without]
     if absent and not (without == "" and len(absent) == 1):
-        warnings.warn(f"the table has no {', '.join(map(repr, absent))}, observed when the model "
-                      f"was fitted: treated as missing; if a column has another name, give --as "
-                      f"{absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"the table has no column {', '.join(map(repr, absent))}, which the fitted "
+                      f"data had; its values are treated as missing. If the column has another "
+                      f"name, give --as {absent[0]}=COLUMN", RuntimeWarning, stacklevel=2)
     if not without or not (without in table.columns or without in laid.joined):
         return laid
     if isinstance(laid.data, pd.DataFrame):
@@ -122,7 +122,7 @@ def _arrange_columns(structure: Structure | None, model: Bound,
     chained = structure is not None and bool(structure.chains)
     if layout.by is not None and not chained:
         raise ModelError(f"--by {layout.by}: model '{model.name}' has no chain, so its rows are "
-                         f"not steps of sequences: omit --by")
+                         f"not steps of sequences. Omit --by")
     plain = [name for name in table.columns if name not in joined
              and (name in known or structure is None and not joined)]
     made = {name: table[columns[0]] if len(columns) == 1 and not _is_vector_site(structure, name)

@@ -85,8 +85,8 @@ def _unnumbered(table: pd.DataFrame) -> pd.DataFrame:
         column = table[name]
         if (pd.api.types.is_integer_dtype(column) and len(column) > 1
                 and (column.diff()[1:] == 1).all()):
-            warnings.warn(f"a column without a header in the file (read as '{name}') contains "
-                          f"the row numbers, so it is dropped",
+            warnings.warn(f"the column without a name in the file (read as '{name}') contains the "
+                          f"row numbers and is dropped",
                           RuntimeWarning, stacklevel=2)
             table = table.drop(columns=name)
     return table
@@ -105,7 +105,7 @@ def _refuse_names(table: pd.DataFrame) -> None:
         seen = column.dropna()
         nested = next((each for each in seen if isinstance(each, list | dict | np.ndarray)), None)
         if nested is not None:
-            raise DataError(f"column '{name}' has several values in a cell, {nested!r:.60}: give "
+            raise DataError(f"column '{name}' has several values in a row, {nested!r:.60}. Give "
                             f"each value a separate column, or drop the column, --drop '{name}'")
         each = seen.nunique() > max(0.9 * len(seen), MAX_CATEGORIES_KEPT)
         if each or pd.api.types.is_datetime64_any_dtype(column):
@@ -118,7 +118,7 @@ def _refuse_names(table: pd.DataFrame) -> None:
     dates = (", or convert dates to numbers, such as the year or weekday"
              if "dates" in said.values() else "")
     it = "it" if len(said) == 1 else "them"
-    raise DataError(f"{told}, which is of no use for new rows: drop {it}, {drops}{dates}")
+    raise DataError(f"{told}. A model cannot learn from such a column. Drop {it}, {drops}{dates}")
 
 
 def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
@@ -127,9 +127,9 @@ def _refuse_options(model: str, wish: Wish, takes: tuple[str, ...]) -> None:
         ModelError: an option that this model would not look at.
     """
     if wish.target is not None and "target" not in takes:
-        raise ModelError(f"--target {wish.target}: {model} models all columns jointly and "
-                         f"has no target: omit --target, and choose the column when you predict, "
-                         f"with --site {wish.target}")
+        raise ModelError(f"--target {wish.target}: {model} models all columns jointly and has no "
+                         f"target. Omit --target, and choose the column when you predict, with "
+                         f"--site {wish.target}")
     if wish.sizes is not None and "sizes" not in takes:
         sized = [name for name, kind in MODELS.items() if "sizes" in kind.takes]
         raise ModelError(f"--components: {model} has no number of components or states, as "
@@ -247,8 +247,8 @@ def _by_formula(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     told = {name: value for name, value in given.items() if value is not None}
     if short := list(missing_cells(wish.formula, table)):
         rows, table = len(table), table.dropna(subset=short)
-        warnings.warn(f"columns {listed(short)} of the formula have missing cells in "
-                      f"{rows - len(table)} of {rows} rows, and these rows are dropped",
+        warnings.warn(f"columns {listed(short)} of the formula have missing values in "
+                      f"{rows - len(table)} of {rows} rows; these rows are dropped",
                       RuntimeWarning, stacklevel=2)
     return formula(wish.formula, table).fit(**{**told, **wish.settings})
 
@@ -285,7 +285,7 @@ def _regression(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
     known = y.notna()
     if known.any() and not known.all():
         warnings.warn(f"column '{wish.target}' is empty in {int((~known).sum())} of {len(y)} rows, "
-                      f"which a regression cannot use, so these rows are dropped", RuntimeWarning,
+                      f"which a regression cannot use; these rows are dropped", RuntimeWarning,
                       stacklevel=2)
         X, y = X[known], y[known]
     text = [name for name in X.columns if not pd.api.types.is_numeric_dtype(X[name])]
@@ -310,9 +310,9 @@ def _network(table: pd.DataFrame, wish: Wish) -> FitOrEstimator:
                if usual(column, f"column '{name}'") == "normal"]
     rows = table.dropna() if numbers else table  # with holes: structural EM, of categories alone
     if not len(rows):
-        raise DataError(f"every row has a missing cell, and a graph with continuous columns "
-                        f"('{numbers[0]}') can be learnt only from rows without missing cells: "
-                        f"write a model with a known graph, FILE.py:name")
+        raise DataError(f"every row has a missing value, and a graph with continuous columns "
+                        f"('{numbers[0]}') can be learnt only from rows without missing values. "
+                        f"Write a model with a known graph, FILE.py:name")
     dag = learn_structure(rows, **{"seed": wish.seed, **wish.settings})
     return bayesian_network(dag, data=table).fit(table, wish.engine, seed=wish.seed)
 

@@ -150,7 +150,7 @@ def _written(table: pd.DataFrame, out: str | None, as_json: bool) -> None:
 @click.argument("data")
 @click.option("--target", "--site", "site", metavar="NAME",
               help="The column or site to predict, if there are several.")
-@click.option("--proba", is_flag=True, help="Add the probability of each class.")
+@click.option("--proba", is_flag=True, help="Print the probability of each class.")
 @own_model
 @settings_option
 @unknown_option
@@ -187,8 +187,8 @@ def impute(fitted: str, data: str, model: str | None, settings: tuple[str, ...],
 @main.command()
 @click.argument("fitted")
 @click.option("--rows", "-n", default=100, show_default=True, type=click.IntRange(1),
-              help="Number of rows (of an HMM: steps of one sequence); with --data the rows of the "
-                   "table.")
+              help="Number of rows (for an HMM, steps of one sequence); with --data, the number of "
+                   "rows of the table.")
 @click.option("--data", help="A table of inputs, if the model has inputs.")
 @click.option("--seed", default=0, show_default=True)
 @own_model
@@ -313,7 +313,8 @@ def _summarised(found: FitOrEstimator, as_json: bool) -> None:
 @main.command()
 @click.argument("spec", metavar="FILE.py:name")
 @click.option("--rows", default=50, show_default=True, type=click.IntRange(1))
-@click.option("--data", help="A table whose inputs and missing cells the simulated rows get.")
+@click.option("--data", help="A table; the simulated rows have its inputs and its pattern of "
+                             "missing values.")
 @click.option("--simulations", default=200, show_default=True, type=click.IntRange(20))
 @click.option("--engine", help=SAID)
 @click.option("--seed", default=0, show_default=True)
@@ -342,7 +343,7 @@ def check(spec: str, rows: int, data: str | None, simulations: int, engine: str 
 @main.command()
 @click.argument("fitted")
 @click.option("--data", help="The table to report on: the fitted table or another one.")
-@click.option("--target", help="For a classifier or a regression: the predicted column.")
+@click.option("--target", help="The predicted column, for a classifier or a regression.")
 @click.option("--out", "-o", default="report.html", show_default=True)
 @own_model
 @settings_option
@@ -390,7 +391,7 @@ def _is_bif(path: str) -> bool:
 
 @main.command()
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="out/faithful.png",
-              show_default=True, help="Where the picture goes.")
+              show_default=True, help="The file of the picture.")
 @click.option("--most", type=click.IntRange(1), default=5, show_default=True,
               help="Compare the numbers of components from 1 to this number.")
 def demo(out: Path, most: int) -> None:

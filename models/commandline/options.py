@@ -34,8 +34,8 @@ def layout_options(command: Callable) -> Callable:
         click.option("--by", metavar="NAME", help="The column that identifies sequences (HMM, time "
                                                   "series); without it all rows are one sequence."),
         click.option("--as", "joined", multiple=True, metavar="NAME=COLUMN,…",
-                     help="The columns of an array argument of your own function, or the column "
-                          "for an argument with another name; may be repeated."),
+                     help="The columns that make an array argument of your own function, or the "
+                          "column of an argument with another name; may be repeated."),
     ):
         with_layout = option(with_layout)
     return with_layout
@@ -50,8 +50,8 @@ def model_options(command: Callable) -> Callable:
         click.option("--drop", multiple=True, metavar="NAME",
                      help="A column to drop, or several, a,b; may be repeated."),
         click.option("--components", "--states", "sizes", metavar="K or LOW-HIGH",
-                     help="The number of components, classes, factors or states; of a range, the "
-                          "best by BIC."),
+                     help="The number of components, classes, factors or states; of a range, such "
+                          "as 1-5, the best by BIC is chosen."),
         click.option("--seed", default=0, show_default=True, help="Random seed."),
         click.option("--engine", help=SAID),
         click.option("--formula", metavar="'y ~ x + (x | g)'",
@@ -90,6 +90,6 @@ settings_option = click.option("--set", "settings", multiple=True, metavar="NAME
                                help="A setting of this model.")
 unknown_option = click.option("--unknown", type=click.Choice(["refuse", "new"]), default="refuse",
                               show_default=True, help="Treatment of a group label that was not in "
-                                                      "the training data; new: as a new group, "
-                                                      "whose effect is drawn from the prior of the "
-                                                      "groups.")
+                                                      "the training data; with 'new' it is a new "
+                                                      "group, whose effect is drawn from the prior "
+                                                      "of the groups.")

@@ -52,8 +52,8 @@ class _Settings:
 
 @dataclass(eq=False, repr=False)
 class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
-    """Regression by experts, each a plane with a noise of its own, that a softmax gate shares the
-    rows out to.
+    """Regression by a mixture of experts: each expert is a linear regression with its own noise,
+    and a softmax gate gives its probability in each row.
 
     The model is probml.models.mixture_of_experts, or the tree hierarchical_mixture_of_experts, of
     standardised X and y. By default the mode under weak priors in those units; prior=False is
@@ -158,8 +158,8 @@ class MixtureOfExperts(_Settings, RegressorMixin, ExpertsEstimator):
         return np.asarray(self.fit_.predict(data, "y"),
                           float) * self._answer_unit + self._answer_centre
 
-    predict_proba = absent("predict_proba", "use gates(X) for p(expert | x), responsibilities(X, "
-                                            "y) for p(expert | x, y)")
+    predict_proba = absent("predict_proba", "use gates(X) for p(expert | x), or "
+                                            "responsibilities(X, y) for p(expert | x, y)")
 
     @property
     def scale_(self):
@@ -176,8 +176,8 @@ def _answers(y) -> np.ndarray:
 
 @dataclass(eq=False, repr=False)
 class MixtureOfExpertsClassifier(_Settings, ExpertsEstimator, Classifier):
-    """Classification by experts, each a softmax regression, that a softmax gate shares the rows out
-    to.
+    """Classification by a mixture of experts: each expert is a softmax regression, and a softmax
+    gate gives its probability in each row.
 
     The model is that of MixtureOfExperts with softmax experts, of standardised X. Rows whose label
     is None or NaN are left out.

@@ -190,8 +190,8 @@ class ExpertsEstimator(Learnt, Complete, Estimator):
             return mixture_of_experts(k=int(self.n_experts), gate=bool(self.gate), **settings)
         if not self.gate:
             raise ModelError(f"{type(self).__name__}(branches={self.branches!r}, gate=False): a "
-                             f"tree of experts needs its gates: use gate=True, or n_experts= "
-                             f"instead of branches=")
+                             f"tree of experts needs gates. Use gate=True, or n_experts= instead "
+                             f"of branches=")
         return hierarchical_mixture_of_experts(branches=tuple(map(int, self.branches)), **settings)
 
     def _refuse_few(self, X, y) -> None:

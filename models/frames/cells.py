@@ -41,8 +41,8 @@ def numbers_of(column, name: str) -> np.ndarray:
         for i, value in enumerate(column):
             if isinstance(value, str):
                 raise DataError(
-                    f"{name} must be numbers, got {value!r} in row {i}: name the column in "
-                    f"categorical=[...] if it is categorical"
+                    f"{name} must be numbers, got {value!r} in row {i}. If the column is "
+                    f"categorical, name it in categorical=[...]"
                 ) from None
         row, odd = next(((i, value) for i, value in enumerate(column)
                          if not isinstance(value, Number)), (0, column))

@@ -69,8 +69,8 @@ class Columns:
         """The numbers that were taken for categories, in words; empty where there are none."""
         taken = [repr(self.names[j]) for j in range(len(self.names)) if self._number(j)]
         shown = ", ".join(taken[:12]) + (", …" if len(taken) > 12 else "")
-        return (f"integers with few values treated as categories: {shown} (use kinds={{...}} to "
-                f"change this)" if taken else "")
+        return (f"columns of integers with few distinct values are treated as categories: {shown} "
+                f"(use kinds={{...}} to change this)" if taken else "")
 
     @property
     def groups(self) -> dict[str, tuple[tuple, list[int]]]:
@@ -194,7 +194,7 @@ class Columns:
                 warnings.warn(
                     f"{self.describe_column(j)} has {np.asarray(column, object)[i]!r} in row {i}, "
                     f"which was not in the training data: the {len(labels)} integers of this "
-                    f"column were treated as categories, so other values count as missing. Pass "
+                    f"column were treated as categories, so this value is treated as missing. Pass "
                     f"kinds={{{self.names[j]!r}: 'normal'}} (or 'poisson') before the fit to treat "
                     f"the column as numbers",
                     UserWarning,

@@ -33,8 +33,8 @@ class Complete:
             row, j = np.argwhere(hole)[0]
             raise DataError(
                 f"X contains NaN: {self._column(int(j))} is missing in row {row} "
-                f"({hole.any(1).sum()} rows have such cells), and {type(self).__name__} does not "
-                f"model the distribution of X. Drop these rows, fill the cells, or fit a joint "
+                f"({hole.any(1).sum()} rows have missing values), and {type(self).__name__} cannot "
+                f"infer missing values of X. Drop these rows, impute the values, or fit a joint "
                 f"model of X and y, such as GaussianDiscriminant, or gaussian_mixture(k=1, d=...) "
                 f"of both"
             )
@@ -66,7 +66,7 @@ class Numbered(Complete):
         weights, kept = self._weigh(X, sample_weight)
         rows = np.arange(len(y)) if kept is None else kept
         if not len(rows):
-            raise DataError("no rows to fit")
+            raise DataError("there are no rows to fit: every row has the weight 0")
         if kept is not None:
             X, y = X[kept], y[kept]
         return X, y, np.ones(len(rows)) if weights is None else weights, rows
@@ -75,8 +75,8 @@ class Numbered(Complete):
 class NoProbabilities:
     """An estimator without probabilities of classes."""
 
-    _why: ClassVar[str] = ("its loss is not a likelihood, so it has no class probabilities. "
-                           "LogisticRegression has them")
+    _why: ClassVar[str] = ("its loss is not a likelihood, so it has no class probabilities. Use "
+                           "LogisticRegression for class probabilities")
 
     @property
     def predict_proba(self):

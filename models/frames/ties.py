@@ -46,9 +46,9 @@ def _say(shown: list[str], values: np.ndarray, advice: str) -> None:
         which = (f"{', '.join(said)}{f' and {more} more columns' * bool(more)} have few distinct "
                  f"values (as listed) in {len(values)} rows and are")
     warnings.warn(
-        f"{which} fitted by normal distributions: a component can shrink onto one of these values, "
-        f"where its density is bounded only by the prior, so that more components always get a "
-        f"higher score. {advice}",
+        f"{which} fitted by normal distributions. A component can shrink onto one of these values, "
+        f"where its density is bounded only by the prior, so more components always get a higher "
+        f"score. {advice}",
         UserWarning,
         stacklevel=5,
     )

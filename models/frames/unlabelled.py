@@ -44,7 +44,7 @@ class PartlyLabelled:
             able = {weight: score.mean() for weight, score in scores.items() if score is not None}
             chosen = max(able, key=able.get) if able else 1.0
             how = (f"chosen by the log score of held-out labels ({able[chosen]:.3f} per label)"
-                   if able else "too few labels for a choice")
+                   if able else "because there are too few labels to choose it")
             self.notes_.append(f"unlabelled_weight={chosen:g}, {how}")
         else:
             chosen = float(asked)
@@ -68,7 +68,7 @@ class PartlyLabelled:
         text = (
             f"the {int(judge.hidden.sum())} unlabelled rows lower the log-likelihood of held-out "
             f"labels by {lost.mean():.2g} per label ({with_them.mean():.3f} with the unlabelled "
-            f"rows, {alone.mean():.3f} without): the clusters of the columns may differ from the "
+            f"rows, {alone.mean():.3f} without). The clusters of the rows may differ from the "
             f"classes. With unlabelled_weight={best:g} the log-likelihood is "
             f"{able[best].mean():.3f} per label"
         )

@@ -38,7 +38,7 @@ DRAWS = 4000  # of the cells of a rule
 def association_rules(baskets: "pd.DataFrame", itemsets: "pd.DataFrame", *,
                       concentration: float = 1.0, level: float = 0.95,
                       least_lift: float | None = None, seed: int = 0) -> "pd.DataFrame":
-    """Rules a → b of frequent sets, the surest first.
+    """Association rules a → b of frequent itemsets, those with the highest confidence first.
 
     Args:
         baskets: a row a basket, a column an item, True (or 1) where it is in; none missing.

@@ -36,7 +36,7 @@ WIDTH = 2**-0.5  # r: half of all shifts lie within 0.7 standard deviations
 
 def two_samples(x, y, *, paired: bool = False, width: float = WIDTH, permutations: int = 2000,
                 seed: int = 0) -> "pd.DataFrame":
-    """Whether two groups of numbers lie apart.
+    """Test whether two groups of numbers differ.
 
     | test | of what |
     |---|---|

@@ -64,9 +64,9 @@ class _Kernels(Estimator):
             row, j = np.argwhere(hole)[0]
             raise DataError(
                 f"X contains NaN: {self._column(int(j))} is missing in row {row} "
-                f"({hole.any(1).sum()} rows have such cells), and the centre of a kernel needs a "
-                f"number in every column. Drop these rows, or fill the cells; only rows for "
-                f"prediction may have missing cells"
+                f"({hole.any(1).sum()} rows have missing values), and the centre of a kernel needs "
+                f"a number in every column. Drop these rows, or impute the values; only rows for "
+                f"prediction may have missing values"
             )
         if np.ndim(self.bandwidth) == 1 and len(self.bandwidth) != X.shape[1]:
             raise ModelError(

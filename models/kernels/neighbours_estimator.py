@@ -59,7 +59,7 @@ class NearestNeighbours(Classifier):
         return tags
 
     def fit(self, X, y):
-        """Keep rows X (n, d), all cells observed, and labels y (n,).
+        """Store the rows X (n, d), all values observed, and the labels y (n,).
 
         Raises:
             ModelError, DataError, ValueError: a parameter, a cell or a label that cannot be used,
@@ -98,8 +98,8 @@ class NearestNeighbours(Classifier):
         if np.isnan(X).any():
             row, j = np.argwhere(np.isnan(X))[0]
             raise DataError(f"Input X contains NaN: {self._column(int(j))} is missing in row "
-                            f"{row}, but distances need a number in every cell: impute the missing "
-                            f"cells first")
+                            f"{row}, but distances need a number in every column. Impute the "
+                            f"missing values first")
         return X
 
     def _z(self, X) -> np.ndarray:

@@ -174,7 +174,7 @@ class _Linear(InformationCriteria, Projection, Estimator):
             raise DataError(
                 f"{type(self).__name__}(n_components={k}, prior=False): the rows "
                 f"(n_samples={len(X)}) lie in {int((values > least * values[0]).sum())} of {d} "
-                f"dimensions, so that {k} components reproduce the rows without noise and the "
+                f"dimensions, so {k} components reproduce the rows without noise, and the "
                 f"likelihood is unbounded. Use fewer components, or keep prior=True"
             )
 

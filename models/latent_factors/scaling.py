@@ -132,8 +132,8 @@ def square(distances, where: str) -> np.ndarray:
     size = np.nanmax(np.abs(d)) if not np.isnan(d).all() else 0.0
     for wrong, what in ((np.isinf(d) | (d < 0), "0 or more, or NaN where missing"),
                         (~(np.isclose(d, d.T, rtol=1e-7, atol=1e-9 * size)
-                           | np.isnan(d) & np.isnan(d.T)), "the same distance as of the reversed "
-                         "pair"),
+                           | np.isnan(d) & np.isnan(d.T)), "the same distance as for the reversed "
+                                                           "pair (a symmetric matrix)"),
                         (np.diag(np.nan_to_num(np.diag(d)) > 1e-9 * size), "0 on the diagonal")):
         if wrong.any():
             row, column = np.argwhere(wrong)[0]

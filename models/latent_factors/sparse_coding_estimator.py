@@ -14,8 +14,8 @@ from probml.models.latent_factors.sparse_coding import Coded, coded
 
 @dataclass(eq=False, repr=False)
 class SparseCoding(Projection, Estimator):
-    """Rows as sums of few of many atoms, the mode of Laplace codes; scikit-learn's
-    DictionaryLearning, with missing cells (models/latent_factors/sparse_coding.py).
+    """Sparse coding: rows as sums of few of many atoms, by the mode under Laplace priors of the
+    codes; scikit-learn's DictionaryLearning with missing values.
 
     Columns are taken as they are: centre them, and bring them to like units, first.
 

@@ -173,8 +173,8 @@ class Terms:
         columns = grouping.split(":") if grouping not in table.columns else [grouping]
         for name in columns:
             if name not in table.columns:
-                raise DataError(f"formula({self.parts.text!r}): the table has no column {name!r}, "
-                                f"expected as a grouping; the columns are {list(table.columns)}")
+                raise DataError(f"formula({self.parts.text!r}): the grouping {name!r} is not a "
+                                f"column of the table; the columns are {list(table.columns)}")
         if len(columns) == 1:
             return table[columns[0]].to_numpy()
         gone = table[columns].isna().any(axis=1).to_numpy()
@@ -300,7 +300,7 @@ def _values(text: str, left: str, table: DataLike) -> np.ndarray:
     if left in table.columns and table[left].dtype.kind not in "biuf":
         if (gone := table[left].isna().to_numpy()).any():
             raise DataError(f"formula({text!r}): {left!r} is missing in row "
-                            f"{int(np.argmax(gone))}: drop such rows")
+                            f"{int(np.argmax(gone))}. Drop such rows")
         return table[left]
     return _numbers(text, left, table)
 
@@ -318,7 +318,7 @@ def _numbers(text: str, expression: str, table: DataLike,
         found = table[expression].to_numpy(float, na_value=np.nan)
         if not missing and np.isnan(found).any():
             raise DataError(f"formula({text!r}): {expression!r} is missing in row "
-                            f"{int(np.argmax(np.isnan(found)))}: drop such rows")
+                            f"{int(np.argmax(np.isnan(found)))}. Drop such rows")
         return found
     try:
         parsed = formulaic.Formula(f"0 + {expression}" if re.fullmatch(r"`[^`]*`|[\w.]+\(.*\)",

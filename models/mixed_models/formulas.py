@@ -88,7 +88,7 @@ class Formula:
             DataError, ValueError: as of the estimator.
         """
         if self.y is None:
-            raise ModelError(f"fit: formula({self.text!r}) has no left side: write 'y ~ ...'")
+            raise ModelError(f"fit: formula({self.text!r}) has no left side. Write 'y ~ ...'")
         model, given = self._estimator(family, settings), dict(self.others)
         if offset is not None:
             given["offset"] = given.get("offset", 0.0) + np.asarray(offset, float)
@@ -206,8 +206,8 @@ def _refuse_missing(text: str, table: DataLike) -> None:
     """Missing cells of columns that a formula names, all at once, with what to type."""
     if short := missing_cells(text, table):
         counts = ", ".join(f"{name!r} in {count}" for name, count in short.items())
-        raise DataError(f"formula({text!r}): cells are missing, {counts} of {len(table)} rows: "
-                        f"drop these rows, table.dropna(subset={list(short)})")
+        raise DataError(f"formula({text!r}): some columns have missing values, {counts} of "
+                        f"{len(table)} rows. Drop these rows, table.dropna(subset={list(short)})")
 
 
 def _read(text: str, table: DataLike) -> Formula:

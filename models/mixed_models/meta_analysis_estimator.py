@@ -61,8 +61,8 @@ class MetaAnalysis(RegressionResults, Estimator):
     engine: Engine | str | None = parameter(None, ENGINE_OR_BAYES)
 
     predict_proba = absent("predict_proba", "it predicts numbers, not classes")
-    residuals = absent("residuals", "use effects_: of every study its own estimate, and its effect "
-                                 "in the model")
+    residuals = absent("residuals", "use effects_, which has for every study its own estimate and "
+                                    "its effect in the model")
     fitted = absent("fitted", "use predict(X) for the mean effect, or effects_ for the effects of "
                               "the studies")
 

@@ -30,7 +30,7 @@ def numbers_of(table: Mapping, names: list) -> np.ndarray:
             out[:, j] = np.asarray(table[name], float)
         except (TypeError, ValueError) as error:
             raise DataError(f"column {name!r} of X must be numbers ({error}): encode or drop the "
-                            f"column, or make it a grouping of effects=") from None
+                            f"column, or make it a grouping in effects=") from None
         if not np.isfinite(out[:, j]).all():
             row = int(np.argmin(np.isfinite(out[:, j])))
             raise DataError(f"X contains NaN or infinity: column {name!r} is {out[row, j]} in row "

@@ -73,8 +73,8 @@ EFFECTS: Rule = ("a mapping of each grouping to the columns whose coefficients v
 
 @dataclass(eq=False, repr=False)
 class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
-    """Mixed models: coefficients that differ from group to group; R's lmer and glmer, statsmodels'
-    MixedLM.
+    """Linear and generalised linear mixed models: coefficients that vary between groups; R's lmer
+    and glmer, statsmodels' MixedLM.
 
         g(E[y | x, u]) = b + x β + Σ over groupings z_k · u_k[member],   u_k[j] ~ N(0, Σ_k)
 
@@ -244,7 +244,7 @@ class MixedModel(RegressionResults, NoProbabilities, RegressorMixin, Estimator):
         for name, wide in zip(self._fixed, np.ptp(x[weights > 0], 0), strict=True):
             if not wide > 0:
                 raise DataError(f"column {name!r} is the same in every row, so its coefficient is "
-                                f"not identified separately from the intercept: drop the column")
+                                f"not identified separately from the intercept. Drop the column")
         units = dict(zip(self._fixed, self._unit, strict=True)) | {ONE: 1.0}
         alone = [c for columns in self.effects.values() for c in columns if c not in units]
         square = np.average(numbers_of(table, alone) ** 2, 0, weights)

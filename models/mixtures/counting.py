@@ -47,7 +47,7 @@ USED = 1.0  # rows that a component of a sparse mixture must have, to be one
 
 def how_many(X: DataLike, sizes: Sequence[int] = range(1, 9), *, covariance_type: str = "full",
              references: int = 20, scale: bool = True, seed: int = 0) -> "pd.DataFrame":
-    """How many groups rows X (n, d) have, by every criterion of the module, side by side.
+    """The number of clusters in rows X (n, d) by several criteria, in one table.
 
     They answer different questions: `bic` looks for the number of normal components that the
     density needs, `icl` and the silhouettes for groups that lie apart, `gap` for groups tighter
@@ -211,9 +211,9 @@ def _rows(X, most: int) -> np.ndarray:
     if odd.any():
         row, column = np.argwhere(odd)[0]
         raise DataError(f"how_many: row {row}, column {column} of X is {out[row, column]}: "
-                        f"distances need every cell; GaussianMixture(range(1, 9)) supports missing "
-                        f"cells, and imputes them")
+                        f"distances need a finite number in every column. GaussianMixture(range(1, "
+                        f"9)) supports missing values, and imputes them")
     if len(out) < most:
         raise DataError(f"how_many: X has {len(out)} rows, expected at least {most} for {most} "
-                        f"groups: use smaller sizes")
+                        f"groups. Use smaller sizes")
     return out

@@ -53,7 +53,7 @@ class Prototypes(Estimator):
             raise DataError(f"{name}(n_clusters={self.n_clusters}): X has {able} rows (n_samples = "
                             f"{len(X)}): use at most {able} groups")
         if (empty := np.isnan(X).all(1)).any():
-            raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed cell: drop "
+            raise DataError(f"{name}: row {int(np.argmax(empty))} of X has no observed value. Drop "
                             f"this row")
         return X, out
 
@@ -239,7 +239,7 @@ class FuzzyCMeans(Prototypes):
         return self
 
     def predict_proba(self, X):
-        """Memberships of rows, (m, k), which add up to 1; no probabilities of anything."""
+        """Memberships of rows, (m, k), which sum to 1 but are not probabilities."""
         check_is_fitted(self, "cluster_centers_")
         X = self._numbers(X, reset=False).astype(float)
         return memberships(squares(X, self.cluster_centers_), float(self.fuzziness))

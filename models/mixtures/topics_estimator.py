@@ -171,7 +171,7 @@ class TopicModel(Projection, Estimator):
         return float(self._given(self._counts(X, reset=False))[1].sum())
 
     def perplexity(self, X):
-        """exp(−score / words): of how many words alike each one is as hard to guess as one."""
+        """exp(−score / number of words), the perplexity per word (lower is better)."""
         X = self._counts(X, reset=False)
         return float(np.exp(-self._given(X)[1].sum() / max(X.sum(), 1e-300)))
 

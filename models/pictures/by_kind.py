@@ -231,8 +231,8 @@ def _predicted(fitted: FitOrEstimator, X: DataLike, y: ArrayLike):
 
 
 ELLIPSES = Drawing(
-    "Ellipses", _ellipses, "Rows in the colours of their probabilities, and the normal components "
-    "as ellipses of 1 and 2 standard deviations.", each=True)
+    "Ellipses", _ellipses, "Rows in the colours of their probabilities, and and the normal "
+                           "components as ellipses of 1 and 2 standard deviations.", each=True)
 PROFILE = Drawing(
     "Profile", lambda fitted, X, y: profile(fitted), "Mean or probability of each column in each "
                                                      "component or class; the colour is the "
@@ -250,13 +250,14 @@ FOREST = Drawing(
     "Coefficients with their 95% intervals, without the intercept.", rows=False)
 RESIDUALS = Drawing(
     "Residuals", residuals, "Residuals against fitted values, and the running mean of the "
-                            "residuals: without a pattern if the model fits.", each=True)
+                            "residuals. If the model fits, there is no pattern.", each=True)
 QQ = Drawing(
-    "Normal quantiles", qq, "Quantiles of the standardised residuals against those of a normal.",
+    "Normal quantiles", qq, "Quantiles of the standardised residuals against those of a normal "
+                            "distribution.",
     each=True)
 EFFECTS = Drawing(
-    "Random effects", _effects, "The effect of each level of a grouping, with 95% intervals; in "
-    "colour those that differ from the mean of all.", rows=False)
+    "Random effects", _effects, "The effect of each level of a grouping, with 95% intervals; those "
+                                "that differ from the mean of all are coloured.", rows=False)
 CONFUSION = Drawing(
     "Confusion matrix", _predicted, "The number of rows with each pair of true and predicted "
                                     "label.")

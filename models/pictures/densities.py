@@ -188,7 +188,7 @@ def profile(fitted, *, ax=None):
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     bar = ax.figure.colorbar(image, ax=ax, shrink=min(1.0, 6 / len(names)), pad=0.02)
-    bar.set_label("sd from the\noverall mean", fontsize=8)
+    bar.set_label("standard deviations\nfrom the overall mean", fontsize=8)
     bar.outline.set_visible(False)
     return ax
 

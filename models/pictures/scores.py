@@ -89,7 +89,7 @@ def choosing(fitted, X=None, *, ax=None):
         if name == "score":
             title, marker, style, best = "held-out score", "D", ":", int(np.nanargmax(value))
             other = ax.twinx() if len(found) > 1 else ax
-            other.set_ylabel("held-out log density per row: higher is better")
+            other.set_ylabel("held-out log density per row (higher is better)")
             other.spines["top"].set_visible(False)
             other.spines["right"].set_visible(True)
         else:
@@ -101,7 +101,7 @@ def choosing(fitted, X=None, *, ax=None):
                 markeredgecolor=colour, markeredgewidth=1.5)
     if found != ["score"]:
         ax.set_ylabel(" and ".join(_CRITERIA[name][0] for name in found if name in _CRITERIA)
-                      + ": lower is better")
+                      + " (lower is better)")
     ax.set_xticks(k)
     ax.set_xlabel("number of components")
     ax.legend(handles=lines, frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0.0, 1.0),

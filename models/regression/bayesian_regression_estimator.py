@@ -100,8 +100,8 @@ class BayesianLinearRegression(FromMoments):
         if self.noise is None and (free <= 0 or chosen and free <= 1):
             beside = " in addition to the intercept" * centred
             told = f"n_samples={len(X)}" if weights is None else (
-                f"sample weights sum to {found.rows:g}, which count as rows")
-            raise DataError(f"{told}: too few rows to estimate the "
+                f"the sample weights sum to {found.rows:g} rows")
+            raise DataError(f"{told}, which are too few rows to estimate the "
                             f"noise{beside}{' and the scale of the weights' * chosen}; give more "
                             f"rows, or noise=...")
         self.moments_, self._scales, self.notes_ = found, [], []
@@ -144,10 +144,10 @@ class BayesianLinearRegression(FromMoments):
             if away[j] > HELD:
                 names, unit = self._column_names, np.sqrt(self.moments_.rows)
                 text = (f"one prior scale is used for columns with standard deviations from "
-                        f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}: the weight of "
-                        f"column {names[j] if names else j!r} is {away[j]:.2g} standard deviations "
-                        f"from its value for standardised columns. Standardise the columns, or use "
-                        f"weight_scale='each'")
+                        f"{lengths.min() / unit:.1g} to {lengths.max() / unit:.1g}: the "
+                        f"coefficient of column {names[j] if names else j!r} is {away[j]:.2g} "
+                        f"standard deviations from its value for standardised columns. Standardise "
+                        f"the columns, or use weight_scale='each'")
                 self.notes_.append(text)
                 warnings.warn(f"BayesianLinearRegression: {text}", RuntimeWarning, stacklevel=3)
                 return

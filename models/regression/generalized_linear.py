@@ -282,8 +282,8 @@ def _prior(scale, shape: tuple[int, ...]):
 
 @probml.model
 def robust_regression(x, df=4.0, weight_scale=10.0, bias_scale=1000.0, shape=0.5, rate=0.005):
-    """A plane with heavy-tailed noise. Input `x` (n, d), site `y`; sites `beta` (d,), `intercept`
-    (), `variance` (), σ², and `df` if unknown.
+    """Linear regression with Student's t noise. Input `x` (n, d), site `y`; sites `beta` (d,),
+    `intercept` (), `variance` (), σ², and `df` if unknown.
 
     Args:
         df: degrees of freedom; None: a site ~ Gamma(2, 0.1) (Juárez & Steel 2010).

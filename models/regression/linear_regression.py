@@ -46,8 +46,8 @@ def linear_regression(
     rate=0.005,
     prior="normal",
 ):
-    """A line, a plane, or with a basis any curve: y ~ N(φ(x) β + b, σ²). Input `x` (n, d), site `y`
-    in every row.
+    """Linear regression, or with a basis any curve: y ~ N(φ(x) β + b, σ²). Input `x` (n, d), site
+    `y` in every row.
 
     Sites: `beta` (p,), p the columns of φ(x), by default d; `intercept` (); with the noise unknown
     `variance` (), σ². With outputs=m every output has its own weights and noise: `beta` (p, m),

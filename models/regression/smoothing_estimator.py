@@ -106,8 +106,8 @@ class SmoothingSpline(FromMoments):
             given = evidence.problem(found, d, size)
         except ValueError as error:
             raise DataError(
-                f"{self._column(error.args[0])} of X is constant, or a linear combination of the "
-                f"columns before it: its slope is not identified. Drop this column"
+                f"{self._column(error.args[0])} of X is constant, or a linear combination of "
+                f"earlier columns, so its slope is not identified. Drop this column"
             ) from None
         floor, variance = self._floor(y), None if self.noise is None else float(self.noise) ** 2
         if self.lam is None and groups:

@@ -235,7 +235,7 @@ class SurvivalRegression(RegressionResults, Numeric):
         earlier = high[:, None] < low[None, :]
         earlier |= (high[:, None] == low[None, :]) & np.isinf(high)[None, :]
         if not earlier.any():
-            raise DataError("score: expected at least one pair of rows of which the earlier event "
-                            "is known, but censoring leaves none")
+            raise DataError("score: because of censoring there is no pair of rows whose earlier "
+                            "event is known; expected at least one such pair")
         right = (found[:, None] < found[None, :]) + 0.5 * (found[:, None] == found[None, :])
         return float(right[earlier].mean())

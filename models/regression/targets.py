@@ -64,7 +64,8 @@ def check_targets(family: str, y: np.ndarray, trials: np.ndarray | None, rows: n
     words, valid = SUPPORTS[family]
     if not (good := valid(y)).all():
         row = int(rows[np.argmin(good)])
-        counts = "; for counts use family='binomial' with trials=" * (family == "bernoulli")
+        counts = (". For counts of successes use family='binomial' with trials="
+                  * (family == "bernoulli"))
         raise DataError(f"y is {y[np.argmin(good)]:g} in row {row}: family {family!r} expects "
                         f"{words}{counts}")
     if family != "binomial" and trials is not None:

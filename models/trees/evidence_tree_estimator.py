@@ -115,9 +115,9 @@ UNIT: Any = ("a number between 0 and 1",
 
 @dataclass(eq=False, repr=False)
 class EvidenceTree(Classifier):
-    """A decision tree whose size is chosen by evidence: grown by scikit-learn's splits, its
-    prunings weighed by the marginal likelihood of Dirichlet leaves under Chipman, George &
-    McCulloch's prior, and averaged, exactly.
+    """A decision tree whose size is chosen by the marginal likelihood: grown with scikit-learn's
+    splits, its prunings weighted by the marginal likelihood of Dirichlet leaves under the prior of
+    Chipman, George & McCulloch, and averaged exactly.
 
     `log_evidence_` is a lower bound of the evidence of all trees: only prunings of the one that was
     grown are summed. In `probml.compare(..., target=)` it is listed next to other classifiers,

@@ -98,20 +98,21 @@ class Certificate:
         shown["verdict"] = [rejected.get(name, "uniform") for name in shown.index]
         wide = {"index_names": False, "max_rows": None, "line_width": None}
         lines = [
-            f"certificate of {self.model} by {self.engine}: "
+            f"simulation-based calibration of {self.model} with {self.engine}: "
             f"{'passed' if self.passed else 'NOT passed'}",
-            f"{self.simulations} simulations of {self.rows} rows; the ranks of the true values "
-            f"among posterior draws, in {self.bins} bins, are called not uniform if p < "
-            f"{self.threshold:.2g}; the columns 50%, 80% and 90% are the fractions of true values "
-            f"inside the central posterior intervals of these probabilities:",
+            f"{self.simulations} data sets of {self.rows} rows were simulated from the prior. "
+            f"p_value tests whether the ranks of the true values among the posterior draws are "
+            f"uniform (chi-squared test, {self.bins} bins; rejected if p < {self.threshold:.2g}). "
+            f"The columns 50%, 80% and 90% give the share of true values inside the central "
+            f"posterior intervals of these probabilities:",
             shown.to_string(**wide),
-            "prior predictive:",
+            "prior predictive distribution:",
             self.prior_predictive.to_string(float_format=lambda x: f"{x:.3g}", na_rep="", **wide),
         ]
         if self.failures:
             first = next(iter(self.failures.values()))
             lines.append(
-                f"{len(self.failures)} simulations failed, the first of them with: {first}"
+                f"In {len(self.failures)} simulations the fit failed. The first error: {first}"
             )
         return "\n".join((*lines, *self.notes))
 
@@ -134,7 +135,7 @@ def _describe_fault(levels: np.ndarray) -> str:
     spread = ((levels - 0.5) ** 2).mean() - 1 / 12
     spread *= np.sqrt(180 * n)
     if abs(shift) > max(3.0, abs(spread)):
-        return f"the posterior is biased {'low' if shift > 0 else 'high'}"
+        return f"the posterior is too {'low' if shift > 0 else 'high'}"
     if abs(spread) > 3:
         return f"the posterior is too {'narrow' if spread > 0 else 'wide'}"
     return "the ranks are not uniform"
@@ -284,19 +285,19 @@ def _certificate(model: Bound, engine: Engine, how: object, held: Data, levels: 
         inside = {f"{share:.0%}": float((np.abs(level - 0.5) < share / 2).mean())
                   for share in (0.5, 0.8, 0.9)}
         records[name] = {"p_value": float(chisquare(counts).pvalue), **inside}
-    notes = [f"the states of '{e.site}' are exchangeable, so the parameters of the states were "
-             f"ranked without regard to the order of the states" for e in exchange]
+    notes = [f"the states of '{e.site}' are exchangeable, so their parameters were sorted before "
+             f"the true values were ranked" for e in exchange]
     if simulator is not None:
-        notes.append(f"rows and true values were simulated by {simulator!r}")
+        notes.append(f"the data sets and the true values were simulated from {simulator!r}")
     if (coarse := float((effective < MIN_EFFECTIVE_DRAWS).mean())) > 0.05:
         notes.append(
-            f"{coarse:.0%} of the posteriors have fewer than {MIN_EFFECTIVE_DRAWS} effective "
-            f"draws, so the ranks of the true values among the draws are inaccurate: give the "
+            f"in {coarse:.0%} of the posteriors the effective sample size is below "
+            f"{MIN_EFFECTIVE_DRAWS}, so the ranks of the true values are inaccurate: give the "
             f"engine more draws"
         )
     table = pd.DataFrame.from_dict(records, orient="index")
     if how:
-        notes.append(f"each simulation: {how}, thinned to at most {RANKED_DRAWS} draws")
+        notes.append(f"fit of each data set: {how}, thinned to at most {RANKED_DRAWS} draws")
     return Certificate(repr(model), repr(engine), held.table.rows, levels, table,
                        predictive,
                        effective, failures, tuple(notes), bins)

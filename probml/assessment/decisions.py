@@ -21,7 +21,8 @@ SUM_TOLERANCE = 1e-3  # of probabilities: they may be in float32, or have three 
 
 def decide(probabilities: object, loss: object = None, reject: float | None = None,
            labels: Sequence | None = None) -> np.ndarray:
-    """The Bayes action of every row; of actions equally good the first.
+    """The action with the least expected loss (the Bayes action) for every row; of several equally
+    good actions, the first.
 
     Args:
         probabilities: (..., k), p(state | row) along the last axis: rows (n, k), or the steps of
@@ -48,8 +49,8 @@ def decide(probabilities: object, loss: object = None, reject: float | None = No
     costs, names = table(loss, p.shape[-1], labels)
     if reject is not None and (isinstance(reject, bool) or not isinstance(
             reject, int | float | np.number) or not 0 <= reject < np.inf):
-        raise ModelError(f"decide(reject={reject!r}): expected the cost of not deciding, a number "
-                         f"of at least 0, or None")
+        raise ModelError(f"decide(reject={reject!r}): expected a number of at least 0 (the cost of "
+                         f"deciding nothing), or None")
     expected = p @ costs
     actions = expected.argmin(-1)
     if reject is not None:
@@ -66,13 +67,13 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
         p = np.asarray(probabilities, float)
     except (TypeError, ValueError):
         got = " ".join(f"{probabilities!r:.80}".split())
-        truth = ("; the first argument of calibration is the true labels, the second the "
-                 "probabilities") if verb == "calibration" else ""
+        truth = (". The first argument of calibration is the array of true labels, the second the "
+                 "array of probabilities") if verb == "calibration" else ""
         raise DataError(f"{verb}(probabilities): expected an array of probabilities with one "
                         f"column per state, got {got}{truth}") from None
     if p.ndim < 2 or not p.shape[-1]:
-        hint = (": for two states give both columns, np.column_stack([1 - p, "
-                "p])") if p.ndim == 1 else ""
+        hint = (". For two states give both columns: np.column_stack([1 - p, p])"
+                if p.ndim == 1 else "")
         raise DataError(f"{verb}(probabilities): expected an array of n rows and k states, shape "
                         f"(n, k), got shape {p.shape}{hint}")
     total = p.sum(-1)
@@ -81,9 +82,9 @@ def distribution(probabilities: object, verb: str) -> np.ndarray:
         where = tuple(map(int, np.argwhere(bad)[0]))
         row = where[0] if len(where) == 1 else where
         raise DataError(
-            f"{verb}(probabilities): row {row} is {np.round(p[where], 4).tolist()} with the sum "
-            f"{total[where]:.4g}; expected numbers of at least 0 that sum to one: pass the result "
-            f"of predict_proba"
+            f"{verb}(probabilities): row {row} is {np.round(p[where], 4).tolist()}, with the sum "
+            f"{total[where]:.4g}; expected probabilities of at least 0 that sum to 1. Pass the "
+            f"result of predict_proba"
         )
     return p / total[..., None]
 
@@ -102,7 +103,8 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
         have, want = list(loss.index), list(range(states)) if labels is None else labels
         if len(have) != states or set(have) != set(want):
             raise ModelError(f"decide(loss): expected a table with one row for each of the "
-                             f"{states} states {want}, got the {len(have)} rows {have}")
+                             f"{states} states, indexed by {want}, got {len(have)} rows indexed by "
+                             f"{have}")
         loss = loss.loc[want]
         names, loss = list(loss.columns), loss.to_numpy()
     try:
@@ -113,12 +115,12 @@ def table(loss: ArrayLike, states: int, labels: Sequence | None) -> tuple[np.nda
             f"{loss!r:.80}"
         ) from None
     if costs.ndim != 2 or costs.shape[0] != states or not costs.shape[1]:
-        raise ModelError(f"decide(loss): expected an array of one row for each of the {states} "
+        raise ModelError(f"decide(loss): expected an array with one row for each of the {states} "
                          f"states and one column for each action, got shape {costs.shape}")
     if not np.isfinite(costs).all():
         k, a = map(int, np.argwhere(~np.isfinite(costs))[0])
         raise ModelError(f"decide(loss): loss[{k}, {a}] is {costs[k, a]}, expected a finite "
-                         f"number: use a large number for an action that must never be chosen")
+                         f"number. Use a large number for an action that must never be chosen")
     if names is not None and len(names) != costs.shape[1]:
         names = list(range(costs.shape[1]))
     return costs, names

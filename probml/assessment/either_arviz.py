@@ -34,8 +34,8 @@ def groups(fit: Fitted, held: dataset.Data, names: Dimensions, count: int, outsi
         Refusal: a loss, a prior that weighs by a factor or is improper: none can be drawn from.
     """
     if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
-        raise ModelError(f"to_arviz(prior={count!r}): expected the number of prior draws, an "
-                         f"integer of at least 1, or None for no prior draws")
+        raise ModelError(f"to_arviz(prior={count!r}): expected a number of prior draws (an integer "
+                         f"of at least 1), or None for no prior draws")
     structure, seen = held.structure, tuple(seen)
     sites = structure.sites
     own = (*(name for name in outside if name in sites and not sites[name].rows),
@@ -119,7 +119,7 @@ def _old() -> Any | None:
             arviz = importlib.import_module("arviz")
     except ImportError as error:
         if error.name != "arviz":  # it is there, and something below it is not
-            raise ModelError(f"arviz is installed and cannot be imported: {error}") from error
+            raise ModelError(f"arviz is installed but cannot be imported: {error}") from error
         return None
     return arviz if arviz.__version__.startswith("0.") else None
 
@@ -135,5 +135,6 @@ def _part(name: str) -> Any:
             warnings.simplefilter("ignore")
             return importlib.import_module(name)
     except ImportError as error:
-        raise ModelError(f"arviz is needed and cannot be imported ({error}): pip install "
-                         f"'probml[arviz]', or 'arviz-stats[xarray]'") from None
+        raise ModelError(f"to_arviz() needs arviz, which cannot be imported ({error}). Install it "
+                         f"with pip install 'probml[arviz]', or install "
+                         f"'arviz-stats[xarray]'") from None

@@ -39,14 +39,15 @@ def interval(fit: Fitted, held: dataset.Data, site: str, probability: float, plu
                          f"1, such as 0.9")
     found = fit._site(site)
     if not found.rows:
-        raise ModelError(f"predict(interval=...): site '{site}' is outside rows(): take quantiles "
-                         f"of fit.draws(n)['{site}']")
+        raise ModelError(f"predict(interval=...): site '{site}' is a parameter (it is sampled "
+                         f"outside rows()), so predict does not apply. For its posterior interval "
+                         f"take quantiles of fit.draws(n)['{site}']")
     if found.states is not None:
         raise ModelError(f"predict(interval=...): site '{site}' has unordered states, which have "
                          f"no intervals: use predict_proba(data, '{site}')")
     if given != queries.ALL:
-        raise ModelError(f"predict(interval=..., given={given!r}): expected given='all', because "
-                         f"an interval conditions on all observed cells of a row")
+        raise ModelError(f"predict(interval=..., given={given!r}): an interval always conditions "
+                         f"on all observed values of a row. Use given='all'")
     tails = (0.5 - probability / 2, 0.5 + probability / 2)
     if found.kind == deterministics.KIND:
         return Interval(fit._deterministic_means(held, [site], plug_in)[site],

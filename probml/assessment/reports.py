@@ -250,13 +250,14 @@ def own_data(fit: Fitted, data: object, verb: str) -> dataset.Data:
         DataError: data that the model cannot take.
     """
     if data is None and fit.data is None:
-        raise ModelError(f"{verb}: the Fit by {short_name(fit.engine)} does not store its data: "
-                         f"pass the fitted data as a mapping or table")
+        raise ModelError(f"{verb}: the Fit by {short_name(fit.engine)} does not store the data to "
+                         f"which it was fitted. Pass these data as an argument, as a mapping or "
+                         f"table")
     held = present(fit.data) if data is None else fit._read(data)
     if not held.table.columns and not (held.structure.losses
                                        and (held.table.inputs or fit.model.whole)):
-        raise ModelError(f"{verb}: expected the rows to which model '{fit.model.name}' was fitted, "
-                         f"but every cell of these data is missing")
+        raise ModelError(f"{verb}: expected the data to which model '{fit.model.name}' was fitted, "
+                         f"but these data have no observed values")
     return held
 
 
@@ -296,8 +297,8 @@ def to_arviz(fit: Fitted, data: object = None, prior: int | None = None,
              along: Callable[[Mapping], Mapping] = lambda draws: {}):
     """See Fit.to_arviz; `along` as in summary."""
     if fit.learnt is not None:
-        raise ModelError("to_arviz(): expected a Fit before do(), which has the same posterior as "
-                         "the Fit after do(): call to_arviz() on that Fit")
+        raise ModelError("to_arviz(): this Fit was returned by do(). Call to_arviz() on the Fit "
+                         "on which do() was called: its posterior is the same")
     draws = posterior_draws(fit)
     held = own_data(fit, data, "to_arviz()")
     either_arviz.needed()
@@ -336,9 +337,9 @@ def _check_entries(fit: Fitted, held: dataset.Data, seen: Sequence[str],
     entries = chains * count * n * (1 + sum(math.prod(site.along(held.steps)) for site in sized))
     if entries > MAX_ROW_NUMBERS and not fit.model.whole:
         raise Refusal(
-            f"to_arviz(): {chains * count} draws of {n} rows are {entries:.2g} numbers, more than "
-            f"the limit of {MAX_ROW_NUMBERS:.2g}: pass fewer rows, to_arviz(some), or fit with "
-            f"fewer draws"
+            f"to_arviz(): {chains * count} draws of {n} rows need arrays with {entries:.2g} "
+            f"numbers, more than the limit of {MAX_ROW_NUMBERS:.2g}. Pass fewer rows, "
+            f"to_arviz(data), or fit with fewer draws"
         )
 
 
@@ -362,7 +363,7 @@ def _row_groups(fit: Fitted, held: dataset.Data, draws: dict, seen: list[str],
     except Refusal as why:
         if not fit.belief.rows(1, 0):
             raise
-        warnings.warn(f"to_arviz(): the log-likelihood of rows is left out: {why}", RuntimeWarning,
+        warnings.warn(f"to_arviz(): the result has no group log_likelihood: {why}", RuntimeWarning,
                       stacklevel=4)
     chains, count = next(iter(draws.values())).shape[:2]
     flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in draws.items()}
@@ -445,9 +446,9 @@ def _row_values(fit: Fitted, held: dataset.Data, draws: dict[str, np.ndarray],
              else lacking).append(site.name)
     if lacking:
         warnings.warn(
-            f"to_arviz(): {lacking} are left out, because they are computed from cells that are "
-            f"missing in the data and were not sampled; use fit.predict(data, '{lacking[0]}') for "
-            f"their means",
+            f"to_arviz(): the result does not contain {lacking}, because they are computed from "
+            f"values that are missing in the data and were not sampled. For their means use "
+            f"fit.predict(data, '{lacking[0]}')",
             RuntimeWarning,
             stacklevel=4,
         )

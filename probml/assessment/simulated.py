@@ -126,28 +126,29 @@ def template(model: Bound, data: DataLike, rows: int | None,
     the user's data or placeholders."""
     if _is_integer(data):
         if rows is not None:
-            raise ModelError(f"check({data}, rows={rows}): the number of rows is given twice: omit "
-                             f"one of the two")
+            raise ModelError(f"check({data}, rows={rows}): the number of rows is given twice. Omit "
+                             f"one of the two arguments")
         data, rows = None, int(data)
     if rows is not None and not (_is_integer(rows) and rows >= 1):
-        raise ModelError(f"check(rows={rows!r}): expected an integer of at least 1")
+        raise ModelError(f"check(rows={rows!r}): expected a number of rows, an integer of at least "
+                         f"1")
     names = getattr(data, "column_names", data if data is not None else ())
     try:
         known = set(names)
     except TypeError:
-        raise ModelError(f"check({data!r:.60}): expected data, or rows= with a number of "
-                         f"rows") from None
+        raise ModelError(f"check({data!r:.60}): expected data (a mapping or table), or a number of "
+                         f"rows, rows=100") from None
     if rows is None and not known:
-        raise ModelError(f"check: expected the number of rows to simulate, by data, "
-                         f"model.check(data), or, if model '{model.name}' has no inputs, by "
-                         f"model.check(rows=100)")
+        raise ModelError(f"check: the number of rows to simulate is unknown. Pass data, "
+                         f"model.check(data), or, if model '{model.name}' has no inputs, pass the "
+                         f"number, model.check(rows=100)")
     held = with_measures(read.read(model, data, rows=rows, steps=steps))
     soft = next((name for name, column in held.table.columns.items()
                  if column.likelihood is not None), None)
     if soft is not None:
-        raise Refusal(f"check: expected one state of site '{soft}' in each row, got label "
-                      f"probabilities, one column for each state, which check cannot simulate. "
-                      f"Give states, or leave '{soft}' out of the data")
+        raise Refusal(f"check: site '{soft}' is given as label probabilities (one column for each "
+                      f"state), which check cannot simulate. Give one state in each row, or drop "
+                      f"'{soft}' from the data")
     if held.table.columns:
         return held.trimmed(), True
     sites, columns = held.structure.sites, {}
@@ -191,8 +192,8 @@ def simulated(
                      if sites[name].parents else f"the prior of '{name}' allows")
             raise Refusal(
                 f"check: in {count} of {simulations} simulations the simulated values of '{name}' "
-                f"({sites[name].kind}) are infinite or overflow, because {whose} too extreme "
-                f"values. Use a narrower prior"
+                f"({sites[name].kind}) are infinite or overflow, because {whose} values that are "
+                f"too extreme. Use a narrower prior"
             )
     return {name: drawn[name] for name in outside}, {name: drawn[name] for name in seen}
 
@@ -218,14 +219,14 @@ def from_prior(structure: Structure, held: dataset.Data, names: tuple[str, ...],
                 f"prior" if structure.penalties
                 else f"the prior of '{flat}' is improper")
         raise Refusal(f"{verb}: model '{structure.model.name}' cannot be simulated, because "
-                      f"{what}: use a proper prior, such as sample(\"{flat or 'mean'}\", "
+                      f"{what}. Use a proper prior, such as sample(\"{flat or 'mean'}\", "
                       f"dist.Normal(0, 10)), or give the value of the parameter in the data")
     size = count * n * sum(math.prod(structure.named[name].along(held.steps)) for name in names
                            if structure.named[name].rows)
     if size > MAX_SIMULATED_NUMBERS:
-        raise Refusal(f"{verb}: {count} data sets of {n} rows are {size:.2g} numbers, more than "
-                      f"the limit of {MAX_SIMULATED_NUMBERS:.2g}: give fewer rows, or ask for "
-                      f"fewer data sets")
+        raise Refusal(f"{verb}: {count} simulated data sets of {n} rows have {size:.2g} numbers, "
+                      f"more than the limit of {MAX_SIMULATED_NUMBERS:.2g}. Give fewer rows, or "
+                      f"ask for fewer data sets")
     drawn = simulate_draws(structure, names, {}, given, held.table.inputs, random_key(seed), n,
                            count, held.steps)
     return {name: np.asarray(value) for name, value in drawn.items()}
@@ -238,13 +239,14 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
         ModelError: it lacks an observed site, or shares no parameter.
     """
     if not isinstance(simulator, Bound):
-        raise ModelError(f"check(simulator={simulator!r}): expected another Model, from which rows "
-                         f"are simulated")
+        raise ModelError(f"check(simulator={simulator!r}): expected another Model, from which the "
+                         f"data are simulated")
     inputs = {name: (a.shape[1:], a.dtype.kind) for name, a in held.table.inputs.items()}
     missing = next((name for name in simulator.inputs if name not in inputs), None)
     if missing is not None:
-        raise ModelError(f"check(simulator={simulator!r}): expected data with the input "
-                         f"'{missing}' of the simulator, got only the inputs {list(inputs)}")
+        raise ModelError(f"check(simulator={simulator!r}): the simulator has the input "
+                         f"'{missing}', which the data do not contain; the data contain the inputs "
+                         f"{list(inputs)}. Add '{missing}' to the data")
     structure, sites = (structure_of(simulator, {name: inputs[name] for name in simulator.inputs}),
                         held.structure.sites)
     for name in held.table.columns:
@@ -253,14 +255,15 @@ def _simulator_structure(held: dataset.Data, plan: Plan, simulator: object) -> S
             held.steps
         ):
             got = "no such site" if other is None else f"the shape {other.along(held.steps)}"
-            raise ModelError(f"check(simulator={simulator!r}): expected a simulator with site "
-                             f"'{name}' of shape {sites[name].along(held.steps)}, got {got}")
+            raise ModelError(f"check(simulator={simulator!r}): the checked model has site '{name}' "
+                             f"with shape {sites[name].along(held.steps)} in each row, but the "
+                             f"simulator has {got}")
     shared = [n for n in (*plan.free, *plan.globals) if n in structure.sites
               and structure.sites[n].shape == sites[n].shape]
     if not shared:
-        raise ModelError(f"check(simulator={simulator!r}): expected a simulator with at least one "
-                         f"parameter of the same name and shape as in the checked model, whose "
-                         f"parameters are {[*plan.free, *plan.globals]}")
+        raise ModelError(f"check(simulator={simulator!r}): the simulator has no parameter of the "
+                         f"same name and shape as a parameter of the checked model. Those of the "
+                         f"checked model are {[*plan.free, *plan.globals]}")
     return structure
 
 

@@ -84,9 +84,9 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
     lead = next(iter(draws.values())).shape[:2]
     numbers = lead[0] * lead[1] * sum(each.value.size for each in seen.values())
     if numbers > most:
-        raise Refusal(f"to_arviz(): {lead[0] * lead[1]} draws of the observed sites are "
-                      f"{numbers:.2g} numbers, more than the limit of {most:.2g}: fit with fewer "
-                      f"draws")
+        raise Refusal(f"to_arviz(): {lead[0] * lead[1]} draws of the observed sites need arrays "
+                      f"with {numbers:.2g} numbers, more than the limit of {most:.2g}. Fit with "
+                      f"fewer draws")
     out = {}
     if seen:
         out["observed_data"] = group({name: each.value for name, each in seen.items()},
@@ -96,8 +96,8 @@ def groups(fit: Fitted, names: Dimensions, inputs: SiteValues,
         out["log_likelihood"] = group(logs, lambda name: seen[name].dims[: seen[name].batch],
                                       units={})
     else:
-        warnings.warn("to_arviz(): the group log_likelihood is left out: the observed values "
-                      "depend on latent variables that are summed or integrated out, so single "
-                      "values have no separate log-likelihood",
+        warnings.warn("to_arviz(): the result has no group log_likelihood. The observed values "
+                      "depend on common latent variables that are summed or integrated out, so a "
+                      "single value has no log-likelihood of its own",
                       RuntimeWarning, stacklevel=4)
     return out

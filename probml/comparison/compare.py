@@ -41,7 +41,8 @@ def compare(
     engines: Mapping[str, Engine] | None = None,
     seed: int = 0,
 ) -> "pd.DataFrame":
-    """Fits to the same rows, the best first.
+    """Compare fits to the same rows by information criteria, evidence, cross-validation or
+    predictions: a table with the best first.
 
     | column | |
     |---|---|
@@ -178,9 +179,9 @@ def _ranked(scores: _Scores, bounds: tuple[str, ...], folded: bool, rows: int,
              f"is unreliable: use cross-validation, compare(..., folds=10)"
              for name, k in bad.items()]
     if criterion in BOUND:
-        notes.append("ranked by a lower bound of the log evidence: the difference between the "
-                     "bound and the log evidence is not the same for all models (for a mixture of "
-                     "k exchangeable components the bound is lower by about log k!)")
+        notes.append("the models are ranked by a lower bound of the log evidence. The gap between "
+                     "the bound and the log evidence differs from model to model (for a mixture "
+                     "of k exchangeable components it is about log k!)")
     reasons = {name: why for name, why in scores.missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": rows, "missing": reasons, "notes": notes}
     return table
@@ -221,12 +222,12 @@ def _contestants(fits: object, data: object, weights: object,
             raise ModelError(f"compare(fits): expected a Fit for '{name}', got a "
                              f"{type(fit).__name__}{hint}")
         if fit.learnt is not None:
-            raise ModelError(f"compare(fits): expected a Fit before do() for '{name}', got a Fit "
-                             f"after do()")
+            raise ModelError(f"compare(fits): '{name}' is a Fit that do() returned. Pass the Fit "
+                             f"on which do() was called")
         if source_of(rows[name]) is not None:
-            raise ModelError(f"compare('{name}'): expected rows in memory, got rows that are read "
-                             f"in batches: hold out some batches, and compare fit.score(...) of "
-                             f"the fits on these")
+            raise ModelError(f"compare('{name}'): the data of this fit are read in batches, but "
+                             f"compare needs all rows in memory. Hold out some batches, and "
+                             f"compare fit.score(...) of the fits on the held-out batches")
         own, weight = weighed(rows[name], weights)
         held = reports.own_data(fit, own, f"compare('{name}')")
         held = _with_weights(str(name), fit, held, weight)
@@ -263,7 +264,7 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
         if other.rows != first.rows:
             raise DataError(
                 f"compare: expected fits to the same rows, because likelihoods of different rows "
-                f"cannot be compared; '{first.name}' was fitted to {first.rows} rows, "
+                f"cannot be compared, but '{first.name}' was fitted to {first.rows} rows, "
                 f"'{other.name}' to {other.rows} rows"
             )
         if not np.array_equal(first.weights, other.weights):
@@ -273,7 +274,8 @@ def _same_rows(contestants: Mapping[str, ComparedFit]) -> tuple[int, np.ndarray]
         if set(ours) != set(theirs):
             raise DataError(
                 f"compare: expected models of the same observed sites, because densities of "
-                f"different sites cannot be compared; '{first.name}' has the observed sites "
+                f"different variables cannot be compared, but '{first.name}' has the observed "
+                f"sites "
                 f"{sorted(ours)}, '{other.name}' has {sorted(theirs)}. Give all models the same "
                 f"sites, and the other columns as inputs"
             )

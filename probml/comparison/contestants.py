@@ -78,11 +78,11 @@ class ComparedFit:
                           "bound": float(fit.log_evidence)}, {}
         if fit.bound is not None:
             return out | {"bound": float(fit.bound)}, dict.fromkeys(
-                EVIDENCE, f"{short_name(fit.engine)} gives only a lower bound of the log evidence, "
-                f"in the column `bound`")
+                EVIDENCE, f"{short_name(fit.engine)} gives only a lower bound of the log marginal "
+                          f"likelihood (log evidence), in the column `bound`")
         return out, dict.fromkeys(EVIDENCE, f"{short_name(fit.engine)} does not compute the log "
-                                            f"evidence; fit with probml.Exact() if all priors are "
-                                            f"conjugate")
+                                            f"marginal likelihood (log evidence); fit with "
+                                            f"probml.Exact() if all priors are conjugate")
 
     def likelihood(self) -> tuple[float, int]:
         """log p(rows | params), latent discrete sites summed out, and the degrees of freedom of the
@@ -172,8 +172,9 @@ class ComparedDensity(ComparedFit):
     def logs(self, draws: Mapping[str, np.ndarray]) -> np.ndarray:
         found = whole_arviz.log_likelihood(self.fit, self._inputs, draws)
         if set(found) != set(self._observed_elements):
-            raise ModelError("the observed values depend on latent variables that are summed or "
-                             "integrated out, so single values have no likelihood of their own")
+            raise ModelError("the observed values depend on common latent variables that are "
+                             "summed or integrated out, so a single value has no likelihood of "
+                             "its own")
         return np.concatenate([found[name].reshape(*found[name].shape[:2], -1)[..., there]
                                for name, there in self._observed_elements.items()], -1)
 

@@ -33,7 +33,8 @@ def warn_of_failed(verb: str, failed: Mapping[str, str], contestants: Mapping[st
         shown = "; ".join(f"'{name}': {reason}" for name, reason in failed.items())
         raise Refusal(f"{verb}: none of the models could be evaluated: {shown}")
     for name, reason in failed.items():
-        warnings.warn(f"{verb}: '{name}' is left out: {reason}", UserWarning, stacklevel=stacklevel)
+        warnings.warn(f"{verb}: '{name}' could not be evaluated: {reason}", UserWarning,
+                      stacklevel=stacklevel)
 
 
 def as_codes(held: dataset.Data) -> dict[str, np.ndarray]:
@@ -54,8 +55,8 @@ def refit(fit: Fit, held: dataset.Data, engine: Engine | None, seed: int) -> Fit
 def engine_of(fit: Fit) -> Engine:
     """The engine of a fit; of a fit from a file, made from its representation there."""
     if fit.outcome is Status.KNOWN:
-        raise ModelError(f"{fit.engine} cannot be refitted, because its parameters were given and "
-                         f"not estimated")
+        raise ModelError("this Fit cannot be refitted to the training rows, because its "
+                         "parameters were given by at() and not estimated")
     return fit.by or parse_engine(fit.engine)
 
 
@@ -85,11 +86,11 @@ def splits_of(folds: Any, rows: int, seed: int, classes: np.ndarray | None = Non
     except (TypeError, ValueError, IndexError) as error:
         raise ModelError(
             f"compare(folds={folds!r}): expected a number of folds, a splitter of scikit-learn "
-            f"that needs no labels, or pairs (training rows, test rows) of indices below {rows}: "
-            f"{error}"
+            f"that needs no labels, or a list of pairs (training indices, test indices) with "
+            f"indices below {rows}. {error}"
         ) from None
     for train, test in out:
         if not len(train) or not len(test) or np.intersect1d(train, test).size:
-            raise ModelError("compare(folds=...): expected training rows and test rows in every "
-                             "fold, and no row that is both")
+            raise ModelError("compare(folds=...): every fold needs at least one training row and "
+                             "one test row, and no row may be in both")
     return out

@@ -71,14 +71,15 @@ class _ComparedFit:
             value = np.asarray(fit.predict(blind, self.target))
             if fit.structure.losses:
                 return Answer(value,
-                              why=f"site '{fit.structure.losses[0]}' is a loss and not a "
-                              f"likelihood")
+                              why=f"the model has a loss ('{fit.structure.losses[0]}') and no "
+                                  f"likelihood")
             return Answer(value, density=fit.log_prob(shown) - fit.log_prob(blind))
         labels = np.fromiter(self.fit.labels(self.target), object)
         if fit.structure.losses:
             codes = np.asarray(fit.predict(blind, self.target), int)
             return Answer(labels[codes],
-                          why=f"site '{fit.structure.losses[0]}' is a loss and not a likelihood")
+                          why=f"the model has a loss ('{fit.structure.losses[0]}') and no "
+                              f"likelihood")
         p = np.asarray(fit.predict_proba(blind, self.target), float)
         return Answer(labels[p.argmax(1)], p, labels)
 
@@ -112,8 +113,8 @@ class _ComparedEstimator:
             estimator = clone(self.estimator).fit(at(train), np.array(self.truth[train].tolist()))
             value = np.asarray(estimator.predict(at(test)))
         except ValueError as error:
-            raise ModelError(f"{what} cannot be fitted to these rows, or cannot predict them: "
-                             f"{error}") from error
+            raise ModelError(f"fitting {what} to the training rows, or predicting the test rows, "
+                             f"failed: {error}") from error
         if not self.discrete:
             if not hasattr(estimator, "log_prob"):
                 return Answer(value, why=f"{what} has no method log_prob(X, y), which returns log "
@@ -166,8 +167,8 @@ def predictions(fits: Mapping[str, FitOrEstimator], data: object, target: str, f
     alive = table.notna().any(axis=1)
     criterion = next((score for score in scores if table[score][alive].notna().all()), plain)
     table = table.sort_values(criterion, ascending=not scores[criterion], kind="stable")
-    notes = [f"'{target}' is missing in {len(others)} rows: models of probml were fitted with "
-             f"these rows, estimators without"] if len(others) else []
+    notes = [f"'{target}' is missing in {len(others)} rows. Models of probml were fitted with "
+             f"these rows, estimators without them"] if len(others) else []
     reasons = {name: why for name, why in missing.items() if why}
     table.attrs |= {"criterion": criterion, "rows": scored, "target": target, "folds": len(splits),
                     "missing": reasons, "notes": notes}
@@ -195,7 +196,7 @@ def _contestants(fits: object, data: object, target: str,
                          f'{fits!r}: compare({{"a": a, "b": b}}, data)')
     if data is None:
         raise ModelError(f"compare(target='{target}'): expected data with the column '{target}', "
-                         f"got None")
+                         f"got no data")
     unknown = next((name for name in engines if not isinstance(fits.get(name), Fit)), None)
     if unknown is not None:
         ours = [name for name, fit in fits.items() if isinstance(fit, Fit)]
@@ -218,8 +219,8 @@ def _contestant(name: str, given: object, rows: object, target: str, truth: np.n
                 engine: Engine | None) -> Any:
     if isinstance(given, Fit):
         if given.learnt is not None:
-            raise ModelError(f"compare(fits): expected a Fit before do() for '{name}', got a Fit "
-                             f"after do()")
+            raise ModelError(f"compare(fits): '{name}' is a Fit that do() returned. Pass the Fit "
+                             f"on which do() was called")
         site = given.structure.sites.get(target)
         if site is None or not site.rows or site.factor or site.cells:
             what = ("is not a site" if site is None else "lies outside rows()" if not site.rows
@@ -253,8 +254,8 @@ def _truth(rows: DataLike, target: str, name: str) -> np.ndarray:
     names = getattr(rows, "column_names", None) or list(rows.columns if hasattr(rows, "columns")
                                                         else rows)
     if target not in names:
-        raise DataError(f"compare(target='{target}'): expected data of '{name}' with the column "
-                        f"'{target}', got the columns {list(names)}")
+        raise DataError(f"compare(target='{target}'): the data of '{name}' have no column "
+                        f"'{target}'; the columns are {list(names)}")
     values = rows[target]
     values = (values.to_numpy(dtype=object, na_value=None) if hasattr(values, "na_value")
               or hasattr(values, "iloc") else np.asarray(values))
@@ -273,13 +274,13 @@ def _columns(rows: DataLike, target: str, name: str) -> DataLike:
     given = {site: as_pandas(values) for site, values in rows.items() if site != target}
     arrays = {site: np.asarray(values) for site, values in given.items()}
     if not arrays:
-        raise DataError(f"compare: expected data of '{name}' with columns from which '{target}' is "
-                        f"predicted, got only '{target}'")
+        raise DataError(f"compare: the data of '{name}' have only the column '{target}'. Add the "
+                        f"columns from which '{target}' is to be predicted")
     n = len(np.asarray(rows[target]))
     odd = next((site for site, array in arrays.items() if array.ndim < 1 or len(array) != n), None)
     if odd is not None:
-        raise DataError(f"compare('{name}'): expected '{odd}' with {n} rows, as '{target}' has, "
-                        f"got shape {arrays[odd].shape}")
+        raise DataError(f"compare('{name}'): '{odd}' has shape {arrays[odd].shape}, but '{target}' "
+                        f"has {n} rows. Give both the same number of rows")
     flat = {site: array.reshape(n, -1) for site, array in arrays.items()}
     tables = {site: value for site, value in given.items() if is_table(value)}
     if not tables and all(array.dtype.kind in "fiub" for array in flat.values()):

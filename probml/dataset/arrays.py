@@ -16,7 +16,7 @@ from probml.errors import DataError, RowError, shortly, untraced
 if TYPE_CHECKING:
     import pandas as pd
 
-UNSEEN = "A missing cell is NaN or None."
+UNSEEN = "Missing values are NaN or None."
 NUMBERS = (Real, Decimal, np.bool_)
 
 
@@ -79,12 +79,13 @@ def as_raw(what: str, value: object, rows: bool):
                        or type(error).__module__.startswith("pyarrow"))
         if isinstance(error, DataError) or not undecodable:
             raise
-        raise DataError(f"{what} cannot be read ({error}): does it contain text that is not UTF-8? "
-                        f"Read the file with the encoding it was written in") from None
+        raise DataError(f"{what} cannot be read ({error}). If it contains text that is not UTF-8, "
+                        f"read the file again with its encoding, such as pandas.read_csv(path, "
+                        f"encoding='latin-1')") from None
     if rows and raw.values.ndim == 0:
-        raise DataError(f"{what} needs one value per row, got a single value: pass a list or an "
-                        f"array whose first axis is the rows. A value that is the same for all "
-                        f"rows is a setting of the model, model(name=value).")
+        raise DataError(f"{what} needs one value per row, got a single value. Pass a list or an "
+                        f"array whose first axis is the rows, or, if the value is the same in all "
+                        f"rows, give it as an argument of the model, model(name=value).")
     if rows and len(raw.values) == 0:
         raise DataError(f"the data is empty: {what} has 0 rows, expected at least 1.")
     return raw
@@ -132,8 +133,8 @@ def _from_numpy(what: str, value: object, rows: bool):
     try:
         a = np.asarray(value)
     except ValueError as error:
-        raise DataError(f"{what} is ragged or not an array: pass lists of equal lengths, padded "
-                        f"with NaN where missing ({error}).") from None
+        raise DataError(f"{what} is not a rectangular array, because its lists have different "
+                        f"lengths. Pad the shorter lists with NaN ({error}).") from None
     if a.dtype.kind == "U" and not isinstance(value, np.ndarray):
         a = np.array(value, object)  # NumPy would write the numbers and NaN beside text as text
     if a.dtype.kind in "UTO":
@@ -142,7 +143,7 @@ def _from_numpy(what: str, value: object, rows: bool):
         return Raw(a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")))
     if a.dtype.kind == "f" or a.dtype.name.startswith(("bfloat", "float")):
         return Raw(a.astype(np.float32 if a.dtype.itemsize < 4 else np.float64))
-    how = (": (t - t.min()) / pandas.Timedelta(days=1), or text if they name groups"
+    how = (": for times, (t - t.min()) / pandas.Timedelta(days=1); for names of groups, text"
            if a.dtype.kind in "mM" else ".")
     raise DataError(f"{what} has dtype {a.dtype}, expected numbers, labels or booleans: convert "
                     f"the values first{how}")
@@ -172,7 +173,7 @@ def _from_objects(what: str, a: np.ndarray, rows: bool):
         return _from_numpy(what, flat.tolist(), rows)
     bad = np.array([type(v) in odd for v in flat.tolist()]) & ~hidden
     deny(bad.reshape(a.shape), what, a, "numbers, labels or None", rows,
-         f"Convert the {odd[0].__name__} first.")
+         f"Convert values of type {odd[0].__name__} first.")
 
 
 def coded(a: np.ndarray, hidden: np.ndarray):

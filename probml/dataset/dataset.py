@@ -312,9 +312,11 @@ class Data(NamedTuple):
             name, latent = next(iter(holes.items()))
             if not latent.any():
                 raise
-            raise Refusal(f"site '{name}' is missing in row {int(np.argwhere(latent)[0, 0])} "
-                          f"({int(latent.sum())} rows in all). Drop these rows, or fill '{name}' "
-                          f"first: {refusal}") from None
+            count = int(latent.sum())
+            raise Refusal(f"site '{name}' is missing in {count} row{'s' * (count > 1)}, first in "
+                          f"row {int(np.argwhere(latent)[0, 0])}. Drop these rows, or fill in the "
+                          f"values. With missing values of '{name}' the model cannot be fitted: "
+                          f"{refusal}") from None
 
     def carrying(self, names: Iterable[str]) -> "Data":
         """The same data, in which the missing cells of some continuous sites count as observed,
@@ -349,11 +351,11 @@ class Data(NamedTuple):
                 some = column.seen.reshape(self.table.rows, -1, math.prod(site.event))
                 row = int(np.argwhere(some.any(-1) & ~some.all(-1))[0, 0])
                 raise Refusal(
-                    f"site '{name}' ({site.kind}) is partially observed in row {row}: a vector of "
-                    f"this distribution must be observed completely or be missing completely. Drop "
-                    f"such rows, or use independent coordinates, "
+                    f"site '{name}' ({site.kind}) has observed and missing elements in row {row}, "
+                    f"but a vector of this distribution must be observed completely or be missing "
+                    f"completely. Drop such rows, or use independent elements, "
                     f"{'Poisson' if site.discrete else 'Normal'}(...).to_event(1), for which "
-                    f"missing cells are handled exactly"
+                    f"missing elements are handled exactly"
                 )
             missing = ~self._units(name).all(-1)
             for child in self.descendants(name):

@@ -195,9 +195,10 @@ def check_order(data: object, weights: object = None) -> None:
     for (one, first), (name, index) in zip(held, held[1:], strict=False):
         if (len(first) == len(index) and not first.equals(index) and first.is_unique
                 and index.is_unique and first.isin(index).all()):
-            raise DataError(f"'{name}' has the same index as '{one}' in another order, and rows "
-                            f"are matched by position: give both in the same order, "
-                            f"{one}.loc[{name}.index], or without an index, {name}.to_numpy()")
+            raise DataError(f"the index of '{name}' has the same labels as that of '{one}' in "
+                            f"another order, but rows are matched by position. Give both in the "
+                            f"same order, {one}.loc[{name}.index], or pass '{name}' without an "
+                            f"index, {name}.to_numpy()")
 
 
 def check_once(data: object) -> None:
@@ -210,8 +211,8 @@ def check_once(data: object) -> None:
     held = [str(name) for name in names_of(data)]
     name = next((name for name, count in Counter(held).items() if count > 1), None)
     if name is not None:
-        raise DataError(f"the table has {held.count(name)} columns '{name}': keep one of them; "
-                        f"table.loc[:, ~table.columns.duplicated()] keeps the first of each")
+        raise DataError(f"the table has {held.count(name)} columns named '{name}'. Keep one of "
+                        f"them: table.loc[:, ~table.columns.duplicated()] keeps the first of each")
 
 
 def is_far(data: object) -> bool:
@@ -331,12 +332,13 @@ def select_known_columns(items: SiteValues, expected: Mapping[str, Any],
     if close is not None or whole or len(extra) == len(items):
         check(extra[0] if close is None else close, True, expected, inputs, model)
     if len(absent) > asked:
-        raise DataError(f"{model}: the model does not use the column '{extra[0]}', and the table "
-                        f"has no column '{absent[0]}'. If '{extra[0]}' is '{absent[0]}', rename "
-                        f"it; if '{absent[0]}' is latent, drop {listed(extra)}")
+        raise DataError(f"{model}: the table has no column '{absent[0]}', and has the column "
+                        f"'{extra[0]}', which the model does not use. If '{extra[0]}' contains the "
+                        f"values of '{absent[0]}', rename it; if '{absent[0]}' is latent, drop "
+                        f"{listed(extra)}")
     if absent:
-        warnings.warn(f"{model}: the table has no column '{absent[0]}', which is treated as "
-                      f"missing; the model does not use "
+        warnings.warn(f"{model}: the table has no column '{absent[0]}', so '{absent[0]}' is "
+                      f"missing in all rows. The model does not use the columns "
                       f"{listed(extra)}", RuntimeWarning, stacklevel=2)
     return {name: value for name, value in items.items() if name not in extra}
 
@@ -357,22 +359,23 @@ def check(name: str, frame: bool, expected: Mapping[str, Any], inputs: Sequence[
         if meant := closest_name(name, own):
             hint = f"Did you mean '{meant}'?"
         elif frame and vectors:
-            hint = (f"'{vectors[0]}' has several cells per row: pass a mapping {{'{vectors[0]}': "
+            hint = (f"'{vectors[0]}' has several values per row. Pass a mapping, such as "
+                    f"{{'{vectors[0]}': "
                     f"table[['a', 'b']]}}.")
-        raise DataError(f"{model}: '{name}' is neither a site nor an input; known names: "
-                        f"{listed(own)}. {hint}")
+        raise DataError(f"{model}: '{name}' is neither a site nor an input of the model. Known "
+                        f"names: {listed(own)}. {hint}")
     if frame and (name in vectors or not expected[name].rows):
         where = "in every row" if name in vectors else "outside rows"
-        hint = (f"pass a mapping {{'{name}': table[['a', 'b']]}}" if name in vectors
-                else "pass a mapping")
+        hint = (f"Pass a mapping, such as {{'{name}': table[['a', 'b']]}}" if name in vectors
+                else "Pass a mapping")
         raise DataError(f"'{name}' has the shape {expected[name].cells} {where}, which does not "
-                        f"fit in one column of a table: {hint}.")
+                        f"fit in one column of a table. {hint}.")
 
 
 def lacked(name: str, items: Iterable) -> str:
     """The remedy for an input that is not a column of the table."""
     columns = [str(column) for column in items]
     if meant := closest_name(name, columns):
-        return f" Is '{name}' the column '{meant}'? Then rename that column."
-    return (f" The columns are {listed(columns)}: rename one of them; pass a matrix in a mapping: "
-            f"{{'{name}': table[['a', 'b']]}}.")
+        return f" If it is the column '{meant}', rename that column to '{name}'."
+    return (f" The columns are {listed(columns)}. Rename one of them to '{name}', or, if it has "
+            f"several columns, pass a mapping, {{'{name}': table[['a', 'b']]}}.")

@@ -39,8 +39,8 @@ class Places(NamedTuple):
         """
         raw = as_raw(what, column, True)
         if len(raw.values) != len(self.row):
-            raise DataError(f"{what} has {len(raw.values)} rows, and the index of its table "
-                            f"{len(self.row)}: all columns of a table need the same length")
+            raise DataError(f"{what} has {len(raw.values)} rows, but the index column of its table "
+                            f"has {len(self.row)}. All columns of a table need the same length")
         values, full = raw.values, len(self.row) == rows * width
         if unseen and not full and raw.labels is None and values.dtype.kind != "f":
             values = values.astype(np.result_type(values.dtype, np.float32))
@@ -56,7 +56,7 @@ def _first(what: str, raw: Raw) -> ArrayLike:
     if raw.missing.any():
         row = int(np.argwhere(raw.missing)[0, 0])
         raise DataError(f"{what} is missing in row {row}: an input needs a value in every row. "
-                        f"Drop the row or fill the cell")
+                        f"Drop the row, or fill in the value")
     return raw.values[0]
 
 
@@ -80,8 +80,8 @@ def keys_of(what: str, column: object) -> tuple[list[Hashable], np.ndarray]:
     """
     raw = as_raw(what, column, True)
     if raw.values.ndim != 1:
-        raise DataError(f"{what} has the shape {raw.values.shape}, expected one index per row, "
-                        f"(n,)")
+        raise DataError(f"{what} has the shape {raw.values.shape}, expected one value per row, "
+                        f"shape (n,)")
     if raw.missing.any():
         raise DataError(f"{what} is missing in row {int(np.argmax(raw.missing))}: this column "
                         f"gives the row of the other table to which each row belongs. Drop the row")
@@ -105,9 +105,10 @@ def positions(what: str, column: object, rows: Mapping[Hashable, int], other: st
     found = np.array([rows.get(value, -1) for value in values], int)[codes]
     if (found < 0).any():
         at = int(np.argmax(found < 0))
-        raise DataError(f"{what} is {values[codes[at]]!r} in row {at}, expected a key of {other}, "
-                        f"{list(rows)[:6]}{' …' * (len(rows) > 6)}: add a row with this key to "
-                        f"{other}, its other cells missing, or drop row {at}")
+        raise DataError(f"{what} is {values[codes[at]]!r} in row {at}, which is not a key of "
+                        f"{other}; its keys are {list(rows)[:6]}{' …' * (len(rows) > 6)}. Add a "
+                        f"row with this key to {other} (its other columns may be missing), or drop "
+                        f"row {at}")
     order = np.argsort(found, kind="stable")
     counts = np.bincount(found, minlength=len(rows))
     begins = np.concatenate([[0], np.cumsum(counts)[:-1]])

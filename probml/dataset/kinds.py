@@ -91,6 +91,6 @@ def refuse_long(name: str, raw: Raw) -> None:
     """
     ends = np.iinfo(np.int64 if jax.config.jax_enable_x64 else np.int32)
     deny((raw.values < ends.min) | (raw.values > ends.max), f"the input '{name}'",
-         raw.values, f"in {ends.min} … {ends.max}", hint="The function uses this input as an "
-                                                         "integer: subtract the first value, or "
-                                                         "use other units.")
+         raw.values, f"in {ends.min} … {ends.max}", hint="The model function uses this input as "
+                                                         "an integer. Subtract the first value, "
+                                                         "or use other units.")

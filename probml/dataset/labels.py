@@ -60,8 +60,9 @@ class Labels(NamedTuple):
                 warnings.warn(
                     f"the dates of X have no regular frequency (the last are "
                     f"{', '.join(map(str, index[-2:]))}), so the steps of the forecast are "
-                    f"numbered 1 to {steps}: give regular dates, such as X.asfreq('D') or "
-                    f"X.resample('MS').mean(), where missing steps are NaN", RuntimeWarning,
+                    f"numbered 1 to {steps} instead of dated. For dates pass X with a regular "
+                    f"frequency, X.asfreq('D') or X.resample('MS').mean(); missing steps may be "
+                    f"NaN", RuntimeWarning,
                     stacklevel=5)
                 return numbered
             series = pd.date_range if isinstance(index, pd.DatetimeIndex) else pd.timedelta_range

@@ -41,16 +41,16 @@ def padded(name: str, value: ArrayLike, unseen: bool = True) -> ArrayLike:
         return value
     lengths = [len(part) for part in parts]
     if 0 in lengths:
-        raise DataError(f"'{name}': sequence {lengths.index(0)} is empty, expected at least 1 "
-                        f"step: drop this sequence.")
+        raise DataError(f"'{name}': sequence {lengths.index(0)} is empty; expected at least 1 "
+                        f"step. Drop this sequence.")
     if len(set(lengths)) == 1:
         dated = any(getattr(own, "dates", None) is not None for _, own in read)
         return np.stack(parts) if dated else value
     odd = next((i for i, part in enumerate(parts) if part.shape[1:] != parts[0].shape[1:]), None)
     if odd is not None:
         raise DataError(
-            f"'{name}': sequence {odd} has the shape {parts[odd].shape}, sequence 0 "
-            f"{parts[0].shape}: only the number of steps may differ."
+            f"'{name}': sequence {odd} has the shape {parts[odd].shape}, but sequence 0 has the "
+            f"shape {parts[0].shape}. Only the number of steps (the first axis) may differ."
         )
     kind, missing = np.dtype(object), cast(Any, None)
     if {part.dtype.kind for part in parts} <= set("biuf"):
@@ -155,32 +155,33 @@ def along_time(structure: Structure, items: SiteValues,
                     site.along("steps") if site is not None else ("steps",)
                 ))
                 raise DataError(
-                    f"'{name}' has the wrong shape: expected (rows{cells}), got {shape}: a row is "
-                    f"a sequence; pass a single sequence as {name}[None]"
+                    f"'{name}' has the wrong shape: expected (rows{cells}), got {shape}. Each row "
+                    f"is one sequence; pass a single sequence as {name}[None]"
                 )
             lengths[name] = shape[1 + time]
         out[name] = value
     known = structure.declared or (next(iter(lengths.values())) if lengths else steps)
     if known is None:
         names = [site.name for site in structure.sites.values() if site.time is not None]
-        raise DataError(f"{structure.model.name}: the number of steps is unknown: give data for "
-                        f"one of {names}, or the number itself, steps=.")
+        raise DataError(f"{structure.model.name}: the number of time steps is unknown. Give data "
+                        f"for one of {names}, or give the number by the argument steps.")
     odd = next((name for name, length in lengths.items() if length != known), None)
     if odd is not None:
         other = next((f"'{name}' has {length}" for name, length in lengths.items()
-                      if length == known), f"the model's chains have {known}")
+                      if length == known), f"the chains of the model have {known}")
         raise DataError(
-            f"'{odd}' has the wrong shape: it has {lengths[odd]} steps, {other}: expected (rows, "
-            f"steps, ...) with one number of steps. "
-            "Shorter sequences are padded with NaN, or given as a list of arrays."
+            f"'{odd}' has {lengths[odd]} time steps, but {other}. All sites need the same number "
+            f"of steps, shape (rows, steps, ...). Pad shorter sequences with NaN, or give a list "
+            f"of arrays."
         )
     if 0 in lengths.values():
         raise DataError(f"'{next(iter(lengths))}' is empty: it has 0 steps, expected at least 1.")
     for (one, mine), (other, theirs) in itertools.pairwise(each.items()):
         if len(mine) == len(theirs) and (mine != theirs).any():
             i = int(np.argmax(mine != theirs))
-            raise DataError(f"sequence {i}: '{one}' has {mine[i]} steps, '{other}' has "
-                            f"{theirs[i]}: give both the same number, missing ones as NaN.")
+            raise DataError(f"sequence {i}: '{one}' has {mine[i]} steps, but '{other}' has "
+                            f"{theirs[i]}. Give both the same number of steps, with NaN where a "
+                            f"value is missing.")
     return out, int(known), next(iter(each.values()), None)
 
 

@@ -65,15 +65,15 @@ def check(structure: Structure, table: Table) -> None:
                 where = tuple(int(i) for i in np.argwhere(wrong)[0])
                 cell = f", cell {list(where[1:])}" if where[1:] else ""
                 raise DataError(
-                    f"'{name}' ({site.kind}) must be at "
-                    f"{'most' if end == 'upper_bound' else 'least'} {bound[where]:g} in row "
-                    f"{where[0]}{cell}, a bound that the model computes from "
-                    f"{' and '.join(repr(t) for t in takes)}, got {values[where]:g}"
+                    f"'{name}' ({site.kind}) is {values[where]:g} in row {where[0]}{cell}, but "
+                    f"must be at {'most' if end == 'upper_bound' else 'least'} {bound[where]:g} "
+                    f"there, a bound that the model computes from "
+                    f"{' and '.join(repr(t) for t in takes)}"
                 )
 
 
-ZERO = ("{kind} has no density at 0. Replace zeros from rounding by half the rounding unit, or use "
-        "Exponential, which allows 0.")
+ZERO = ("{kind} has no density at 0. If zeros come from rounding, replace them by half the "
+        "rounding unit; or use Exponential, which allows 0.")
 
 
 def read(
@@ -160,7 +160,8 @@ def _check_columns(model: Bound, known: dict[str, ArrayLike]) -> None:
     done = next((name for name, _ in model.interventions
                  if name in getattr(known, "column_names", known)), None)
     if done is not None:
-        raise errors.DataError(f"'{done}' is set by do() in every row: drop it from the data")
+        raise errors.DataError(f"the data contain '{done}', but do() sets '{done}' in every row. "
+                               f"Drop it from the data")
 
 
 def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int | None,
@@ -173,9 +174,9 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
     # np.ndim would convert a column of Arrow
     if not hasattr(full, "to_pandas") and not np.ndim(full):
         raise errors.DataError(
-            f"{model.name}: the input '{name}' is a single value, {value!r}, but an input has one "
-            f"value per row, (n, ...): set an argument that is the same in all rows in the model, "
-            f"{model.name}({name}={value!r})"
+            f"{model.name}: the input '{name}' is a single value, {value!r}, but an input needs "
+            f"one value per row, shape (n, ...). If it is the same in all rows, give it as an "
+            f"argument of the model, {model.name}({name}={value!r})"
         )
     padded = full is not value
     # text is padded with None
@@ -188,7 +189,7 @@ def _read_input(model: Bound, known: dict[str, ArrayLike], name: str, rows: int 
     if shapes and spec[0] != tuple(shapes[name][0]):
         wanted = ("n", *shapes[name][0])
         raise errors.DataError(
-            f"input '{name}' has shape {shape}, expected {wanted} as in the fitted data: pass the "
+            f"input '{name}' has shape {shape}, expected {wanted} as in the fitted data. Pass the "
             f"same columns in the same order"
         )
     lengths = np.array([len(part) for part in value]) if padded else None
@@ -202,8 +203,8 @@ def _check_computed(model: Bound, structure: Structure, known: object) -> None:
     if computed is not None:
         raise errors.DataError(
             f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
-            f"reparametrised site), so it cannot be data: drop '{computed}'; to observe "
-            f"'{computed}', sample it without reparametrisation"
+            f"reparametrised site), so the data cannot contain it. Drop '{computed}' from the "
+            f"data, or, to observe it, sample it without reparametrisation"
         )
 
 
@@ -215,8 +216,9 @@ def _read_sequences(structure: Structure, known: dict[str, ArrayLike], steps: in
         return known, None, None
     known, model = ragged.of_table(known), structure.model
     if not isinstance(known, Mapping) and hasattr(known, "shape"):
-        raise errors.DataError(f"{model.name}: a table's columns cannot hold sequences: pass a "
-                               f"mapping name -> array (rows, steps, ...)")
+        raise errors.DataError(f"{model.name}: the model has time steps, and a column of a table "
+                               f"has no axis for them. Pass a mapping from names to arrays of "
+                               f"shape (rows, steps, ...)")
     if not isinstance(known, Mapping):
         tables.read(known, {}, list(model.inputs), model=model.name)  # raises
     return ragged.along_time(structure, known, steps)

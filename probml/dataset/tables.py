@@ -115,8 +115,9 @@ def read(data: object, expected: Mapping[str, Expected], inputs: Sequence[str] =
     missing = next((name for name in inputs if name not in items), None)
     if missing is not None:
         hint = frames.lacked(missing, items) if frame else ""
-        raise DataError(f"{model}: the input '{missing}' is missing: give '{missing}' in the data, "
-                        f"or set it in the model, {model}(…, {missing}=...).{hint}")
+        raise DataError(f"{model}: the data have no '{missing}', which is an input of the model. "
+                        f"Add '{missing}' to the data, or, if it is the same in all rows, give it "
+                        f"as an argument of the model, {model}(…, {missing}=...).{hint}")
     items = frames.select_known_columns(items, expected, inputs, asked, model) if frame else items
     sites = [name for name in items if name not in inputs]
     for name in sites:
@@ -151,7 +152,7 @@ def read_weights(weights: object, rows: int, all_rows: bool = True) -> np.ndarra
     out = _complete("weights", raw).astype(np.float64)
     deny(out < 0, "weights", out, ">= 0", hint="A row with weight 0 is ignored.")
     if all_rows and not out.any():
-        raise DataError("weights are all zero: at least one row needs a weight above 0.")
+        raise DataError("All weights are zero; at least one row needs a weight above 0.")
     return out
 
 
@@ -161,8 +162,8 @@ def to_labels(codes: np.ndarray, labels: tuple | None) -> np.ndarray:
         return codes
     codes = np.asarray(codes).astype(np.intp, copy=False)  # bool would be a mask, not an index
     if codes.size and (codes.min() < 0 or codes.max() >= len(labels)):
-        raise DataError(f"codes must lie in 0..{len(labels) - 1}, the labels {listed(labels)}, got "
-                        f"{codes.min()}..{codes.max()}.")
+        raise DataError(f"expected codes from 0 to {len(labels) - 1}, for the labels "
+                        f"{listed(labels)}, got codes from {codes.min()} to {codes.max()}.")
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {str, int, float, bool}:
         return np.array(labels)[codes]
@@ -184,24 +185,25 @@ def _items(data: DataLike, expected: Mapping[str, Expected], inputs: Sequence[st
     known = ", ".join(f"'{name}': ..." for name in (*inputs, *sites) or "x")
     rest = ", ..." * bool(inputs and not sites)
     file = " Read a file first: pandas.read_csv(path)." * isinstance(data, str | os.PathLike)
-    raise DataError(f"{model}: data must be a mapping name -> array, a DataFrame or a pyarrow "
-                    f"Table, got {type(data).__name__}: pass {some}{{{known}{rest}}}.{file}")
+    raise DataError(f"{model}: data must be a mapping from names to arrays, a DataFrame or a "
+                    f"pyarrow Table, got {type(data).__name__}. Pass "
+                    f"{some}{{{known}{rest}}}.{file}")
 
 
 def _agreed(counts: dict[str, int], rows: int | None, height: int | None, known: list[str],
             model: str):
     """The number of rows, the same in all columns."""
     if rows is not None and rows < 1 or height == 0:
-        raise DataError(f"{model}: the data is empty: expected at least 1 row, got 0.")
+        raise DataError(f"{model}: the data are empty: expected at least 1 row, got 0.")
     n = rows or height or (Counter(counts.values()).most_common(1)[0][0] if counts else None)
     for odd in (name for name, count in counts.items() if count != n):
         base = next((f"'{name}' has {n}" for name, count in counts.items() if count == n),
                     f"expected {n}")
-        raise DataError(f"'{odd}' has {counts[odd]} rows, {base}: every column needs the same rows "
-                        f"in the same order. {UNSEEN}")
+        raise DataError(f"'{odd}' has {counts[odd]} rows, but {base}. Every column needs the same "
+                        f"rows in the same order. {UNSEEN}")
     if n is None and known:
-        raise DataError(f"{model}: the data is empty, so the number of rows is unknown: give one "
-                        f"of {listed(known)}, or rows=n.")
+        raise DataError(f"{model}: the data is empty, so the number of rows is unknown. Give one "
+                        f"of {listed(known)}, or give the number, rows=n.")
     return n or 1
 
 
@@ -222,15 +224,14 @@ def _shaped(e: Expected, raw: Raw):
         return replace(raw, values=raw.values[..., None])
     want = str(("n", *e.cells)).replace("'", "") if e.rows else str(e.cells)
     if e.rows and e.states is not None and e.cells == ():
-        want += f" codes or labels, or float (n, {e.states}) likelihoods of its states"
-    hint = ("the first axis is the rows, then come the "
-            "cells of a row") if e.rows else outside(e.name, e.plates,
-                                                                    shape[0] if shape else None)
+        want += f" with codes or labels, or label probabilities, a float array (n, {e.states})"
+    hint = ("The first axis must be the rows, and the other axes the values of a row" if e.rows
+            else outside(e.name, e.plates, shape[0] if shape else None))
     if e.rows and len(shape) > 1 and shape[-2::-1] == e.cells:
-        hint = f"the first axis must be the rows: pass {e.name}.T"
+        hint = f"The first axis must be the rows. Pass {e.name}.T"
     elif e.cells == () and behind == (1,):
-        hint = f"pass {e.name}[:, 0]" if e.rows else f"pass {e.name}[0]"
-    raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}: {hint}.")
+        hint = f"Pass {e.name}[:, 0]" if e.rows else f"Pass {e.name}[0]"
+    raise DataError(f"'{e.name}' has the wrong shape: expected {want}, got {shape}. {hint}.")
 
 
 def outside(name: str, plates: Sequence[tuple[str, int]], rows: int | None) -> str:
@@ -263,14 +264,14 @@ def _site(e: Expected, raw: Raw, known: np.ndarray | None, asked: bool):
         deny(np.isinf(raw.values), what, raw.values, "finite", e.rows)
     # an earlier fit without labels has codes: labels of these rows alone do not name its states
     own = None if asked and known is None else tuple(known) if known is not None else naming.of(
-        {e.name: raw}, what, e.states, f"the model has only {e.states} states: give the model more "
+        {e.name: raw}, what, e.states, f"the model has only {e.states} states. Give the model more "
                                        f"states, or merge labels")
     if known is None and not asked:
         naming.refuse_unordered(e.name, raw, e.ordered, naming.ORDER.format(
             name=e.name, last=e.states - 1))
     codes, strange, hidden, _, _ = naming.coded(what, raw, own or tuple(range(e.states)), 0, e.rows)
     deny(strange, what, raw if raw.labels is not None else raw.values,
-         f"a known category, one of {listed(own or tuple(range(e.states)))}", e.rows)
+         f"one of the categories {listed(own or tuple(range(e.states)))}", e.rows)
     return _checked(e, codes, ~hidden if hidden.any() else None), own
 
 
@@ -307,8 +308,8 @@ def _complete(what: str, raw: Raw):
     a, seen = _finite(what, raw, True)
     if seen is not None:
         deny(~seen, what, None, "complete",
-             hint="Missing values of inputs are not inferred: fill the cell, drop the row, or make "
-                  "the input a site.")
+             hint="Missing values of inputs are not inferred. Fill in the value, drop the row, or "
+                  "make the input a site (sample it in the model).")
     return a
 
 
@@ -360,8 +361,8 @@ def _checked(e: Expected, values: np.ndarray, seen: np.ndarray | None):
     if seen is not None and not seen.any():
         return None
     if seen is not None and not e.rows:
-        deny(~seen, f"'{e.name}'", None, "given completely or not at all, since it is outside "
-                                         "rows()",
+        deny(~seen, f"'{e.name}'", None, "given completely or not at all, since it is a parameter "
+                                         "(sampled outside rows())",
              False)
     if e.valid is not None:
         with np.errstate(all="ignore"):
@@ -386,8 +387,8 @@ def _likelihood(what: str, raw: Raw):
     unseen = nan.all(1)
     bad = (nan.any(1) & ~unseen) | np.isinf(w).any(1) | (w < 0).any(1) | (w == 0).all(1)
     deny(bad, f"{what} as label probabilities (likelihood "
-              f"evidence)", w, "finite weights >= 0, not all zero (nor inf)",
-         hint="A missing row is all NaN.")
+              f"evidence)", w, "finite and at least 0, with at least one value above 0 in each row",
+         hint="If the label of a row is unknown, all values of the row must be NaN.")
     if unseen.all():
         return None
     w = np.where(unseen[:, None], w.dtype.type(1), w) if unseen.any() else w

@@ -135,15 +135,15 @@ class Streamed(Fed, Rows):
 
     def _batches(self, size: int) -> Fed:
         if self.mixed is None or self.mixed.size != size:
-            raise Refusal("expected an engine with a batch size for rows that are read in batches, "
-                          "such as probml.EM(batch_rows=1000)")
+            raise Refusal("the data are read in batches, so the engine needs a batch size, such "
+                          "as probml.EM(batch_rows=1000)")
         return self.mixed
 
 
 def _refuse(kept: object) -> None:
     if jax.tree.leaves(kept):
-        raise Refusal("expected rows in memory: results for each row cannot be returned for rows "
-                      "that are read in batches")
+        raise Refusal("the data are read in batches, and this call returns a result for each row. "
+                      "Pass rows in memory")
 
 
 jax.tree_util.register_dataclass(Streamed, meta_fields=["leaves", "form"],

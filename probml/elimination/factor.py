@@ -85,8 +85,9 @@ def checked(factors: Iterable[Factor], order: Sequence[str],
     unknown = [name for name in order if name not in sizes]
     left = sorted(set(sizes) - set(order)) if complete else []
     if unknown or left or len(set(order)) < len(order):
-        raise ValueError(f"elimination order: expected each variable of the factors once; the "
-                         f"order has {unknown}, which are in no factor, and lacks {left}.")
+        raise ValueError(f"elimination order: expected each variable of the factors exactly once, "
+                         f"but the order has {unknown}, which are in no factor, and does not have "
+                         f"{left}.")
     return factors
 
 

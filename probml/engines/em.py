@@ -176,13 +176,14 @@ class EM(Engine):
         check_distinct(problem.data, plan)
         if self.hard and plan.globals:
             raise Refusal(f"{where} with hard=True: the latent discrete site '{plan.globals[0]}' "
-                          f"lies outside rows(), and hard assignments are defined only for sites "
+                          f"is outside rows(), and hard assignments are defined only for sites "
                           f"inside rows()",
                           ("EM", "Exact"))
         refuse_missing_prior(plan, "EM", self.prior)
         if any(grouping.nodes for grouping in plan.groupings):
             raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out "
-                          f"{describe_integration(plan.groupings)}, for which EM has no M-step",
+                          f"({describe_integration(plan.groupings)}), and EM has no M-step for "
+                          f"this",
                           ("MAP",))
         noiseless.refuse_noiseless(plan, "EM")
         if problem.asked or not plan.free:
@@ -193,19 +194,20 @@ class EM(Engine):
         near = next((group for group in plan.latents if not group.kind.exact), None)
         if near is not None and not plan.variables:
             raise Refusal(
-                f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and each step "
-                f"of an M-step would pass over all rows and all points of the integral", ("MAP",))
+                f"{where} faster than MAP: '{near.name}' is {near.kind.description}, and its "
+                f"M-step is iterative and would compute the integral of every row in each step",
+                ("MAP",))
         for block in all_blocks(plan, self.prior) if plan.complete else ():
             if not (block.form and block.conjugate):
                 raise Refusal(f"{where} faster than MAP: no discrete variable is latent, and "
                               f"'{block.names[0]}' has no closed-form M-step ({block.why})",
                               ("MAP",))
         if names := climbed_on_rows(plan, self.prior):
-            raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed-form M-step, so "
-                          f"that each step of an M-step would pass over all rows", ("MAP",))
+            raise Refusal(f"{where} faster than MAP: '{names[0]}' has no closed-form M-step, and "
+                          f"an iterative M-step would pass over all rows in each step", ("MAP",))
 
     def reason_to_skip(self, problem: Problem) -> str:
-        return "there is no latent variable, and other engines give a posterior" if (
+        return "the model has no latent variable, and other engines give a posterior" if (
             problem.plan.complete and problem.plan.free and not problem.point_wanted) else ""
 
     def defers(self, problem: Problem) -> bool:
@@ -340,8 +342,8 @@ class EM(Engine):
                 return []
             alive = is_alive(status[members], value[members])
             where = f" on {sizes[0]} of {sizes[1]} {unit}"
-            then = (f"; the best {'one was' if len(best) == 1 else f'{len(best)} were'} continued "
-                    f"on all rows")
+            then = (f"; the best {'start was' if len(best) == 1 else f'{len(best)} starts were'} "
+                    f"continued on all rows")
             findings.append(restarts_finding(
                 status[members], value[members], best[0], SAME_OPTIMUM * total, where, then))
             chosen.append(members[best])

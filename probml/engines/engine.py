@@ -87,12 +87,12 @@ HEADLINES = {
     Status.CONVERGED: "Converged",
     Status.COLLAPSED: "Collapsed: a scale went to 0, or the objective was not finite",
     Status.EXACT: "Exact posterior",
-    Status.KNOWN: "Parameters were given, nothing was fitted",
+    Status.KNOWN: "Parameters were given by the user; nothing was fitted",
     Status.SAMPLED: "Sampled",
     Status.DOUBTFUL: "Sampled, but the draws are not yet reliable",
     Status.APPROXIMATED: "Approximate posterior",
     Status.EARLY: "Stopped early (held_out=): the log density of the held-out rows no longer "
-                  "improved; the best point is returned",
+                  "improved; the best estimates are returned",
     Status.STOPPED: "Stopped: other starts had a much higher objective",
     Status.UPDATED: "Updated with further rows, by one step of EM for each batch",
     Status.WEIGHTED: "Posterior by Laplace's approximation",
@@ -242,13 +242,13 @@ class Problem:
             return (f"the model has {size} parameters, more than the limit of "
                     f"{MAX_DEFAULT_POSTERIOR}")
         if self.in_parts:
-            return "the rows are read in partitions"
+            return "the data are read in batches"
         if model.batch is not None:
-            return "the model takes its rows in batches"
+            return "the model reads its rows in batches (a plate with subsample_size)"
         if not optimised.keys().isdisjoint(plan.free):
             return "the model has numpyro.param parameters, which are optimised"
         if plan.free and all(plan.structure.sites[name].entry.improper for name in plan.free):
-            return "all priors are flat, so that the estimate is one of maximum likelihood"
+            return "all priors are flat, so the result is a maximum likelihood estimate"
         return ""
 
     def __str__(self) -> str:
@@ -335,8 +335,8 @@ class Engine(ABC):
         unknown = next((name for name in settings if name not in own and not takes_any), None)
         if unknown is not None:
             known = [name for name in own if name != "self"]
-            raise TypeError(f"{cls.__name__}({unknown}=...): there is no such setting; the "
-                            f"settings are {known}{meant(unknown, known, ELSEWHERE)}")
+            raise TypeError(f"{cls.__name__}({unknown}=...): {cls.__name__} has no such setting; "
+                            f"its settings are {known}{meant(unknown, known, ELSEWHERE)}")
         return super().__new__(cls)
 
     @property
@@ -346,8 +346,9 @@ class Engine(ABC):
         old = {each.name: getattr(self, each.name) for each in fields(Capabilities)
                if hasattr(type(self), each.name) and each.name not in settings}
         if old:
-            warnings.warn(f"{type(self).__name__}: return {', '.join(old)} by `capabilities`, not "
-                          f"as attributes of the class", DeprecationWarning, stacklevel=2)
+            warnings.warn(f"{type(self).__name__}: the property `capabilities` of this engine "
+                          f"should return {', '.join(old)}; the class should not have them as "
+                          f"attributes", DeprecationWarning, stacklevel=2)
         return Capabilities(**old)
 
     def refuse(self, problem: Problem) -> None:
@@ -455,17 +456,18 @@ def checked(engine: object, verb: str = "") -> Engine:
     given = f"engine={' '.join(f'{engine!r:.60}'.split())}"
     said = f"{verb}({given})" if verb else given
     if not isinstance(engine, Engine):
-        hint = (f": call the class, {engine.__name__}()" if isinstance(engine, type)
-                and issubclass(engine, Engine) else ": give all observations as one mapping, "
-                "fit({'x': x, 'y': y})" if hasattr(engine, "shape") else "")
+        hint = (f". Call the class, {engine.__name__}()" if isinstance(engine, type)
+                and issubclass(engine, Engine) else ". Give all observations as one mapping, "
+                                                    "fit({'x': x, 'y': "
+                                                    "y})" if hasattr(engine, "shape") else "")
         raise ModelError(f"{said} is not an engine: expected an engine, such as probml.EM(), "
                          f"probml.Exact() or probml.NUTS(), or None{hint}")
     try:
         hash(engine)
     except TypeError as error:
-        raise ModelError(f"{said}: expected an engine with hashable settings, by which engines are "
-                         f"compared ({error}): make the class of the engine a "
-                         f"@dataclass(frozen=True), with tuples for lists and arrays") from None
+        raise ModelError(f"{said}: the settings of an engine must be hashable ({error}). Make the "
+                         f"class of the engine a @dataclass(frozen=True), with tuples instead of "
+                         f"lists and arrays") from None
     return engine
 
 
@@ -473,9 +475,8 @@ def check_batch(engine: Engine, problem: Problem) -> None:
     """Raises ModelError if batches are larger than the data."""
     rows, batch = problem.size, engine.capabilities.batch
     if batch is not None and rows is not None and batch > rows:
-        raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: "
-                         f"expected batches of at most {rows} rows, the number of rows of the "
-                         f"data. Give a smaller batch_rows, or omit it")
+        raise ModelError(f"{type(engine).__name__}(batch_rows={batch}) cannot fit {problem}: the "
+                         f"data have only {rows} rows. Give a smaller batch_rows, or omit it")
 
 
 def check_settings(engine: Any, positive: Sequence[str] = (),

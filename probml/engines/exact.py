@@ -73,7 +73,7 @@ class Exact(Engine):
                         for uses in site.uses.values() for name, use in uses.items()
                         if use.level is Level.AFFINE}
         some = not coefficients.isdisjoint(problem.plan.free)
-        return "unless columns are collinear, in which case the next possible engine is used" * some
+        return "unless columns are collinear; then the next possible engine is used" * some
 
     def run(self, problem: Problem) -> Outcome:
         plan, rows, known = problem.plan, problem.rows, problem.known
@@ -89,9 +89,9 @@ class Exact(Engine):
         _refuse_collinear(plan, posterior)
         if not is_consistent(evidence, mismatch):
             raise Refusal(
-                f"Exact cannot fit model '{plan.structure.model.name}': the closed form failed its "
-                f"check: expected the same log evidence when it is computed at two values of the "
-                f"parameters, got a difference of {float(mismatch):.3g}", ("EM", "Laplace"))
+                f"Exact cannot fit model '{plan.structure.model.name}': the closed-form posterior "
+                f"failed its check: the log evidence, computed at two values of the parameters, "
+                f"differs by {float(mismatch):.3g}", ("EM", "Laplace"))
         return Outcome(posterior.mean, np.array([float(evidence)]), Status.EXACT, 0, (), posterior,
                        float(evidence))
 
@@ -100,16 +100,15 @@ def _refuse_latent(plan: Plan, where: str) -> None:
     """Raises Refusal for latent or partially observed variables with unknown parameters."""
     sites = plan.structure.sites
     if plan.groupings:
-        raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out given "
-                      f"the parameters, and then the posterior of '{plan.free[0]}' has no closed "
-                      f"form",
+        raise Refusal(f"{where}: the group effects '{plan.effects[0]}' are integrated out, and "
+                      f"after this the posterior of '{plan.free[0]}' has no closed form",
                       ("EM", "Laplace", "NUTS"))
     partial = next((name for name in plan.observed
                     if plan.pattern.get(name) == "partially_observed"), None)
     if partial is not None:
         raise Refusal(
             f"{where}: site '{partial}' ({sites[partial].kind}) is a vector that is partially "
-            f"observed in some rows, for which there is no closed form", ("EM",))
+            f"observed in some rows, and its posterior then has no closed form", ("EM",))
     unseen = next(iter(plan.continuous_latents), None)
     if unseen is not None:
         raise Refusal(
@@ -153,17 +152,16 @@ def _refuse_unknown_scales(plan: Plan, where: str) -> None:
                                                  for name in block.names):
             raise Refusal(
                 f"{where}: '{block.names[0]}' (MultivariateNormal, several vectors) and "
-                f"'{next(filter(None, scales))}', their covariance, are both unknown; this "
-                f"posterior (matrix normal) has no closed form in probml. Give each output its own "
-                f"variance, Normal(...).to_event(1)",
+                f"'{next(filter(None, scales))}', their covariance, are both unknown; Exact does "
+                f"not compute this posterior (matrix normal). Give each output its own variance, "
+                f"Normal(...).to_event(1)",
                 ("EM",))
         if len(scales) > 1 or isinstance(scales[0], tuple):
             named = quoted(filter(None, scales))
             raise Refusal(
-                f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are "
-                f"both unknown, but the "
-                f"prior of '{block.names[0]}' does not "
-                f"scale with {named}: write its prior scale as sqrt({scales[0] or scales[-1]} "
+                f"{where}: parameter '{block.names[0]}' and the scale {named} of its data are both "
+                f"unknown, and the prior of '{block.names[0]}' is conjugate only if its scale is "
+                f"proportional to {named}. Write its prior scale as sqrt({scales[0] or scales[-1]} "
                 f"/ kappa) (normal–inverse-gamma)", ("EM",))
 
 

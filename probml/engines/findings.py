@@ -49,12 +49,13 @@ class Code(enum.Enum):
         ("raise max_iterations (EM, VB) or steps (MAP, SVI)", "raise tolerance"),
         ConvergenceWarning)
     OBJECTIVE_FELL = (
-        "objective-fell", "the objective decreased in an iteration, which this algorithm rules "
-        "out; the best point is returned",
-        "The optimisation stopped before convergence",
+        "objective-fell", "the objective decreased in an iteration, although every iteration of "
+        "this algorithm should increase it; the best estimates found are returned",
+        "The estimates are not at an optimum",
         ("report the model as a bug", "MAP()"), ConvergenceWarning)
     NO_ASCENT = (
-        "no-ascent", "no step increases the objective, although its gradient is not zero",
+        "no-ascent", "the optimiser found no step that increases the objective, although the "
+        "gradient of the objective is not zero",
         "The objective may be unbounded, badly scaled, or not differentiable at the estimates",
         ("standardise the inputs", "jax.config.update('jax_enable_x64', True)"), ConvergenceWarning)
     STEPS_TOO_LARGE = (
@@ -64,8 +65,8 @@ class Code(enum.Enum):
         ("lower the learning rate", "let the learning rate decay: optax.cosine_decay_schedule",
          "MAP() without an optimizer"), ConvergenceWarning)
     SLOW = (
-        "slow-convergence", "an iteration raises the objective by less than the tolerance, but "
-        "further iterations would raise it by about {gain:.2g}",
+        "slow-convergence", "the last iteration raised the objective by less than the tolerance, "
+        "but further iterations would raise it by about {gain:.2g}",
         "The estimates are not yet at the optimum",
         ("lower the tolerance", "continue with MAP(): fit(..., probml.MAP(), start=fit.params)"),
         ConvergenceWarning)
@@ -77,10 +78,10 @@ class Code(enum.Enum):
         ("a proper prior, with prior=True", "drop the column or the level"),
         ConvergenceWarning)
     LIMIT = (
-        "limit", "the likelihood has no maximum: it keeps rising as {at} grows, by less and less",
-        "The model is close to a limit, such as the Poisson limit of a negative binomial or the "
-        "normal limit of Student's t",
-        ("use the simpler model at this limit",
+        "limit", "the likelihood has no maximum: it rises more and more slowly as {at} grows",
+        "The data fit a limit of the model best, such as the Poisson limit of a negative binomial "
+        "or the normal limit of Student's t",
+        ("use the simpler model that is this limit",
          "a proper prior for {at}, with prior=True"), ConvergenceWarning)
     SCALE_TO_ZERO = (
         "scale-to-zero", "the density has no maximum: it keeps rising as {at} goes to 0",
@@ -98,10 +99,10 @@ class Code(enum.Enum):
         ("NUTS()", "a prior that vanishes at the boundary"))
     ZERO_VARIANCE = (
         "zero-variance", "the estimate of {at} is at its boundary: the likelihood hardly changes "
-        "if this standard deviation is 0{how}",
-        "The data show no variation of these effects; lme4 reports this as 'boundary (singular) "
-        "fit'",
-        ("drop the effects of this standard deviation",
+        "if the standard deviation of these effects is 0{how}",
+        "The data show no variation between groups in these effects; lme4 reports this as "
+        "'boundary (singular) fit'",
+        ("drop these effects from the model",
          "engine='bayes' or NUTS() with a prior that vanishes at 0"))
     HEYWOOD = (
         "heywood-case", "the estimate of {at} is at its boundary: the likelihood hardly changes if "
@@ -117,49 +118,51 @@ class Code(enum.Enum):
         ("drop one of the effects", "model the effects without correlations", "NUTS()"))
     SPURIOUS_MAXIMUM = (
         "spurious-maximum", "hardly any random start reached the returned optimum; {starts} starts "
-        "reached another optimum, whose log density is lower by {lower:.2g} and where {at} is "
+        "reached another optimum, at which the log density is lower by {lower:.2g} and {at} is "
         "{factor:.2g} times as large",
         "A few rows that agree by chance can cause such a maximum, and little posterior mass is "
         "near it",
         ("NUTS()", "a prior for {at} that vanishes at 0"))
     EQUAL_ENTRIES = (
-        "equal-entries", "the estimate of {at} is at its boundary: its entries {pairs} are equal",
+        "equal-entries", "the estimate of {at} is at its boundary: its entries {pairs} (counted "
+        "from 0) are equal",
         "Possible causes are two mixture components that are the same, or an ordered category that "
         "the data never contain",
         ("fewer components or levels", "NUTS()", "a prior that separates the entries"))
     NOT_IDENTIFIED = (
-        "not-identified", "the estimate is one of many maxima, all equally high: the data do not "
-        "determine {direction}",
-        "The parameters of this direction are not identified separately; a possible cause is a "
-        "column that is constant or the sum of other columns",
+        "not-identified", "the maximum is not unique: the log density does not change if the "
+        "parameters move along {direction}",
+        "These parameters are not identified separately, and their estimates are arbitrary; a "
+        "possible cause is a column that is constant or the sum of other columns",
         ("an informative prior, with prior=True", "drop a collinear column"))
     NO_INFORMATION = (
-        "no-information", "the estimate is one of many maxima, all equally high: the data contain "
-        "no information about {names}", "The estimates of {names} are arbitrary",
-        ("an informative prior, with prior=True", "drop parameters on which no observation "
-         "depends"))
+        "no-information", "the maximum is not unique: the data contain no information about "
+        "{names}", "The estimates of {names} are arbitrary",
+        ("an informative prior, with prior=True", "drop the parameters on which no observation "
+                                                  "depends"))
     ONE_ROW_PER_GROUP = (
         "one-row-per-group", "no group of {at} has more than one row: {names} and {others} are not "
         "identified separately", "The data determine only the total variance; how it is divided "
         "between {names} and {others} is determined by the priors alone",
         ("give several rows for each group", "drop the effects {effects}"))
     COLLINEAR_EFFECTS = (
-        "collinear-effects", "the rows {problem}",
+        "collinear-effects", "the data {problem}",
         "The standard deviations of these effects are determined by the priors alone",
         ("drop a column",))
     FEW_GROUPS = (
-        "few-groups", "{at} has only {count:.3g} entries, which determine {scale}, their standard "
-        "deviation, to a factor of about {factor:.2g}",
-        "The standard deviations of the effects are computed with {scale} fixed at its estimate, "
-        "and are too small", ("NUTS()",))
+        "few-groups", "{at} has only {count:.3g} entries, so that the data determine their "
+        "standard deviation {scale} only to a factor of about {factor:.2g}",
+        "The standard errors of the effects are computed with {scale} fixed at its estimate, and "
+        "are too small", ("NUTS()",))
     SEVERAL_OPTIMA = (
-        "several-optima", "there are several local maxima: another start led to a maximum "
-        "{height}, where {at} is {there:.3g} instead of {here:.3g}",
+        "several-optima", "the log density has several local maxima: from another start the "
+        "optimiser reached a maximum {height}, at which {at} is {there:.3g} instead of {here:.3g}",
         "The estimates describe only one of these maxima",
         ("NUTS()", "a prior or bounds that exclude the other optima"))
     SEVERAL_MODES = (
-        "several-modes", "the posterior has several modes: another start led to a mode {away:.2g} "
-        "standard deviations away, whose log density is lower by {lower:.2g} ({where})",
+        "several-modes", "the posterior has several modes: from another start the optimiser "
+        "reached a mode {away:.2g} standard deviations away, at which the log density is lower by "
+        "{lower:.2g} ({where})",
         "The approximation covers only one of these modes",
         ("NUTS()", "a prior or bounds that exclude the other optima"))
     ONE_MODE = (
@@ -171,17 +174,17 @@ class Code(enum.Enum):
         "The best value may lie outside the range", ("widen the range",))
     ROUGH_INTEGRAL = (
         "rough-integral", "the integral over {names} ({method}) is inaccurate: {finer} changes the "
-        "log-likelihood by {gap:.2g}", "Estimates of variances may be biased", ("NUTS()",))
+        "total log-likelihood by {gap:.2g}", "Estimates of variances may be biased", ("NUTS()",))
 
     # The posterior
 
     K_HAT = (
-        "k-hat", "the posterior differs much from the normal approximation at its mode (Pareto "
+        "k-hat", "the posterior differs strongly from the normal approximation at its mode (Pareto "
         "k-hat of the importance weights is {k:.1f}, above {limit:.1f})",
         "The result is unreliable: means and intervals may be wrong", ("NUTS()",))
     FEW_EFFECTIVE = (
-        "few-effective-draws", "the posterior differs much from the normal approximation at its "
-        "mode ({draws} weighted draws have an effective sample size of {effective:.0f})",
+        "few-effective-draws", "the posterior differs strongly from the normal approximation at "
+        "its mode ({draws} weighted draws have an effective sample size of {effective:.0f})",
         "The result is unreliable: means and intervals may be wrong", ("NUTS()",))
     LONG_TAIL = (
         "long-tail", "the posterior of {at} has such a long tail that importance-weighted draws do "
@@ -192,16 +195,17 @@ class Code(enum.Enum):
         "The posterior mean and standard deviation of {at} may not exist",
         ("use the median and quantiles of {at}", "a prior with lighter tails"))
     WIDER = (
-        "wider-posterior", "the posterior of {at} is far wider than the normal approximation at "
-        "its mode; it may have further modes", "The result is unreliable: means and intervals of "
+        "wider-posterior", "the posterior of {at} is much wider than the normal approximation at "
+        "its mode, and may have further modes", "The result is unreliable: means and intervals of "
         "{at} may be wrong", ("NUTS()",))
     GUIDE_FAR = (
-        "approximation-far", "the posterior differs much from {what} (Pareto k-hat {k:.1f}{worth})",
+        "approximation-far", "the posterior differs strongly from {what} (Pareto k-hat "
+        "{k:.1f}{worth})",
         "The result is unreliable: means may be wrong and intervals too narrow",
         ("NUTS()", "raise the number of steps, SVI(steps=...)"))
     GUIDE_NOT_CONVERGED = (
         "guide-not-converged", "the variational approximation has not converged: {problem}",
-        "Further steps would still raise the bound and change the estimates",
+        "Further steps would still change the estimates",
         ("raise steps", "another optimizer"), ConvergenceWarning)
     IMPROPER = (
         "improper", "the posterior is improper: the prior of {at} is flat, and between {near:g} "
@@ -225,18 +229,19 @@ class Code(enum.Enum):
 
     STUCK_CHAIN = (
         "stuck-chain", "chain {chains} never moved: every proposal was rejected",
-        "A possible cause is a start at which a scale is nearly 0",
-        ("another start, fit(..., start=...)", "a prior that excludes 0"))
+        "A possible cause is an initial value at which a scale is nearly 0",
+        ("other initial values, fit(..., start=...)", "a prior that excludes 0"))
     DIVERGENCES = (
-        "divergences", "{count} of {draws} draws diverged",
+        "divergences", "{count} of {draws} draws ended with a divergence of the sampler",
         "Regions of the posterior with strong curvature may be missing in the draws",
         ("raise target_accept (now {target:g})", "tighter priors for scales and heavy tails"))
     FEW_DIVERGENCES = (
-        "few-divergences", "{count} of {draws} draws diverged, too few to matter", "", (), None)
+        "few-divergences", "{count} of {draws} draws ended with a divergence of the sampler, which "
+        "is too few to bias the results", "", (), None)
     E_BFMI = (
         "e-bfmi", "E-BFMI (energy Bayesian fraction of missing information) is {value:.2f}, below "
         "{limit:g}", "Tails of the posterior may be missing in the draws",
-        ("a non-centred parametrisation", "tighter priors for scales"))
+        ("a non-centred parametrisation of group effects", "tighter priors for scales"))
     TREE_DEPTH = (
         "tree-depth", "{share:.0%} of the draws reached the maximum tree depth, {depth}",
         "The posterior is long and narrow, and sampling is slow",
@@ -270,32 +275,36 @@ class Code(enum.Enum):
     ONE_CHAIN = (
         "one-chain", "R-hat is not available: it compares chains, and there is only one chain", "",
         ("chains=2 or more",), None)
-    SAMPLED_AGAIN = ("sampled-again", "sampled again with {how} because {why}", "", (), None)
+    SAMPLED_AGAIN = ("sampled-again", "the sampler was run again with {how}, because of a warning "
+                                      "about the first run ({why})", "", (), None)
     AGAIN_STOPPED = (
-        "sampling-again-stopped", "sampling again because {why} took too long and was stopped", "",
+        "sampling-again-stopped", "the sampler was run again, because of a warning about the first "
+        "run ({why}); the second run took too long and was stopped, so the draws of the first run "
+        "are returned", "",
         (), None)
     AGAIN_LEFT = (
-        "sampling-again-left", "sampled again because {why}; the new chains did not reach a region "
-        "in which earlier chains had stayed, so the earlier draws are "
-        "returned", "", (), None)
+        "sampling-again-left", "the sampler was run again, because of a warning about the first "
+        "run ({why}); the second run did not find a region of the posterior that the first run had "
+        "found, so the draws of the first run are returned", "", (), None)
     CHAINS_MOVED = (
-        "chains-moved", "{count} of the chains were started again at the position of another "
-        "chain, because they had stayed in a region with less than 0.1% of the "
-        "posterior mass", "", (), None)
+        "chains-moved", "{count} of the chains were restarted at the position of another chain, "
+        "because they had stayed in a region with less than 0.1% of the posterior "
+        "mass", "", (), None)
     RELABELLED = (
         "relabelled", "the states of {names} are exchangeable (label switching): in {count} draws "
-        "the states were renumbered", "",
+        "the states were renumbered to make the draws comparable", "",
         ("NUTS(relabel=False) keeps the original numbers",), None)
     WEIGHTS_PASS = (
         "weights-pass", "the importance weights pass their test (Pareto k-hat {k:.2f}; {draws} "
         "weighted draws have an effective sample size of {effective:.0f})", "", (), None)
     NORMAL_COMPARED = (
-        "normal-compared", "the posterior is approximated by a normal distribution (compared with "
-        "the density at {count} points)",
+        "normal-compared", "the posterior is approximated by a normal distribution, which agrees "
+        "with the posterior density at {count} test points",
         "", (), None)
     NORMAL_UNTESTED = (
         "normal-not-compared", "the posterior is approximated by a normal distribution, which was "
-        "not compared with the density, because rows are read in partitions", "", (), None)
+        "not compared with the posterior density, because the data are read in "
+        "batches", "", (), None)
     MODES_COMBINED = (
         "modes-combined", "the posterior has {count} modes; each mode contributes draws in "
         "proportion to its posterior mass", "",
@@ -305,21 +314,24 @@ class Code(enum.Enum):
     POINT = (
         "point", "the result is a point estimate without a posterior, because {reason}", "",
         ("Laplace()", "NUTS()"), None)
-    IMPROVED = ("improved", "a further optimisation from {where} raised the objective by "
-                "{gain:.2g}", "", (), None)
+    IMPROVED = ("improved", "a second optimisation, started from {where}, raised the objective by "
+                            "{gain:.2g}", "", (), None)
     SYMMETRY = ("symmetry", "the data determine {names} only up to a symmetry of the model, such "
                 "as the sign of a factor, on which no prediction depends", "", (), None)
     RESTARTS = ("restarts", "best of {starts} random starts{where} ({reached} reached the same "
                 "optimum{others}){then}", "", (), None)
-    INTEGRATED = ("integrated", "{names}: integrated out {method}", "", (), None)
-    BATCHES = ("batches", "{kind} updates, from batches of {rows} rows", "", (), None)
+    INTEGRATED = ("integrated", "latent variables integrated out: {names} ({method})", "", (), None)
+    BATCHES = ("batches", "each iteration used a batch of {rows} rows ({kind} "
+                          "updates)", "", (), None)
     WITHOUT_CLOSED_FORM = (
-        "closed-form-left", "a closed-form M-step lowered the objective, so L-BFGS replaced this "
-        "M-step", "", (), None)
-    IN_DOUBLE = ("float32-to-float64", "computed in double precision, since in float32 {reason}",
+        "closed-form-left", "a closed-form M-step of EM lowered the objective, so L-BFGS was used "
+        "for this M-step instead", "", (), None)
+    IN_DOUBLE = ("float32-to-float64", "computed in double precision (float64), because single "
+                                       "precision (float32) is too inaccurate here: {reason}",
                  "", (), None)
-    CHOSEN = ("chosen-by-evidence", "settings chosen by the evidence: {settings} (log evidence "
-              "{found:.6g}, compared with {first:.6g} at the given {bound})", "", (), None)
+    CHOSEN = ("chosen-by-evidence", "settings chosen by maximising the log evidence: {settings} "
+                                    "(log evidence {found:.6g}; with the given {bound} it is "
+                                    "{first:.6g})", "", (), None)
     NOTE = ("note", "{text}", "", (), None)
 
 

@@ -52,7 +52,7 @@ def choose(data: Data, seconds: float | None = None) -> tuple[tuple[Engine, ...]
             asked[engine] = place + 1.5 * engine.defers(problem)
     if not asked:
         told = [str(advised(why, data)) for why in reasons.values() if isinstance(why, Refusal)]
-        raise Refusal("no engine can treat this model: " + "; ".join(dict.fromkeys(told)))
+        raise Refusal("no engine can fit this model: " + "; ".join(dict.fromkeys(told)))
     return tuple(sorted(asked, key=asked.__getitem__)), reasons
 
 
@@ -103,6 +103,6 @@ def parse_engine(text: str) -> Engine:
         return kind(**{word.arg: ast.literal_eval(word.value)
                        for word in call.keywords})  # type: ignore[attr-defined]
     except (AttributeError, KeyError, SyntaxError, TypeError, ValueError):
-        raise ModelError(f"compare: the models cannot be refitted by {text}, which is not an "
-                         f"engine of probml: give the engine of each model, engines={{name: "
-                         f"...}}") from None
+        raise ModelError(f"compare: the fitted models name the engine {text}, which is not an "
+                         f"engine of probml, so they cannot be refitted. Give the engine of each "
+                         f"model, engines={{name: ...}}") from None

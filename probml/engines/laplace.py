@@ -116,8 +116,9 @@ class Laplace(Engine):
         check_distinct(problem.data, plan)
         unknown = next((name for name in self.over or () if name not in plan.free), None)
         if unknown is not None:
-            raise ModelError(f"Laplace(over=...): '{unknown}' is not a parameter of model "
-                             f"'{plan.structure.model.name}': expected one of {list(plan.free)}")
+            raise ModelError(f"Laplace(over=...): '{unknown}' is not an estimated parameter of "
+                             f"model '{plan.structure.model.name}'; expected some of "
+                             f"{list(plan.free)}")
         names = self.over or plan.free
         size = sum(int(np.prod(plan.structure.sites[name].shape)) for name in names)
         if size > curvature.MAX_HESSIAN_COORDINATES:
@@ -202,7 +203,7 @@ class Laplace(Engine):
         some = decide.make(plan.structure, plan.pattern, (*plan.given, *others))
         if some.globals:
             raise Refusal(f"Laplace(over=...) cannot fit {problem}: over= does not support latent "
-                          f"discrete sites outside rows(), such as '{some.globals[0]}': omit over=")
+                          f"discrete sites outside rows(), such as '{some.globals[0]}'. Omit over=")
         given = known._replace(given={**known.given, **others})
         start = {name: np.asarray(mode[name]) for name in over}
         part = replace(problem, plan=some, known=given, start=start)
@@ -296,8 +297,8 @@ def _find_modes(problem: Problem, centred: bool = True) -> Modes | Finding:
         low = np.min(begun.frame.curvature)
         if begun.converged and low.dtype == np.float32 and (
                 abs(low) < curvature.MIN_CURVATURE[low.dtype]):
-            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, in the precision of "
-                          f"float32")
+            raise Refusal(f"Laplace cannot fit {problem}: {why.problem}, in single precision "
+                          f"(float32)")
         return why
     history = np.asarray(begun.history)
     history = history[np.isfinite(history)]
@@ -363,8 +364,8 @@ def _no_mode(begun: begin.Mode) -> Finding | None:
     low = float(np.min(np.asarray(begun.frame.curvature), initial=np.inf))
     if bool(begun.converged) and low > 0 and np.isfinite(low):
         return None
-    worst = ("the curvature at the end of the optimisation is not positive in every "
-             "direction" if bool(begun.converged)
+    worst = ("at the end of the optimisation the matrix of second derivatives is not positive "
+             "definite" if bool(begun.converged)
              else "the optimisation did not converge")
     return Finding.of(Code.NO_MODE, problem=worst)
 

@@ -66,8 +66,9 @@ EM_STEPS = 50  # of EM, from which an optimisation that ended at no residual var
 
 @dataclass(frozen=True)
 class MAP(Engine):
-    """The mode of the posterior, each parameter in its own coordinate (no Jacobian of a transform);
-    normal effects of groups are integrated out, and their posterior given the mode is theirs.
+    """The mode of the posterior (MAP), each parameter in its own coordinate (no Jacobian of a
+    transform). Normal random effects are integrated out, and have a normal posterior given the
+    mode.
 
     Without an optimizer the model decides: a smooth regression of few coefficients without latent
     variables takes damped Newton steps (for very many rows, BFGS preconditioned by the curvature of
@@ -148,10 +149,10 @@ class MAP(Engine):
         for name in ("batch_rows", "held_out"):
             if getattr(self, name) and self.optimizer is None:
                 raise ModelError(f"MAP({name}=...) needs optimizer=, for example optax.adam(1e-2): "
-                                 f"the default optimiser, L-BFGS, needs all rows at every step")
+                                 f"the default optimiser, L-BFGS, uses all rows in every step")
         if self.patience is not None and not self.held_out:
             raise ModelError(f"MAP(patience={self.patience}) needs held_out=, the fraction of the "
-                             f"rows that are held out, for example 0.1")
+                             f"rows to hold out, for example 0.1")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -179,13 +180,13 @@ class MAP(Engine):
         plan = problem.plan
         middle = random_effects.centres(plan)
         if middle or not any(grouping.flat for grouping in plan.groupings):
-            why = (f"the prior of effects depends on '{middle[0]}', a coefficient that would not "
+            why = (f"the prior of the effects depends on '{middle[0]}', a coefficient that cannot "
                    f"be integrated out with the others" if middle else
-                   "expected coefficients, unbounded parameters that enter the means of normal "
-                   "rows linearly, and random effects that are integrated out; the model has no "
-                   "such coefficient")
+                   "restricted=True (REML) integrates over coefficients, which are unbounded "
+                   "parameters that enter the mean of a normal distribution linearly, together "
+                   "with random effects, and the model has no such coefficient")
             raise Refusal(f"MAP(restricted=True) cannot fit {problem}: {why}. Write effects with "
-                          f"the mean 0 and add their mean in the rows, `mean + effect[group]`, or "
+                          f"the mean 0 and add the mean inside rows(), `mean + effect[group]`, or "
                           f"omit restricted=True")
 
     def describe_method(self, problem: Problem) -> str:
@@ -274,7 +275,7 @@ class MAP(Engine):
                                           placed_all(dict(other.params))).after(other)
             return other
 
-        return Proposal("other labels of the hidden states", lambda _: others, maximize_briefly)
+        return Proposal("permuted hidden states", lambda _: others, maximize_briefly)
 
     @property
     def _settings(self) -> OptimizerSettings:
@@ -304,5 +305,5 @@ class MAP(Engine):
 
         applies = plan.latents and not plan.groupings and not problem.start and all(
             group.kind.exact for group in plan.latents)
-        return Proposal("some steps of EM", points, lambda params: improve(
+        return Proposal("the result of some iterations of EM", points, lambda params: improve(
             lbfgs(params), [propose_larger_scale(problem, self.prior, lbfgs)]), int(bool(applies)))

@@ -149,9 +149,9 @@ class NUTS(Engine):
     def refuse(self, problem: Problem) -> None:
         """Raises Refusal for rows in partitions without sufficient statistics."""
         if problem.in_parts and not (problem.plan.additive or squared(problem.plan)):
-            raise Refusal(f"NUTS cannot fit {problem}: the rows are read in partitions, and each "
-                          f"of thousands of gradients would read all rows again. Give a sample of "
-                          f"the rows in memory", ("EM", "MAP", "Laplace"))
+            raise Refusal(f"NUTS cannot fit {problem}: the data are read in batches, and each of "
+                          f"thousands of gradient evaluations would read all rows again. Pass a "
+                          f"sample of the rows in memory", ("EM", "MAP", "Laplace"))
         check_distinct(problem.data, problem.plan)
 
     def prepare_data(self, data: Data) -> Data:

@@ -141,8 +141,8 @@ class VB(Engine):
                      or not group.kind.averages), None)
         if near is not None:
             raise Refusal(f"{where}: site '{near.name}' ({sites[near.name].kind}) is latent inside "
-                          f"rows(), {near.kind.description}, and this integral has no known form "
-                          f"for log densities that are averaged over the parameters, as VB needs",
+                          f"rows(), {near.kind.description}, and VB needs the expectation of this "
+                          f"integral over the parameters, which has no closed form",
                           ("EM", "NUTS"))
         moving = next((name for name in plan.chains if name in plan.rowwise), None)
         if moving is not None:
@@ -283,9 +283,9 @@ def _concentrations(problem: Problem,
 
 
 def _refusal(problem: Problem, name: str) -> Refusal:
-    return Refusal(f"VB cannot fit {problem} for several numbers of states together: the states of "
-                   f"parameter '{name}' ({problem.plan.structure.sites[name].kind}) cannot be left "
-                   f"out one by one. Fit each number of states separately")
+    return Refusal(f"VB cannot fit {problem} for several numbers of states at once, because the "
+                   f"states of parameter '{name}' ({problem.plan.structure.sites[name].kind}) are "
+                   f"not independent. Fit each number of states separately")
 
 
 @jit(static_argnums=(0, 1, 2))

@@ -109,7 +109,7 @@ class Classifier(ClassifierMixin, Estimator):
         known = y[~hidden] if hidden.any() else y
         known = np.array(known.tolist()) if known.dtype.kind == "O" and len(known) else known
         if not len(known):
-            raise DataError("every label of y is missing: at least one row of each class needs its "
+            raise DataError("every label in y is missing. At least one row of each class needs its "
                             "label")
         if known.dtype.kind == "f":
             assert_all_finite(known, input_name="y")

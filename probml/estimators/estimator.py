@@ -141,11 +141,11 @@ class Estimator(Portable, BaseEstimator):
     def _refuse_missing(self, empty: np.ndarray) -> None:
         """Refuse columns without any observed cell."""
         if empty.all():
-            raise DataError(f"every cell of X is missing ({len(empty)} columns): nothing can be "
-                            f"estimated")
+            raise DataError(f"every value of X is missing ({len(empty)} columns), so nothing can "
+                            f"be estimated")
         if empty.any():
-            raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row: "
-                            f"drop this column, or fit on rows in which it is observed")
+            raise DataError(f"{self._column(int(np.argmax(empty)))} of X is missing in every row. "
+                            f"Drop this column, or fit to rows in which it is observed")
 
     def _column(self, index: int) -> str:
         names = getattr(self, "feature_names_in_", None)
@@ -157,7 +157,7 @@ class Estimator(Portable, BaseEstimator):
             return None, None
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
-            raise DataError("Sample weights are all zero (sample_weight): at least one sample "
+            raise DataError("all sample weights are zero (sample_weight). At least one sample "
                             "needs a weight above 0")
         kept = None if weights.all() else np.flatnonzero(weights)
         return weights if kept is None else weights[kept], kept
@@ -405,17 +405,17 @@ def make_updatable(estimator: Any, first: Callable[[], tuple] | None = None) -> 
     if fit.kept is None and fit.by is not None and fit.by.capabilities.incremental_update is None:
         raise Refusal(f"partial_fit: this {name} was fitted by {short_name(fit.engine)}, which "
                       f"stores no sufficient statistics of model '{fit.model.name}' that further "
-                      f"rows can update (EM() and VB() do so for discrete tables and closed "
-                      f"forms). Fit all rows together")
+                      f"rows can update. Fit all rows together, or use engine=probml.EM() or "
+                      f"probml.VB(), which store them if all updates have a closed form")
     before = before or first and first()
     if fit.kept is None and before:
         made, data, weights = before
         return dataclasses.replace(fit, kept=made.running(data, weights=weights).kept)
     if fit.kept is None:
         raise DataError(f"partial_fit: this {name} was fitted by fit() to more than "
-                        f"{MAX_RETAINED_NUMBERS} numbers, or loaded from a file, and has no stored "
-                        f"sufficient statistics that further rows can update. Call partial_fit for "
-                        f"the first rows, too")
+                        f"{MAX_RETAINED_NUMBERS} numbers, or loaded from a file, so it has no "
+                        f"stored sufficient statistics that further rows can update. Call "
+                        f"partial_fit instead of fit for the first rows")
     # the statistics of complete rows are the same at every point
     return fit if fit.kept.running else dataclasses.replace(
         fit, kept=fit.kept._replace(running=True))

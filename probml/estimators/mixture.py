@@ -111,22 +111,23 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
             records.append({**record, "converged": fit.converged})
         if self.criterion not in records[0]:
             raise ModelError(f"{type(self).__name__}(criterion='bound'): the engine "
-                             f"{short_name(next(iter(fits.values())).engine)} has no lower bound "
-                             f"of the evidence: use engine=probml.VB(), or criterion='bic'")
+                             f"{short_name(next(iter(fits.values())).engine)} computes no lower "
+                             f"bound of the log evidence. Use engine=probml.VB(), or "
+                             f"criterion='bic'")
         self.table_, self.n_components_ = choose_lowest(records, self.criterion)
         self.fits_ = fits
         self._keep(fits[self.n_components_], total)
         if (len(components) > 1 and self.n_components_ in (components[0], components[-1])
             and self.n_components_ > 1):
             end = "largest" if self.n_components_ == components[-1] else "smallest"
-            self.notes_.append(f"n_components={self.n_components_} is at the {end} of the range: "
-                               f"values outside it may be better")
+            self.notes_.append(f"n_components={self.n_components_} is the {end} value of the "
+                               f"range; values outside the range may be better")
             if end == "largest":
                 warnings.warn(
                     f"{type(self).__name__}: the best n_components by {self.criterion} is "
-                    f"{self.n_components_}, the largest tried: a larger number may be better. Give "
-                    f"a longer range; if the largest is always chosen, the distributions of the "
-                    f"components do not fit the columns",
+                    f"{self.n_components_}, the largest value tried, and a larger number may be "
+                    f"better. Give a longer range. If the largest value is always chosen, the "
+                    f"distribution of the components does not fit the columns",
                     UserWarning,
                     stacklevel=4,
                 )
@@ -161,8 +162,8 @@ class Mixture(InformationCriteria, DensityMixin, Estimator):
             if distinct < components:
                 raise DataError(
                     f"{type(self).__name__}(n_components={self.n_components}): X has only "
-                    f"{distinct} distinct rows "
-                    f"(n_samples={len(table)}): use at most {distinct} components"
+                    f"{distinct} distinct rows (n_samples={len(table)}). Use at most {distinct} "
+                    f"components"
                 )
 
     def fit_predict(self, X: object, y: object = None, sample_weight: object = None):

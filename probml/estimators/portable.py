@@ -48,8 +48,8 @@ class Portable:
         if not hasattr(self, "fit_"):
             raise ModelError(f"save: this {kind.__name__} {_why_not_fitted(self)}")
         if not kind.__module__.startswith(ROOT):
-            raise ModelError(f"save: {kind.__qualname__} is a class of your own, which load cannot "
-                             f"find: save its fit_, or use pickle")
+            raise ModelError(f"save: {kind.__qualname__} is your own class, which probml.load "
+                             f"cannot import. Save its attribute fit_, or use pickle")
         arrays: dict[str, np.ndarray] = {}
         state = {name: packed(value, arrays, f"'{name}'", FITS)
                  for name, value in vars(self).items() if name not in ROWS}
@@ -141,16 +141,16 @@ class Portable:
 def _why_not_fitted(estimator: object) -> str:
     """Why an estimator has no Fit, and what to do."""
     if any(name.endswith("_") and not name.startswith("_") for name in vars(estimator)):
-        return ("was fitted without a model of probml, so it has no Fit; pickle or joblib can "
-                "store the estimator")
-    return "is not fitted yet: call fit first"
+        return ("was fitted without a model of probml, so it has no Fit. To store the estimator, "
+                "use pickle or joblib")
+    return "is not fitted yet. Call fit first"
 
 
 def _bytes(fit: Fit, arrays: dict[str, np.ndarray]) -> str:
     """A fit as the bytes of its file, in an array of the estimator's file."""
     if not fit.model.generative.__module__.startswith(ROOT):
-        raise ModelError(f"save: the model '{fit.model.name}' is your own, which load cannot find: "
-                         f"use pickle")
+        raise ModelError(f"save: the model '{fit.model.name}' is your own function, which "
+                         f"probml.load cannot import. Use pickle")
     whole, name = io.BytesIO(), f"fit/{len(arrays)}"
     np.savez(whole, **file_contents(fit))  # type: ignore[arg-type]
     arrays[name] = np.frombuffer(whole.getvalue(), np.uint8)

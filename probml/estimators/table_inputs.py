@@ -134,7 +134,7 @@ def _refuse_scalar(value: object, name: str, where: str) -> None:
         if np.ndim(np.asarray(value)):
             return
     raise DataError(f"{where}: expected {name} as an array or a table whose first axis is the "
-                    f"rows, all of equal length, got {reprlib.repr(value)}. A missing cell is NaN")
+                    f"rows, all of equal length, got {reprlib.repr(value)}. Missing values are NaN")
 
 
 def _numbers(value: object, name: str, where: str) -> DataLike:

@@ -81,8 +81,8 @@ def validate_data(estimator: object, X: object, **settings: object) -> np.ndarra
     names = [str(name) for name in getattr(X, "columns", ())]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
-        raise DataError(f"X has {names.count(twice)} columns named '{twice}': rename or drop all "
-                        f"but one")
+        raise DataError(f"X has {names.count(twice)} columns named '{twice}'. Rename them, or drop "
+                        f"all but one")
     if getattr(X, "ndim", 0) == 1:
         raise _one_axis(X)
     if settings.get("skip_check_array"):
@@ -187,8 +187,9 @@ def refuse_nonfinite(name: str, values: np.ndarray) -> None:
     if bad.any():
         row = int(np.argwhere(bad)[0, 0])
         what = "NaN" if np.isnan(values[bad][0]) else "infinity"
-        raise DataError(f"Input {name} contains {what} in row {row} ({int(bad.sum())} such cells): "
-                        f"{name} must be a finite number in every row. Drop these rows")
+        raise DataError(f"Input {name} contains {what} in row {row} ({int(bad.sum())} such "
+                        f"values), but {name} must be a finite number in every row. Drop these "
+                        f"rows")
 
 
 def _refuse_infinite(X: DataLike, names: list[str]) -> None:
@@ -206,5 +207,5 @@ def _refuse_infinite(X: DataLike, names: list[str]) -> None:
         found = np.flatnonzero(np.isinf(np.asarray(column, dtype=float)))
         if len(found):
             name = f"'{names[j]}'" if names else j
-            raise DataError(f"X contains infinity: column {name} is infinite in row {found[0]}. A "
-                            f"missing cell is NaN; infinite values are not allowed")
+            raise DataError(f"X contains infinity: column {name} is infinite in row {found[0]}. "
+                            f"Infinite values are not allowed; use NaN for a missing value")

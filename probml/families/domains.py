@@ -138,7 +138,8 @@ class Domain:
         whole = "an integer " if self.discrete else "a number "
         if np.ndim(low) or np.ndim(high):
             ends = [np.asarray(end).tolist() if np.ndim(end) else end for end in (low, high)]
-            return f"{whole}from {ends[0]} to {'∞' if high is None else ends[1]}, cell by cell"
+            high_end = "∞" if high is None else ends[1]
+            return f"{whole}from {ends[0]} to {high_end}, element by element"
         if low is None and high is None:
             return type(self.base).__name__.strip("_").lower()
         if low == 0 and high is None:

@@ -126,7 +126,7 @@ def _boundaries(plan: Plan, params: dict, known: Known, rows: Rows) -> list[Find
         code = (Code.SCALE_TO_ZERO if gain > MIN_UNBOUNDED_GAIN else
                 Code.HEYWOOD if edge.residual else Code.ZERO_VARIANCE)
         out.append(Finding.of(code, edge.width.name, edge.index,
-                              how="" if scale else ", where the parameter is infinite"))
+                              how="" if scale else ", at which the parameter is infinite"))
     out += [Finding.of(Code.SINGULAR_CORRELATION, name, index[:-1],
                        what=_describe_correlation(plan, name, held[name], index))
             for (name, index), is_at_boundary in zip(

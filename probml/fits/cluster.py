@@ -105,8 +105,8 @@ def portable(model: Bound) -> bytes:
     generative = model.generative
     if generative.found or generative.whole:
         raise Refusal(f"model '{model.name}' cannot be fitted on a cluster, because the model "
-                      f"function has no rows(): write `with probml.rows():` instead of the plate "
-                      f"of the rows")
+                      f"function has no rows(). Write `with probml.rows():` instead of the "
+                      f"numpyro.plate of the rows")
     return cloudpickle.dumps((type(model), type(generative), generative.function, model.settings,
                               model.interventions))
 
@@ -192,12 +192,12 @@ class Cluster(Place):
         """
         if not is_frame(data):
             raise DataError(f"where={self.client!r}: expected a Dask DataFrame, such as "
-                            f"dask.dataframe.read_parquet(path), got {type(data).__name__}: "
-                            f"convert a pandas DataFrame by dask.dataframe.from_pandas(table, "
+                            f"dask.dataframe.read_parquet(path), got {type(data).__name__}. "
+                            f"Convert a pandas DataFrame by dask.dataframe.from_pandas(table, "
                             f"npartitions=4)")
         if not (weights is None or isinstance(weights, str)):
-            raise DataError("weights=: expected the name of a column of the Dask DataFrame, "
-                            "weights='...', because the weights are read with the rows")
+            raise DataError("weights=: the data are a Dask DataFrame, so weights must be the name "
+                            "of one of its columns, weights='...'")
         self.weights = weights
         double, content = jax.config.jax_enable_x64, portable(model)
         every = self.client.compute(data.to_delayed())
@@ -225,11 +225,11 @@ class Cluster(Place):
                 runs: int = 1) -> Iterator[tuple[Rows, Known]]:
         held, plan = problem.data, problem.plan
         if apart:
-            raise Refusal(f"{problem}: held_out= is not supported for rows on a cluster: omit "
+            raise Refusal(f"{problem}: held_out= is not supported for rows on a cluster. Omit "
                           f"held_out=, and evaluate fit.score(...) on other rows")
         if batch is not None:
             raise Refusal(f"{problem}: batch_rows= is not supported for rows on a cluster, because "
-                          f"each worker sums over all of its rows: omit batch_rows=, or read the "
+                          f"each worker sums over all of its rows. Omit batch_rows=, or read the "
                           f"files in this process, fit(pyarrow.dataset.dataset(folder), ...)")
         survey, cutter = present(held.survey), Cut.of(held, plan, copies, alone=True)
         some = held.taken(np.arange(1))
@@ -265,10 +265,10 @@ class Cluster(Place):
                     raise  # the task's own; one that is finished may be slow to come here
                 alone = 0.0 if self.client.scheduler_info()["workers"] else alone + POLL_SECONDS
                 if alone >= MAX_SECONDS_WITHOUT_WORKERS:
-                    raise DataError(f"the cluster has had no workers for "
-                                    f"{MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds: the fit was "
-                                    f"stopped, and its progress since the last checkpoint is "
-                                    f"lost") from None
+                    raise DataError(f"the fit was stopped, because the cluster had no workers "
+                                    f"for {MAX_SECONDS_WITHOUT_WORKERS:.0f} seconds. Its progress "
+                                    f"since the last checkpoint is lost. Start workers, and fit "
+                                    f"again") from None
 
 
 class _Workers(Pool):

@@ -77,17 +77,17 @@ def _why_imprecise(outcome: Outcome, held: bool) -> str | None:
     if outcome.status in IMPRECISE_STATUSES:
         return IMPRECISE_STATUSES[outcome.status]
     if outcome.state.collapsed_restarts and held:
-        return (f"lost {outcome.state.collapsed_restarts} of its restarts, in which a scale went "
-                f"to 0 or the objective was not finite")
+        return (f"lost {outcome.state.collapsed_restarts} of its random starts, because a scale "
+                f"went to 0 or the objective was not finite")
     if outcome.state.imprecise_squares:
         return ("has a component whose standard deviation is small compared with its distance from "
-                "0 or from other components, so that squares lose precision")
+                "0 or from other components, so that sums of squares lose precision")
     if outcome.state.imprecise_smoothing:
         return ("has a chain whose initial variance is large compared with the observation noise, "
                 "so that smoothed variances lose precision")
     if outcome.state.stopped_by_rounding:
-        return ("ended where the objective is nearly flat in a direction, and further gains are "
-                "smaller than rounding errors")
+        return ("ended where the objective is nearly flat in some direction, so that further gains "
+                "are smaller than rounding errors")
     if outcome.status is Status.MAX_ITERATIONS and _is_flat(outcome.history):
         return "reached the iteration limit with gains smaller than rounding errors"
     return None

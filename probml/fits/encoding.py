@@ -44,9 +44,8 @@ def packed(value: object, arrays: Arrays, where: str, others: Others = NONE) -> 
     for name, kind in KINDS.items():
         if kind.holds(value):
             return {"kind": name, **kind.write(value, _Writer(arrays, where, others))}
-    raise ModelError(f"save: {where} is a {type(value).__module__}.{type(value).__qualname__}, "
-                     f"expected numbers, text or arrays, which are all that such a file can "
-                     f"contain: use pickle or joblib")
+    raise ModelError(f"save: {where} is a {type(value).__module__}.{type(value).__qualname__}, but "
+                     f"a file can contain only numbers, text and arrays. Use pickle or joblib")
 
 
 def unpacked(value: object, arrays: Mapping[str, np.ndarray], others: Others = NONE) -> Any:
@@ -62,8 +61,8 @@ def unpacked(value: object, arrays: Mapping[str, np.ndarray], others: Others = N
         return others[name][2](held, arrays)
     if name not in KINDS:
         raise ModelError(f"a saved value has the type {name!r}, which this version of probml "
-                         f"cannot read: load the file with the version that saved it, or "
-                         f"a later one")
+                         f"cannot read. Load the file with the version that saved it, or a later "
+                         f"one")
     return KINDS[name].read(value, _Reader(arrays, others))
 
 
@@ -225,8 +224,8 @@ def named(module: str, name: str) -> Any:
         ModelError: it is none of this package, or not there.
     """
     if not module.startswith(ROOT) or not all(part.isidentifier() for part in module.split(".")):
-        raise ModelError(f"{module}.{name} is not a name of probml, and a file may name no other "
-                         f"code")
+        raise ModelError(f"{module}.{name} is not part of probml, and for safety a file may refer "
+                         f"only to code of probml")
     try:
         library = importlib.import_module(LIBRARY) if module.startswith(LIBRARY) else None
         public = library is not None and name in library.__all__

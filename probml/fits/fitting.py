@@ -98,9 +98,9 @@ def infer(model: Bound, data: object, engine: Engine | None, weights: object, se
     engine = None if engine is None else checked(engine)
     if engine is not None and seconds is not None:
         raise errors.ModelError(f"fit({type(engine).__name__}(...), seconds={seconds!r}): seconds= "
-                                f"is only for fits without a named engine, where it limits the "
-                                f"time of sampling by NUTS. Omit seconds=, or give the time limit "
-                                f"to the engine, NUTS(seconds={seconds!r})")
+                                f"limits the time of sampling in fits without a named engine. Omit "
+                                f"seconds=, or give the time limit to the engine, "
+                                f"NUTS(seconds={seconds!r})")
     title = type(engine).__name__ if engine else f"fit of '{model.name}'"
     with Progress(title, None, False) as bar:
         held, run, note = _inferred(model, data, engine, weights, seed, start, bar, checkpoint,
@@ -125,9 +125,9 @@ def _inferred(
 ) -> tuple[dataset.Data, InferenceResult, Finding | None]:
     """The data as read, the run of an engine, and the finding that it was in float64 and why."""
     if model.whole and weights is not None:
-        raise Refusal(f"weights= are weights of rows, and model '{model.name}' has no rows, "
-                      f"because its function has no rows() and was read as one joint density of "
-                      f"all data. Write `with probml.rows():` instead of the plate of the rows, or "
+        raise Refusal(f"weights= needs one weight per row, but the function of model "
+                      f"'{model.name}' has no plate of independent rows. Write `with "
+                      f"probml.rows():` instead of the numpyro.plate of the rows, or "
                       f"numpyro.handlers.scale around the sites to be weighted")
     with Progress("first look", None, False) as look, parts.reporting_progress(look.passed):
         held = place.open_data(model, data, weights)
@@ -172,12 +172,12 @@ def _refuse_unobserved(held: dataset.Data) -> None:
         return
     outside = next(iter(values), None)
     if outside is None:
-        raise errors.DataError(f"model '{model.name}': every cell of the data is missing: expected "
-                               f"at least one observed value")
+        raise errors.DataError(f"model '{model.name}': every value of the data is missing; "
+                               f"expected at least one observed value")
     advice = tables.outside(outside, held.structure.sites[outside].plates,
                             next(iter(np.shape(values[outside])), None))
-    raise errors.DataError(f"model '{model.name}': expected data of at least one site inside "
-                           f"rows(), got '{outside}', which is outside rows(): {advice}")
+    raise errors.DataError(f"model '{model.name}': the data contain no site inside rows(), only "
+                           f"'{outside}', which is outside rows(): {advice}")
 
 
 def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
@@ -188,8 +188,7 @@ def _why_float64(engine: Engine, plan: Plan, held: dataset.Data) -> str | None:
     if not engine.capabilities.uses_all_rows or held.survey is not None:
         return None
     if sparsely_crossed(plan):
-        return ("the objective of crossed effects of many levels is nearly flat, so that rounding "
-                "hides its optimum")
+        return "with crossed effects of many groups the objective is nearly flat at its optimum"
     return ("the likelihood is computed from sums of squares of the data alone, in which digits "
             "are lost to rounding") if plan.free and by_moments(plan) else None
 
@@ -268,7 +267,7 @@ def _run_later_engines(held: dataset.Data, ladder: tuple, weight: np.ndarray | N
     first, *rest = ladder
     try:
         if not rest:
-            raise Refusal(f"{type(first).__name__} found no result that passes its test: "
+            raise Refusal(f"the result of {type(first).__name__} did not pass its test: "
                           f"{before.state.rejection}")
         run = _run(held, tuple(rest), weight, seed, {}, place, False,
                    not is_affine_in_rows(held.plan()), before.state.posterior_points)
@@ -294,9 +293,9 @@ def _with_effects(plan: Plan, outcome: Outcome, known: Known, rows: Rows) -> Out
         find_singular_designs(plan, belief, outcome.params, known, rows)  # refuses if singular
         raise Refusal(f"model '{plan.structure.model.name}': the effects '{lost}' are not finite "
                       f"at the estimate ({outcome.status.headline}). Possible causes are weights, "
-                      f"inputs or cells that are too large or too small for double precision, or a "
-                      f"standard deviation that went to 0. Give the weights, inputs or cells in "
-                      f"other units, or a prior that vanishes at 0")
+                      f"inputs or data values that are too large or too small for double "
+                      f"precision, or a standard deviation that went to 0. Give them in other "
+                      f"units, or a prior that vanishes at 0")
     params = {**outcome.params, **belief.moments.mean}
     if outcome.posterior.varies:
         return outcome._replace(params=params)
@@ -450,9 +449,8 @@ def place_of(where: object, data: object) -> Place:
     if is_client(where):
         return Cluster(where)
     if is_frame(data):
-        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster, "
-                        "where=: fit(frame, ..., where=client), with client = "
-                        "dask.distributed.Client(...)")
+        raise DataError("the data are a Dask DataFrame, so fit needs the client of its cluster: "
+                        "fit(frame, ..., where=client), with client = dask.distributed.Client(...)")
     if where is None:
         return SingleDevice()
     mesh = mesh_of(where)

@@ -112,7 +112,8 @@ def _map_partitions(fit: Fitted, data: object, weights: object, made: Callable) 
         del part  # before another comes
         yield found
     if found is None:
-        raise DataError("update: expected at least one batch of rows, got a source without batches")
+        raise DataError("update: the data source has no batches; expected at least one batch of "
+                        "rows")
 
 
 def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> StatisticsWithPattern:
@@ -123,10 +124,10 @@ def _statistics_of_rows(fit: Fitted, data: object, weights: object) -> Statistic
         names = by_moments(plan)
         if not names:
             part = next((name for name, state in held.pattern.items() if state != "seen"), None)
-            why = (f"site '{part}' is partially observed" if part else "the sums of squares and "
-                                                                       "products of the new rows "
-                                                                       "are not sufficient "
-                                                                       "statistics")
+            why = (f"site '{part}' is partially observed" if part else "sums of squares and "
+                                                                       "products are not "
+                                                                       "sufficient statistics of "
+                                                                       "the new rows")
             raise Refusal(f"update of model '{fit.model.name}': {why}. Fit all rows together")
         second_moments = counted([held.table.columns[name].values for name in names], weight)
         return RetainedStatistics.of(NOT_LOADED, second_moments, fit.kept.known,
@@ -217,9 +218,9 @@ def current_point(fit: Fitted) -> PyTree:
     """
     way = None if fit.by is None else fit.by.capabilities.incremental_update
     if way is None:
-        raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: only fits "
-                      f"by EM() and VB() can be updated when variables are latent. Fit all rows "
-                      f"together")
+        raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: a fit with "
+                      f"latent variables can be updated only if it was fitted by EM() or VB(). Fit "
+                      f"all rows together")
     return way.point_of_fit(fit.point, fit.belief)
 
 
@@ -235,8 +236,8 @@ def expect_statistics(fit: Fitted, point: object, held: Data,
     engine, plan = present(fit.by), held.plan()
     if names := sites_without_statistics(plan):
         raise Refusal(f"update of model '{fit.model.name}' by {short_name(fit.engine)}: site "
-                      f"'{names[0]}' has no sufficient statistics to which those of further rows "
-                      f"can be added. Fit all rows together")
+                      f"'{names[0]}' has no sufficient statistics that can be updated with further "
+                      f"rows. Fit all rows together")
     rows, known = load(held, plan, weight, params=fit.point)
     found, value = expected_statistics(plan, engine.capabilities.incremental_update,
                                        placed_all(point), known,
@@ -266,9 +267,9 @@ def step(fit: Fitted, at: IncrementalState, held: Data,
     way = more.engine.capabilities.incremental_update
     found, sound, prior = jax.device_get(improve_point(plan, way, summary, point, known))
     if not sound:
-        raise Refusal(f"update of model '{fit.model.name}': with the new rows a component "
-                      f"collapses onto a single point. Use an engine with prior=True, or give more "
-                      f"rows at a time")
+        raise Refusal(f"update of model '{fit.model.name}': with the new rows a component of the "
+                      f"mixture collapses onto a single point. Use an engine with prior=True, or "
+                      f"give more rows at a time")
     return IncrementalState(found, kept, pattern), total * value / own + float(prior)
 
 
@@ -303,8 +304,8 @@ def merge_expected_statistics(fit: Fitted, one: StatisticsWithPattern,
             if isinstance(own, Mapping) and not fit.structure.sites[name].chain:
                 if own["log"].shape[-2] > 1:
                     raise Refusal(f"update of model '{fit.model.name}': site '{name}' has several "
-                                  f"cells in each row, observed in some batches and latent in "
-                                  f"others, and the statistics of such batches cannot be added. "
+                                  f"values in each row and is observed in some batches and missing "
+                                  f"in others, and the statistics of such batches cannot be added. "
                                   f"Fit all rows together")
                 statistics[name] = own["log"][..., 0, :]
         return kept._replace(summary=summary._replace(statistics=statistics)), part[1]

@@ -93,8 +93,8 @@ def check_mergeable(a: Fitted, b: Fitted) -> None:
     measured = values_of(a.structure.sites, {**a.kept.measured, **b.kept.measured})
     if a.given.keys() != b.given.keys() or any(not np.array_equal(a.given[k], b.given[k])
                                                for k in a.given if k not in measured):
-        raise ModelError(f"merge: expected fits with the same given values outside rows(), got "
-                         f"different values among {list({**a.given, **b.given})}: fit both with "
+        raise ModelError(f"merge: the two fits were given different values of parameters (sites "
+                         f"outside rows()), among {list({**a.given, **b.given})}. Fit both with "
                          f"the same values")
 
 
@@ -106,9 +106,9 @@ def check_has_statistics(fit: Fitted) -> None:
             from a file.
     """
     if fit.model.whole:
-        raise Refusal(f"merge: model '{fit.model.name}' has no rows(), and its function was read "
-                      f"as one joint density of all data, so fits to different rows cannot be "
-                      f"merged. Write `with probml.rows():` instead of the plate of the rows")
+        raise Refusal(f"merge: model '{fit.model.name}' has no plate of independent rows, so fits "
+                      f"to different rows cannot be merged. Write `with probml.rows():` instead of "
+                      f"the numpyro.plate of the rows")
     if fit.kept is None or fit.kept.running:
         raise Refusal(
             f"merge: the fit of model '{fit.model.name}' by {short_name(fit.engine)} has no "
@@ -130,7 +130,7 @@ def merge_statistics(structure: Structure, one: StatisticsWithPattern,
         mixed = next((name for name, state in pattern.items() if state != "seen"), None)
         if mixed is not None:
             raise Refusal(f"merge: site '{mixed}' is observed in one fit and missing in the other, "
-                          f"so the sums of squares of the two cannot be added: fit all rows "
+                          f"so the sufficient statistics of the two cannot be added. Fit all rows "
                           f"together")
         assert isinstance(a.summary, Moments) and isinstance(b.summary, Moments)
         return a._replace(summary=added(a.summary, b.summary), running=False), pattern
@@ -206,7 +206,7 @@ def open_journal(checkpoint: Checkpoint, model: Bound, data: Data, engine: Engin
     return Journal(checkpoint, {
         "model": f"{model!r} ({digest(code)[:DIGEST_DIGITS]})",
         # without the addresses of functions, which differ between processes
-        "engine": "the first that does not refuse" if engine is None else re.sub(
+        "engine": "the first that can fit the model" if engine is None else re.sub(
             r" at 0x[0-9a-f]+", "", repr(engine)),
         "data": f"{data.extent} numbers ({_digest_rows(data, weights)})",
         "seed": str(seed),

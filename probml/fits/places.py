@@ -71,7 +71,7 @@ class SingleDevice(Place):
             learnt, left = split(held.size, apart, problem.seed) if apart else (None, None)
             if left is not None and not 0 < left.rows < held.size:
                 raise ModelError(f"{problem}: held_out={apart} of {held.size} rows holds out "
-                                 f"{left.rows} rows: expected at least 1 row to hold out, and at "
+                                 f"{left.rows} rows; expected at least 1 row to hold out, and at "
                                  f"least 1 row to fit")
             held = held._replace(survey=held.survey._replace(chosen=learnt))
             feed, rows, known = streamed(held, plan, copies)
@@ -113,7 +113,7 @@ class Devices(Place):
         held, plan = problem.data, problem.plan
         if plan.carried:
             raise Refusal(f"{problem} has a latent variable in each row, '{plan.carried[0]}', "
-                          f"whose values are sampled, which is supported on one device only: omit "
+                          f"whose values are sampled, which is supported only on one device. Omit "
                           f'where=, or use integrate="all"')
         if held.survey is not None:
             with joint() if shared(self.mesh) else contextlib.nullcontext():

@@ -56,8 +56,8 @@ def by_new_names(meta: Json, arrays: Mapping[str, np.ndarray],
 
 LIBRARY_PREFIX = "probml.models."  # whose functions a file may name
 MAX_ERROR_NUMBERS = 2**20  # in the standard errors that a file stores: 8 MiB
-AFTER_INTERVENTION = ("save: the Fit is a result of do() and cannot be saved. Save the Fit before "
-                      "do(), and call do() on the loaded Fit; do() fits nothing anew")
+AFTER_INTERVENTION = ("save: this Fit was returned by do() and cannot be saved. Save the Fit on "
+                      "which do() was called, and call do() on the loaded Fit")
 
 
 def save(fit: Fitted, path: str | os.PathLike) -> None:
@@ -143,9 +143,8 @@ def encoded(meta: Json) -> np.ndarray:
         odd = [x for x in labels if not isinstance(x, str | int | float | None)]
         if odd:
             raise ModelError(f"save: '{site}' has the label {odd[0]!r}, a {type(odd[0]).__name__}: "
-                             f"expected labels that are text, numbers or booleans, which are all "
-                             f"that a file can contain. Convert the column before the fit, as in "
-                             f"column.astype(str)")
+                             f"but the labels in a file can only be text, numbers or booleans. "
+                             f"Convert the column before the fit, as in column.astype(str)")
     return np.frombuffer(json.dumps(meta).encode(), np.uint8)
 
 
@@ -167,7 +166,7 @@ def _checked_path(path: object) -> Path:
     if not path.name or path.is_dir():
         raise ModelError(f"save(path='{path}'): expected the name of a file, got a folder")
     if not path.parent.is_dir():
-        raise ModelError(f"save(path='{path}'): the folder '{path.parent}' does not exist: create "
+        raise ModelError(f"save(path='{path}'): the folder '{path.parent}' does not exist. Create "
                          f"the folder first, or give another path")
     return path
 
@@ -208,8 +207,8 @@ def restore_posterior(meta: Mapping, arrays: Mapping, plan: Plan, path: object) 
     kind = (meta.get("posterior") or meta.get("drawn")
             or ("Point" if meta.get("closed") is None else "Closed"))
     if kind not in KINDS:
-        raise ModelError(f"'{path}' contains a posterior of kind {kind!r}, expected one of "
-                         f"{sorted(KINDS)}: first import the package that defines the kind "
+        raise ModelError(f"'{path}' contains a posterior of kind {kind!r}, but the known kinds are "
+                         f"{sorted(KINDS)}. First import the package that defines the kind "
                          f"{kind!r}")
     try:
         return KINDS[kind].restored(meta, arrays, plan)

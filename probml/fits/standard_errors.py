@@ -170,7 +170,7 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
     """
     held = fitted.data
     if fitted.checksum not in (None, _checksum(held, fitted.weights)):
-        return StandardErrors.missing("the array of the data was changed in place after the fit: "
+        return StandardErrors.missing("the array of the data was changed in place after the fit; "
                                       "call fit.summary(data) with the fitted data")
     with Progress("standard errors", None, False), jax.enable_x64(True):
         data = fitted.first.prepare_data(held._replace(structure=trace(held.model, held.shapes)))
@@ -195,8 +195,8 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
         work = 4 * size * data.table.rows * (data.numbers + 1)
         if not (unlimited or is_smooth(plan)) and work > MAX_UNASKED_WORK:
             return StandardErrors.missing(f"the standard errors need {4 * size:,} passes over all "
-                                          f"rows, which would take long: fit.summary(data) "
-                                          f"computes them")
+                                          f"rows, which may take long; fit.summary(data) computes "
+                                          f"them")
         rows, known = load(data, plan, fitted.weights, params=point)
         params = placed_all({name: np.asarray(point[name], float) for name in plan.free})
         u = np.array(flat(plan, params, known))
@@ -210,8 +210,9 @@ def standard_errors(fitted: FittedRows, engine: Engine, point: Mapping[str, np.n
             functools.partial(_reported_values, plan, computed), u, u, known, rows).values())
         if u.size * reported > MAX_DERIVATIVES:
             return StandardErrors.missing(f"the delta method would need {reported:,} × {u.size:,} "
-                                          f"derivatives (of each number in the table by each "
-                                          f"parameter), more than the limit of {MAX_DERIVATIVES:,}")
+                                          f"derivatives (of every reported number with respect to "
+                                          f"every parameter), more than the limit of "
+                                          f"{MAX_DERIVATIVES:,}")
         vectors = directions.vectors.T
         coefficients = repeat_per_coordinate(plan, _coefficients(plan).__contains__)
         found = jax.device_get(_derivatives_along(plan, computed, u, vectors,
@@ -281,14 +282,16 @@ def _find_directions(plan: Plan, optimum: Optimum) -> _Directions | str:
     slopes = (optimum.gradient @ vectors)[identified]
     gain = 0.5 * float(np.sum(slopes**2 / curvature[identified]))
     if not gain <= MAX_REMAINING_GAIN:
-        return f"the estimate is {np.sqrt(2 * gain):.2g} standard errors away from the maximum"
+        return (f"the estimate is {np.sqrt(2 * gain):.2g} standard errors away from the maximum of "
+                f"the objective")
     reasons = ("the estimate is at the boundary of its support",) * bool(edge.any())
     if flat_directions.size:
         first = flat_directions[0]
         direction = describe_direction(vectors[:, first], np.abs(np.diagonal(hessian)), owners)
         is_flat = curvature[first] > -MIN_DIFFERENCED_CURVATURE
-        reasons += (f"the curvature is not positive along {direction}: "
-                    + ("not identified" if is_flat else "no maximum"),)
+        reasons += (f"the curvature of the objective is not positive along the direction "
+                    f"{direction}: "
+                    + ("not identified" if is_flat else "the estimate is not a maximum"),)
     return _Directions(vectors, curvature, identified, reasons)
 
 

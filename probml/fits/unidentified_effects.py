@@ -123,7 +123,7 @@ def find_singular_designs(plan: Plan, found: Posterior, params: Mapping, known: 
         if text is not None:
             raise Refusal(f"model '{plan.structure.model.name}': restricted=True integrates over "
                           f"coefficients with flat priors, and this integral is infinite, because "
-                          f"the rows {text}. Drop a column, or omit restricted=True")
+                          f"the data {text}. Drop a column, or omit restricted=True")
     for grouping, block in parts:
         text = None if grouping.flat or grouping.cells < 2 else _describe_undetermined(
             block, _coordinate_names(grouping), _rounding(information))
@@ -199,7 +199,7 @@ def _describe_undetermined(matrix: np.ndarray, names: list[str], least: float) -
     share = np.abs(vectors[:, 0])
     named = [name for name, own in zip(names, share, strict=True)
              if own > MIN_NAMED_SHARE * share.max()]
-    return (f"determine {quoted(named)} only together (a possible cause is a column that is "
+    return (f"determine {quoted(named)} only jointly (a possible cause is a column that is "
             f"constant or the sum of other columns)")
 
 

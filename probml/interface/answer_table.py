@@ -44,7 +44,8 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
     wrong = [name for name in ask if not isinstance(name, str) or name not in QUERIES]
     if wrong or not ask or len(set(ask)) < len(ask):
         said = repr(wrong[0]) if wrong else list(ask)
-        raise ModelError(f"answer(ask={said}): expected some of {list(QUERIES)}, each once")
+        raise ModelError(f"answer(ask={said}): expected a list of some of {list(QUERIES)}, each "
+                         f"once")
     if to is None:
         found = pd.concat([part.to_pandas() for part in _tables(
             fit, data, ask, site, default_site)], ignore_index=True)
@@ -54,7 +55,7 @@ def answer_questions(fit: Fitted, data: DataLike, ask: Any, site: str | None,
         raise ModelError(f"answer(to='{path}'): expected a file that ends in one of "
                          f"{list(FILE_SUFFIXES)}")
     if not path.parent.is_dir():
-        raise ModelError(f"answer(to='{path}'): there is no folder '{path.parent}'")
+        raise ModelError(f"answer(to='{path}'): the folder '{path.parent}' does not exist")
     with replacing(path) as temporary:
         _write_tables(temporary, path.suffix, _tables(fit, data, ask, site, default_site))
     return path
@@ -78,7 +79,7 @@ def _tables(fit: Fitted, data: object, ask: Sequence[str], site: str | None,
             del part  # before another comes
             yield found
     if schema is None:
-        raise DataError("the source has no batches: expected at least one batch of rows")
+        raise DataError("the data source has no batches; expected at least one batch of rows")
 
 
 def _widen_counts(fit: Fitted, table: "pa.Table") -> "pa.Table":
@@ -107,8 +108,8 @@ def _cast_to(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     try:
         return table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"the answers of this batch have other types than those of earlier batches "
-                        f"({error}): give the columns the same types in all batches") from None
+        raise DataError(f"the results of this batch have other types than those of earlier batches "
+                        f"({error}). Give the columns the same types in all batches") from None
 
 
 def _table(fit: Fitted, rows: Data, ask: Sequence[str], site: str | None,

@@ -64,17 +64,17 @@ class Answers(Record):
         if found.kind == deterministics.KIND:
             instead = (f"fit.predict(data, '{site}')" if found.rows
                        else self._expression_outside_rows(site))
-            raise Refusal(f"'{site}' is computed from other sites (deterministic): its posterior "
-                          f"has no closed form; use {instead}")
+            raise Refusal(f"'{site}' is computed from other sites (deterministic), so its "
+                          f"posterior has no closed form. Use {instead}")
         if found.rows:
-            raise ModelError(f"site '{site}' is inside rows(): use predict_proba(data, '{site}') "
-                             f"for the posterior of every row")
+            raise ModelError(f"site '{site}' is inside rows() and has one posterior per row. Use "
+                             f"predict_proba(data, '{site}')")
         plan, table = self._plan, self.belief.table
         if found.discrete and table is not None:
             if site not in plan.variables:
                 raise Refusal(f"posterior('{site}'): '{site}' ({found.kind}) has infinitely many "
-                              f"values, and no observed site depends on it, so its posterior "
-                              f"cannot be listed")
+                              f"values, and no observed site depends on it, so its posterior is "
+                              f"its prior and cannot be listed")
             axis = plan.globals.index(site)
             joint = jnp.exp(table).sum(tuple(i for i in range(table.ndim) if i != axis))
             # (joint states, *cells, states)
@@ -102,8 +102,8 @@ class Answers(Record):
             Refusal: the engine found a point. ModelError: no number of draws.
         """
         if self.certain:
-            raise Refusal(f"{short_name(self.engine)} gives point estimates, not a posterior: see "
-                          f"fit.params", ("NUTS", "Laplace"))
+            raise Refusal(f"{short_name(self.engine)} gives point estimates, not a posterior. The "
+                          f"estimates are in fit.params", ("NUTS", "Laplace"))
         if not isinstance(n, Integral) or not 1 <= n <= LONGEST:
             raise ModelError(f"draws(n={n!r:.60}): expected an integer from 1 to {LONGEST:,}")
         draws, sites = self._draws(int(n), check_seed(seed, "draws")), self.structure.sites
@@ -171,18 +171,19 @@ class Answers(Record):
         joint = [s.name for s in held.structure.sites.values() if s.discrete and not s.rows]
         if joint and site in (None, *joint):
             name = site or joint[0]
-            raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), and its "
-                          f"values are summed out jointly: use posterior('{name}') for the fitted "
-                          f"data, or decode(data)")
+            raise Refusal(f"predict_proba(data, '{name}'): '{name}' is outside rows(), and "
+                          f"predict_proba returns probabilities of sites inside rows(). Use "
+                          f"posterior('{name}') for the fitted data, or decode(data)")
         met = marginal_weights.find_summed_sites(held).met
         names = list(met)
         name = site or (names[0] if len(names) == 1 else "")
         if name not in met:
-            raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' is one joint "
-                          f"density without rows, so probabilities exist for the sites that are "
-                          f"summed out cell by cell only, {names or 'none'}: name one of these, or "
-                          f"use posterior(site). For probabilities of rows write `with "
-                          f"probml.rows():` instead of a plate")
+            raise Refusal(f"predict_proba(site={site!r}): model '{self.model.name}' has no plate "
+                          f"of independent rows, so predict_proba is available only for the "
+                          f"discrete sites whose elements are summed out one by one: "
+                          f"{names or 'none'}. Choose one of these, or use posterior(site). For "
+                          f"probabilities of rows write `with probml.rows():` instead of a "
+                          f"numpyro.plate")
         return marginal_weights.compute_probabilities(self, held, met, name)
 
     def _decode_joint_density(self, held: dataset.Data,
@@ -196,9 +197,9 @@ class Answers(Record):
         wanted = summed if sites is None else list(sites)
         unknown = next((name for name in wanted if name not in summed), None)
         if unknown is not None or not wanted:
-            raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' is one joint "
-                          f"density without rows, of which decode finds the sites that are summed "
-                          f"out, {list(summed) or joint or 'none'}: name some of these")
+            raise Refusal(f"decode(sites={sites!r}): model '{self.model.name}' has no plate of "
+                          f"independent rows, so decode is available only for the sites that are "
+                          f"summed out: {list(summed) or joint or 'none'}. Choose some of these")
         return marginal_weights.decode_summed_sites(self, held, summed, wanted)
 
     def _checked_view(self, given: str) -> str:
@@ -207,12 +208,13 @@ class Answers(Record):
             raise ModelError(f"given={given!r:.80}: expected one of {list(views)}")
         if given != queries.ALL and not self.structure.chains:
             raise ModelError(f"given={given!r}: model '{self.model.name}' has no MarkovChain and "
-                             f"so no time steps: omit given=")
+                             f"so no time steps. Omit given=")
         return given
 
     def _checked_row_site(self, name: str) -> str:
         if not self._site(name, discrete=True).rows:
-            raise ModelError(f"site '{name}' is outside rows(): use posterior('{name}')")
+            raise ModelError(f"site '{name}' is outside rows(), and this method is for sites "
+                             f"inside rows(). Use posterior('{name}')")
         return name
 
     def _site_to_predict(self, held: dataset.Data, continuous: bool = False) -> str:
@@ -225,16 +227,16 @@ class Answers(Record):
             found = sites[0]
             raise ModelError(
                 f"model '{self.model.name}' has no latent site with a finite list of values: "
-                f"'{found.name}' ({found.kind}) has none; use predict(data, '{found.name}'), with "
-                f"interval=, or name an observed site, site="
+                f"'{found.name}' ({found.kind}) has none. Use predict(data, '{found.name}') with "
+                f"interval=, or name an observed site by site="
             )
         if not sites:
             seen = [name for name in held.pattern if self.structure.sites[name].rows]
-            raise ModelError(f"every cell of these rows is observed, so nothing is left to "
-                             f"predict: drop the column to be predicted, one of {listed(seen)}")
+            raise ModelError(f"every value of these rows is observed, so there is nothing to "
+                             f"predict. Drop the column to be predicted, one of {listed(seen)}")
         if len(wholly or candidates) != 1:
-            raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}: name "
-                             f"the one to predict, site=")
+            raise ModelError(f"{len(candidates)} sites are latent or missing, {candidates}. Name "
+                             f"the one to predict by site=")
         return (wholly or candidates)[0]
 
     def _predicted(self, held: dataset.Data, name: str, plug_in: bool, given: str,
@@ -250,7 +252,7 @@ class Answers(Record):
                                     self.names.get(name))
         if not found.rows:
             raise ModelError(f"predict: site '{name}' is outside rows() and has the same value for "
-                             f"all rows: use {self._expression_outside_rows(name)}")
+                             f"all rows. Use {self._expression_outside_rows(name)}")
         if not self.structure.has_mean(name):
             return intervals.median(self, held, name, plug_in, given)
         table = self._weighted_values(held, name, plug_in, given)
@@ -281,9 +283,9 @@ class Answers(Record):
         if lacking:
             raise Refusal(
                 f"decode(sites={list(wanted)}): the most probable path of '{inner[0]}' with "
-                f"'{lacking[0]}' summed out cannot be computed by a recursion along time; decode "
-                f"them jointly, sites={[*wanted, *lacking]}, or use predict_proba for the "
-                f"probabilities of each step"
+                f"'{lacking[0]}' summed out cannot be computed. Decode both jointly, "
+                f"sites={[*wanted, *lacking]}, or use predict_proba for the probabilities of each "
+                f"step"
             )
 
     def _variables_to_maximise(self, held: dataset.Data, plan: planning.Plan,
@@ -312,25 +314,25 @@ class Answers(Record):
         for group in plan.latents if not single else ():  # of one cell its own probabilities do
             name = next((name for name in group.cellwise if name in wanted), None)
             if name is not None and group.names:
-                raise Refusal(f"decode: the cells of '{name}' are independent given "
-                              f"'{group.names[0]}', which is latent and continuous; their joint "
-                              f"maximum with '{group.names[0]}' integrated out cannot be computed: "
-                              f"use predict_proba(data, '{name}') for the probabilities of each "
-                              f"cell")
+                raise Refusal(f"decode: the values of '{name}' in a row depend on "
+                              f"'{group.names[0]}', which is latent and continuous, and their "
+                              f"jointly most probable values with '{group.names[0]}' integrated "
+                              f"out cannot be computed. Use predict_proba(data, '{name}') for the "
+                              f"probabilities of each value")
             above = next((v for v in plan.group_scope(group) if v not in wanted), None)
             if name is not None and above is not None:
-                raise Refusal(f"decode: the cells of '{name}' are independent only given "
-                              f"'{above}'; with '{above}' summed out their joint maximum cannot be "
-                              f"computed cell by cell: decode both, sites={[*wanted, above]}, or "
-                              f"use predict_proba(data, '{name}')")
+                raise Refusal(f"decode: the values of '{name}' in a row depend on '{above}', and "
+                              f"their jointly most probable values with '{above}' summed out "
+                              f"cannot be computed. Decode both, sites={[*wanted, above]}, or use "
+                              f"predict_proba(data, '{name}')")
             below = next((n for n in wanted if n not in plan.hidden
                           and plan.pattern.get(n) != "seen" and not set(group.cellwise).isdisjoint(
                               self.structure.sites[n].parents)), None)
             if below is not None:
-                raise Refusal(f"decode: '{below}' depends on the cells of '{group.cellwise[0]}', "
-                              f"and both are missing, so their most probable joint values cannot "
-                              f"be computed cell by cell: use predict_proba for each, or "
-                              f"decode(data, sites=['{group.cellwise[0]}'])")
+                raise Refusal(f"decode: '{below}' depends on '{group.cellwise[0]}', which has "
+                              f"several values in a row, and both are missing, so their jointly "
+                              f"most probable values cannot be computed. Use predict_proba for "
+                              f"each, or decode(data, sites=['{group.cellwise[0]}'])")
 
     def _cell_estimates(self, held: dataset.Data, plug_in: bool) -> dict[str, np.ndarray]:
         """The estimates of missing cells: the most probable state, the mean, or the median where
@@ -378,7 +380,7 @@ class Answers(Record):
         for name in names:
             if not self._site(name).rows:
                 raise ModelError(f"'{name}' is computed outside rows() and is the same for every "
-                                 f"row: use fit.params['{name}']")
+                                 f"row. Use fit.params['{name}']")
             if any(not self._is_observed_or_summed(held, parent)
                    for parent in self.structure.deterministics[name].parents):
                 out[name] = intervals.simulated_mean(self, held, name, plug_in)

@@ -27,7 +27,8 @@ def _names(value: Any) -> bool:
 
 # names in other libraries → what to use here
 OF_FITS = {
-    "sample": "draws(n) of the parameters, simulate(n) of new rows", "get_samples": "draws(n)",
+    "sample": "draws(n) for draws of the parameters, or simulate(n) for new "
+              "rows", "get_samples": "draws(n)",
     "trace": "to_arviz()", "idata": "to_arviz()", "to_inferencedata": "to_arviz()",
     "print_summary": "summary()", "coef_": "params", "coef": "params, or summary()",
     "coefficients": "params, or summary()", "fitted": "predict(data)",
@@ -37,10 +38,10 @@ OF_FITS = {
     "waic": "probml.compare({name: fit}, data)", "aic": "probml.compare({name: fit}, data)",
     "bic": "probml.compare({name: fit}, data)", "logp": "log_joint(data)",
     "query": "predict_proba(data, site), joint(data, sites)", "map_query": "decode(data)",
-    "plot": "report(path); to_arviz() for ArviZ's pictures; probml.models.pictures",
+    "plot": "report(path), to_arviz() for the pictures of ArviZ, or probml.models.pictures",
 }
 OF_MODELS = {
-    "sample": "fit(data, probml.NUTS()); of the prior simulate(rows)",
+    "sample": "fit(data, probml.NUTS()) for the posterior, or simulate(rows) for the prior",
     "sample_prior_predictive": "simulate(rows, parameters=True)",
     "find_MAP": "fit(data, probml.MAP())", "run": "fit(data, engine)",
     "optimize": "fit(data, probml.MAP())", "variational": "fit(data, probml.SVI())",
@@ -114,8 +115,8 @@ def _with_finite_check(verb: str, function: Callable) -> Callable:
                f"({most:.2g}{'' if double else ', in float64 1.8e+308'}) or is undefined, such as "
                f"the logarithm of a negative number. Give scales and rates informative priors, "
                f"such as LogNormal(0, 1)" if drawn else
-               "the quantity is undefined for this distribution (Cauchy has no mean), or a cell is "
-               "so extreme that its density underflows")
+               "the quantity is undefined for this distribution (Cauchy has no mean), or a value "
+               "in the data is so extreme that its density underflows")
         own = hasattr(self, "double")  # a Fit, whose verbs go through one more function
         warnings.warn(f"{verb}: {words}: {why}", RuntimeWarning, stacklevel=2 + own)
         return found

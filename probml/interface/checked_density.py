@@ -36,7 +36,7 @@ def checked_density(model: Bound, data: DataLike, engine: object, seed: int) -> 
         met = read_function(model, data)
         held = read(met.model, met.data).trimmed()
         if not held.table.columns and not held.structure.losses:
-            raise DataError(f"model '{model.name}': every cell of the data is missing, so their "
+            raise DataError(f"model '{model.name}': every value of the data is missing, so their "
                             f"density is undefined")
         if engine is not None and (why := refusal(engine, held)) is not None:
             raise advised(why, held)
@@ -58,7 +58,8 @@ def _reference_log_density(model: Bound, reading: Bound, data: SiteValues) -> Ca
     given = {name: np.asarray(value) for name, value in data.items() if name not in own}
     values = [np.asarray(value) for value in (*given.values(), *arguments.values())]
     if any(np.isnan(value).any() for value in values if value.dtype.kind == "f"):
-        raise Unknown("cells are missing, and the model is one joint density without rows")
+        raise Unknown("the data have missing values, and the model has no plate of independent "
+                      "rows")
     function = handlers.condition(model.generative.function, given)
     apart = reading.generative.steps.split_steps
 

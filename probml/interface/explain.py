@@ -167,7 +167,7 @@ def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
     """The role of a site in the inference: observed, summed out, a parameter."""
     if site.factor:
         return ("part of the log density" if held.model.whole
-                else "loss (not a likelihood): multiplies a row's density by exp(factor)"
+                else "loss (not a likelihood); it multiplies the density of a row by exp(factor)"
                 if site.rows else "penalty, added to the log prior")
     if site.name in held.table.values:
         return "observed"
@@ -194,8 +194,8 @@ def _role(held: dataset.Data, plan: Plan | None, site: Site) -> str:
             else f"latent, and '{child}' depends on it")
 
 
-ROLES_BY_PATTERN = {"partially_observed": "partially observed, missing coordinates integrated out",
-                    "part": "partially observed, missing cells left out", "seen": "observed"}
+ROLES_BY_PATTERN = {"partially_observed": "partially observed, missing elements integrated out",
+                    "part": "partially observed, missing values left out", "seen": "observed"}
 
 
 def _role_outside_rows(held: dataset.Data, plan: Plan | None, site: Site) -> str:
@@ -210,7 +210,7 @@ def _role_outside_rows(held: dataset.Data, plan: Plan | None, site: Site) -> str
 
 
 TIES = {"spread": "its scale is estimated", "product": "a factor that is multiplied by its scale",
-        "incidental": "few rows for each level"}
+        "incidental": "few rows per group"}
 
 
 def _describe_hierarchy(held: dataset.Data, plan: Plan | None, name: str) -> str:
@@ -237,7 +237,7 @@ def _elimination(plan: Plan) -> tuple[dict[str, str], ...]:
     order = " → ".join((*plan.step_order, *along, *plan.order, *plan.global_order))
     each = "step" if along else "row"
     table = (f"{' × '.join(plan.clique) or '-'}: {plan.entries} entries, {plan.entries * itemsize} "
-             f"bytes a {each}")
+             f"bytes per {each}")
     # of sequences: by their length
     chunk = {} if along else {
         "rows per batch": f"{rows} ({rows * plan.entries * itemsize:,} bytes)"}
@@ -311,7 +311,7 @@ def _scikit_learn_parameter(plan: Plan, users: list[Any], scale: Any) -> str:
 PENALTIES = {  # kind → the argument of its scale, the prior, and what it adds
     "Normal": ("scale", "Normal, sd {s}", _ridge),
     "Laplace": ("scale", "Laplace, scale {s}", lambda name, s: f"Σ |{name}| / {s}: lasso, L1; not "
-                                                               f"differentiable at 0: use the "
+                                                               f"differentiable at 0, so use the "
                                                                f"lasso model instead"),
     "ImproperUniform": (None, "flat", lambda name, s: "no penalty"),
 }

@@ -102,13 +102,13 @@ class Fit(Questions):
         raise missing_attribute(self, name, OF_FITS)
 
     def summary(self, data: object = None, *, weights: object = None):
-        """A pandas table: a row per parameter element; its value, or of a posterior mean and sd; of
-        draws the 5% and 95% quantiles; of chains the effective numbers of draws and R-hat (which is
-        missing where there is one), of Vehtari et al. (2021); of weighted draws the number of
-        independent draws that they are worth (`ess`) and Pareto's k of the weights (`k_hat`), of
-        Vehtari et al. (2024). Entries bear the names of columns,
-        members of groups and labels: w[smoke]. Of the `fit_` of an estimator of probml.models it is
-        in the units of the user's columns, whatever those of `params`.
+        """A pandas table with a row for each element of a parameter: its estimate, or its posterior
+        mean and sd; for draws also the 5% and 95% quantiles; for chains the effective sample sizes
+        and R-hat (R-hat is missing with one chain; Vehtari et al. 2021); for weighted draws their
+        effective sample size (`ess`) and Pareto's k of the weights (`k_hat`; Vehtari et al. 2024).
+        Elements are named by columns, groups and labels: w[smoke]. For the `fit_` of an estimator
+        of probml.models the table is in the units of the user's columns, whatever those of
+        `params`.
 
         Of a point (EM, MAP) `sd` is a standard error: the square root of the diagonal of the
         inverse of the observed information, with all latent variables summed or integrated out, by
@@ -208,7 +208,7 @@ class Fit(Questions):
         if self.outcome is Status.DIVERGED:
             return StandardErrors.missing("the objective has no maximum")
         if rows is None:
-            return StandardErrors.missing("this Fit does not store its data: use fit.summary(data)")
+            return StandardErrors.missing("this Fit does not store its data; use fit.summary(data)")
         try:
             return standard_errors.standard_errors(
                 rows._replace(first=rows.first or engine), engine, self.point, self.units,
@@ -217,13 +217,13 @@ class Fit(Questions):
             return StandardErrors.missing(str(why))
 
     def to_arviz(self, data: object = None, prior: int | None = None):
-        """The posterior for ArviZ, of 0.2x an InferenceData, of 1.x a DataTree: posterior,
-        sample_stats, log_likelihood of each row, posterior_predictive, observed_data, with the
-        names of plates and the labels of states as dimensions and coordinates. Of a function
-        without rows, one joint density, log_likelihood is that of each observed element, and there
-        is no posterior_predictive. Of the `fit_` of an estimator of probml.models all of it is in
-        the units of the user's columns, as `summary` is; only `lp` is the log density that was
-        sampled.
+        """The posterior for ArviZ: an InferenceData for ArviZ 0.2x, a DataTree for 1.x. Its groups
+        are posterior, sample_stats, log_likelihood of each row, posterior_predictive and
+        observed_data, with the names of plates and the labels of states as dimensions and
+        coordinates. For a function without rows() (one joint density), log_likelihood is that of
+        each observed element, and there is no posterior_predictive. For the `fit_` of an estimator
+        of probml.models all values are in the units of the user's columns, as in `summary`; only
+        `lp` is the log density that was sampled.
 
         Args:
             data: the rows; by default those that were fitted.
@@ -256,9 +256,8 @@ class Fit(Questions):
         missing = next((name for name in plan.free if name not in self.point), None)
         if missing is not None:
             raise ModelError(
-                f"log_joint needs a value of every parameter of model '{self.model.name}', and "
-                f"at(params) was called without '{missing}', only with {list(self.point)}: give "
-                f"'{missing}', too"
+                f"log_joint needs a value of every parameter of model '{self.model.name}', but "
+                f"at(params) was called only with {list(self.point)}. Give '{missing}', too"
             )
         rows, known = load.load(held, plan, params=self.point)
         return float(_log_joint(plan, placed_all(dict(self.point)), known, rows))
@@ -299,16 +298,16 @@ class Fit(Questions):
         """
         found = self._site(site, discrete=True)
         if found.states is None or found.family is None:
-            raise ModelError(f"table('{site}'): a {found.kind} has no conditional probability "
-                             f"table: use predict_proba(data, '{site}')")
+            raise ModelError(f"table('{site}'): a site of kind {found.kind} has no conditional "
+                             f"probability table. Use predict_proba(data, '{site}')")
         sites, parents = self.structure.sites, [p for p in found.parents
                                                 if self.structure.sites[p].discrete]
         pattern = {name: "seen" for name in (site, *parents) if sites[name].rows}
         plan = decide.make(self.structure, pattern, tuple(self.given))
         if site not in (*plan.pooled, *plan.globals) or math.prod(found.cells) > 1:
-            raise ModelError(f"table('{site}'): expected a site with one cell whose probabilities "
-                             f"depend on discrete sites only, not on inputs or continuous sites: "
-                             f"use predict_proba(data, '{site}')")
+            raise ModelError(f"table('{site}'): expected a discrete site with one value per row "
+                             f"whose probabilities depend only on discrete sites, not on inputs or "
+                             f"continuous sites. Use predict_proba(data, '{site}')")
         arguments = argument_table(plan, placed_all(dict(self.point)), self._known(), site)
         p = arguments["transition"] if found.chain else found.family.probabilities(arguments)
         columns = pd.Index(self.labels(site), name=site)
@@ -323,8 +322,9 @@ class Fit(Questions):
 
     def answer(self, data: object, ask: Sequence[str] = ("predict", "log_prob"),
                site: str | None = None, to: str | os.PathLike | None = None) -> Any:
-        """Several questions about every row, as a pandas table, or written to a file part by part:
-        of a source (see Model.fit) a part at a time is in memory.
+        """The answers to several questions about every row, such as predictions and imputations, as
+        a pandas table or written to a file. A source (see Model.fit) is read in batches, so that
+        only one batch is in memory.
 
         Args:
             ask: of "predict", "predict_proba", "log_prob", "impute", "decode"; a column each, of
@@ -346,7 +346,7 @@ class Fit(Questions):
     # Merging, updating, saving
 
     def merge(self, other: "Fit") -> "Fit":
-        """The Fit of both parts of the data together, by adding their sufficient statistics; no row
+        """The Fit to the rows of both fits together. Their sufficient statistics are added; no row
         is read again.
 
         The result equals that of one fit to all rows, where nothing inside rows is latent; missing
@@ -363,8 +363,8 @@ class Fit(Questions):
         return replace(found, units=self.units)
 
     def update(self, data: object, *, weights: object = None) -> "Fit":
-        """The Fit of further rows, or of a source of them, together with those already fitted:
-        merge with their statistics, without fitting them alone.
+        """The Fit to these further rows (or a source of them) together with the rows already
+        fitted: their sufficient statistics are added.
 
         Where something is latent, rows update a fit that is `running`, or one by
         EM(batch_rows=...) or VB(batch_rows=...), by a step of stepwise EM (Cappé & Moulines 2009)
@@ -380,8 +380,8 @@ class Fit(Questions):
         return replace(found, units=self.units)
 
     def running(self, data: object, *, weights: object = None) -> "Fit":
-        """The same Fit, which `update` can continue with further rows although something is latent:
-        it retains the expected sufficient statistics of the rows that were fitted.
+        """The same Fit, prepared for `update` with further rows although the model has latent
+        variables: it stores the expected sufficient statistics of the fitted rows.
 
         Args:
             data: these rows, or a source of them; `weights` as they were fitted.
@@ -408,10 +408,10 @@ class Fit(Questions):
 
     def report(self, path: str | os.PathLike, data: object = None, y: object = None,
                name: str | None = None) -> Path:
-        """Write one HTML file about the model and the table: its columns, pictures of this kind of
-        model, estimates, posterior predictive checks, warnings with remedies, the model and its
-        graph; folded, how it was computed, versions, seed, references. It needs no network, can be
-        read by keyboard and by a screen reader, and prints.
+        """Write one HTML file about the model and the data: the columns, pictures of this kind of
+        model, estimates, posterior predictive checks, warnings with remedies, and, folded, the
+        model and its graph, the inference, versions, seed and references. The file needs no
+        network, can be read by keyboard and by a screen reader, and can be printed.
 
         Args:
             data: the rows that were fitted, to be described; a fit with draws retains them. Of the
@@ -434,8 +434,8 @@ class Fit(Questions):
         if estimator is not None and not isinstance(data, Mapping):
             return estimator._subject(data, y, name)
         if y is not None:
-            raise ModelError("report(y=...): y= is an argument of estimators only; a Fit finds its "
-                             "target among the columns of the data: report(path, data)")
+            raise ModelError("report(y=...): y= is an argument of report of estimators only. Put "
+                             "the target into the data as a column, and call report(path, data)")
         return of_fit(self, data, name)
 
     def __repr__(self) -> str:

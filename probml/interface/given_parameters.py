@@ -141,7 +141,7 @@ as_pytree(_Deferred)
 def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> None:
     missing = next((name for name in structure.reaching if name not in params), None)
     if missing is not None:
-        raise ModelError(f"at(params) lacks '{missing}'; the parameters are "
+        raise ModelError(f"at(params) has no value of '{missing}'; the parameters are "
                          f"{list(structure.parameters)}")
     for name in (name for name in structure.parameters if name in params):
         if params[name].shape != structure.sites[name].shape:
@@ -155,7 +155,7 @@ def _check_params(structure: Structure, params: Mapping[str, np.ndarray]) -> Non
                              f"is not finite: got {params[name].tolist()}")
     for name in params:
         if name not in structure.parameters:
-            raise ModelError(f"at(params) names '{name}', which is not a parameter; the parameters "
+            raise ModelError(f"at(params) has '{name}', which is not a parameter; the parameters "
                              f"are {list(structure.parameters)}")
 
 

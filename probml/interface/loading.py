@@ -53,8 +53,9 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
         OSError: it does not exist, or may not be read.
     """
     if model is not None and not isinstance(model, Bound):
-        raise ModelError(f"load(path, model): expected the model that was fitted, with its "
-                         f"settings, {getattr(model, '__name__', 'mixture')}(...), got {model!r}")
+        raise ModelError(f"load(path, model): model must be the model that was fitted, called with "
+                         f"its settings, {getattr(model, '__name__', 'mixture')}(...), got "
+                         f"{model!r}")
     as_path(path, "load(path)")
     try:
         with open(path, "rb") as raw:
@@ -63,7 +64,7 @@ def load(path: str | os.PathLike, model: Bound | None = None) -> Fit:
             return restore(path, meta, arrays, model)
         if model is not None:
             raise ModelError(f"'{path}' contains a fitted {meta['face'][1]}, which includes its "
-                             f"model: use load(path)")
+                             f"model. Use load(path)")
         return named(*meta["face"])._restored(meta, arrays)
     except (ModelError, FileNotFoundError, PermissionError):
         raise
@@ -90,15 +91,15 @@ def read_file(raw: IO[bytes], path: object) -> tuple[dict[str, Any], dict[str, n
               for name, value in arrays.items()}
     meta = json.loads(arrays.pop("meta").tobytes().decode())
     if meta["format"] != 1:
-        raise ModelError(f"'{path}' has format {meta['format']}, expected 1: it was saved by "
-                         f"another version of probml")
+        raise ModelError(f"'{path}' was saved by another version of probml (format "
+                         f"{meta['format']}, expected 1)")
     kinds = "biufUS" if "face" in meta else "biuf"  # estimators hold names of columns and classes
     odd = [name for name, value in arrays.items() if not name.startswith("plain/")
            and (value.dtype.kind not in kinds or value.dtype.kind == "f" and value.itemsize > 8
                 or name.startswith(ARRAYS_WITHOUT_NAN) and np.isnan(value).any())]
     if odd:
         raise ModelError(f"'{path}' is not a fit saved by probml: '{odd[0]}' has dtype "
-                         f"{arrays[odd[0]].dtype}, or contains NaN: expected numbers")
+                         f"{arrays[odd[0]].dtype}, or contains NaN; expected numbers")
     return meta, arrays
 
 
@@ -113,9 +114,9 @@ def restore(path: str | os.PathLike, meta: Json, arrays: Mapping[str, np.ndarray
     model = _library_model(path, meta, arrays) if model is None else model
     read = bool(model.generative.key)
     if meta["identity"] != model.identity or meta.get("read", read) != read:
-        raise ModelError(f"'{path}' was saved from {meta['model']}, not from {model!r}: pass the "
-                         f"model of the fit; for a function without rows(), or of several tables, "
-                         f"use load(path, model.read(data))")
+        raise ModelError(f"'{path}' was saved from the model {meta['model']}, not from {model!r}. "
+                         f"Pass the model of the fit; for a function without rows(), or of several "
+                         f"tables, use load(path, model.read(data))")
     if isinstance(model.generative, RelationalFunction) and meta.get("places"):
         # as many cells a row as in the fitted data; a query may have more rows, or fewer
         model = type(model)(model.generative.with_widths(meta["places"]), model.settings)
@@ -164,7 +165,8 @@ def _units(meta: Json, arrays: Mapping[str, np.ndarray],
     found = unpacked(meta["units"], arrays) if meta.get("units") else {}
     found = rekeyed(found, meta["former"])
     if not isinstance(found, dict) or not all(isinstance(unit, Unit) for unit in found.values()):
-        raise TypeError(f"its units are {found!r:.60}, expected a mapping of names to units")
+        raise TypeError(f"the units in the file are {found!r:.60}, expected a mapping of names to "
+                        f"units")
     for name, unit in found.items():
         if any(np.asarray(value).dtype.kind not in "biuf" for value in (unit.factor, unit.shift)):
             raise TypeError(f"the unit of '{name}' is {unit!r:.60}, expected numbers")
@@ -184,15 +186,15 @@ def _library_model(path: object, meta: Json,
     """
     zoo = meta.get("zoo")
     if not zoo:
-        raise ModelError(f"'{path}' was saved from {meta['model']}, a model of your own, which "
-                         f"cannot be stored in a file: use load(path, model)")
+        raise ModelError(f"'{path}' was saved from {meta['model']}, which is your own model and "
+                         f"cannot be stored in a file. Use load(path, model)")
     if not str(zoo["module"]).startswith(saving.LIBRARY_PREFIX):
         raise ModelError(f"'{path}' was saved from a model of {zoo['module']}, which is not in the "
-                         f"model library: use load(path, model)")
+                         f"model library of probml. Use load(path, model)")
     function = named(zoo["module"], zoo["name"])
     if not isinstance(function, Generative):
         raise ModelError(f"'{path}' was saved from {zoo['name']}, which is not a model of the "
-                         f"model library: use load(path, model)")
+                         f"model library of probml. Use load(path, model)")
     return function(**{name: unpacked(value, arrays) for name, value in zoo["settings"].items()})
 
 
@@ -203,7 +205,8 @@ def _check_metadata_types(meta: Json) -> None:
     """
     for name, kinds in METADATA_TYPES.items():
         if not isinstance(meta[name], kinds) or isinstance(meta[name], bool):
-            raise TypeError(f"its metadata '{name}' have an unexpected type: {meta[name]!r:.60}")
+            raise TypeError(f"the metadata '{name}' in the file have an unexpected type: "
+                            f"{meta[name]!r:.60}")
 
 
 def _findings(meta: Json) -> tuple[Finding, ...]:
@@ -214,7 +217,7 @@ def _findings(meta: Json) -> tuple[Finding, ...]:
     """
     records = meta.get("findings", meta.get("notes"))
     if not isinstance(records, list) or not all(isinstance(r, str | dict) for r in records):
-        raise TypeError(f"its warnings are {records!r:.60}, expected a list of records")
+        raise TypeError(f"the warnings in the file are {records!r:.60}, expected a list of records")
     return tuple(map(Finding.read, records))
 
 
@@ -227,7 +230,7 @@ def _check_sites(fit: Fit, path: object) -> None:
     for name, word in fit.pattern:
         if name not in sites or word not in PATTERNS:
             raise ModelError(f"'{path}' is not a fit saved by probml: '{name}' is not a site of "
-                             f"the model, or its kind of missing cells, {word!r}, is unknown")
+                             f"the model, or its pattern of missing values, {word!r}, is unknown")
     for name, value in fit.given.items():
         if name not in sites or value.shape != sites[name].shape:
             raise ModelError(f"'{path}' is not a fit saved by probml: the fixed value of '{name}' "
@@ -245,8 +248,8 @@ def _check_sites(fit: Fit, path: object) -> None:
     wanted = {name: sites[name].shape for name in fit._plan.free}
     if {name: value.shape for name, value in fit.point.items()} != wanted:
         got = {name: value.shape for name, value in fit.point.items()}
-        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have shapes "
-                         f"{got}, the model has {wanted}")
+        raise ModelError(f"'{path}' is not a fit saved by probml: its parameters have the shapes "
+                         f"{got}, but those of the model have the shapes {wanted}")
 
 
 def _check_draws(fit: Fit, path: object) -> Fit:

@@ -87,8 +87,8 @@ class Generative:
     def __init__(self, function: Callable, chosen: str | None = None):
         self.chosen = chosen  # a plate of its own that is to be the rows
         if not callable(function) or isinstance(function, type):
-            raise ModelError(f"probml.model({function!r:.60}): expected a generative function, one "
-                             f"that samples its sites with numpyro.sample")
+            raise ModelError(f"probml.model({function!r:.60}): expected a generative function, "
+                             f"which samples its sites with numpyro.sample")
         own = unwrapped(function)
         if not hasattr(function, "__name__"):  # a handler that decorates, functools.partial
             for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -99,14 +99,14 @@ class Generative:
         for parameter in kinds.values():
             if parameter.kind == parameter.VAR_POSITIONAL:
                 raise ModelError(
-                    f"model '{function.__name__}' takes *{parameter.name}: give every setting and "
-                    f"input a name, "
-                    f"def {function.__name__}(k, d, x): ..."
+                    f"model '{function.__name__}' has the argument *{parameter.name}, whose "
+                    f"entries have no names. Give every setting and input a name, def "
+                    f"{function.__name__}(k, d, x): ..."
                 )
             if parameter.name == "rows" and parameter.default is parameter.empty:
                 raise ModelError(
-                    f"model '{function.__name__}' has an argument 'rows', a name that is reserved "
-                    f"for the number of rows, model(rows=n, ...): give the input or setting "
+                    f"model '{function.__name__}' has an argument 'rows', but this name is "
+                    f"reserved for the number of rows, model(rows=n, ...). Give the argument "
                     f"another name"
                 )
         self.function = function
@@ -159,9 +159,9 @@ class Generative:
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(Model, name):
             raise AttributeError(
-                f"model '{self.__name__}' must be called with its settings before '{name}': "
-                f"{self.__name__}(...).{name}; its arguments are {self.signature}. Do not pass the "
-                f"arguments that the data provide"
+                f"model '{self.__name__}' must be called with its settings before '{name}' can be "
+                f"used: {self.__name__}(...).{name}. Its arguments are {self.signature}; do not "
+                f"pass those that the data provide"
             )
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
@@ -335,9 +335,9 @@ class Model(Bound):
         values = as_mapping(values, "do(values)", "{'smoke': 1}")
         if lacks_rows(self):
             name = next(iter(values), "smoke")
-            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' has no rows(), so its "
-                             f"rows are known only with data: write fit(data).do({{'{name}': "
-                             f"...}}), or at(params).do({{'{name}': ...}})")
+            raise ModelError(f"do({{'{name}': ...}}): model '{self.name}' has no rows(), so do() "
+                             f"needs a Fit. Write fit(data).do({{'{name}': ...}}), or "
+                             f"at(params).do({{'{name}': ...}})")
         return self._acted(values)
 
     def _acted(self, values: SiteValues, specs: Mapping[str, tuple] | None = None):

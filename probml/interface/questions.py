@@ -128,11 +128,12 @@ class Questions(Serving):
             raise ModelError(f"joint(sites={list(sites)}): expected one or more sites, each once")
         for name in sites:
             if math.prod(self.structure.sites[self._checked_row_site(name)].cells) > 1:
-                raise ModelError(f"joint(sites={sites}): '{name}' has several cells in a row; use "
-                                 f"predict_proba for the probabilities of each cell")
+                raise ModelError(f"joint(sites={sites}): '{name}' has several values in a row; use "
+                                 f"predict_proba for the probabilities of each value")
         if len({self.structure.sites[name].time for name in sites}) > 1:
-            raise ModelError(f"joint(sites={sites}): some of these sites have time steps, others "
-                             f"one value per row: ask for one kind at a time")
+            raise ModelError(f"joint(sites={sites}): some of these sites have time steps, and "
+                             f"others have one value per row. Pass only sites of one of the two "
+                             f"kinds")
         return asking.answer(self, self._read(data), [("joint", sites)], plug_in)[1]["joint", sites]
 
     @by_parts
@@ -236,8 +237,9 @@ class Questions(Serving):
         held = held._replace(lengths=held.given)
         finite = [s.name for s in self.structure.sites.values() if s.rows and s.finite]
         if not finite and sites is None:
-            raise ModelError(f"decode: no site in rows of model '{self.model.name}' has a finite "
-                             f"list of values: use predict or impute for numbers and counts")
+            raise ModelError(f"decode: no site inside rows() of model '{self.model.name}' is "
+                             f"discrete with a finite list of values. Use predict or impute for "
+                             f"numbers and counts")
         every = [name for name in finite if held.pattern.get(name) != "seen"]
         wanted = tuple(sites) if sites is not None else tuple(every)
         for name in wanted:
@@ -370,9 +372,9 @@ class Questions(Serving):
             if rows not in (None, held.table.rows) or inputs:
                 both = f"rows={rows}" if not inputs else f"{next(iter(inputs))}=..."
                 raise ModelError(
-                    f"simulate({both}, given=...): given= has {held.table.rows} rows with their "
-                    f"inputs, and simulate draws each of them once: omit {both}; to draw a row "
-                    f"several times, repeat it in given="
+                    f"simulate({both}, given=...): given= has {held.table.rows} rows, and simulate "
+                    f"draws each of them once. Omit {both}; to draw a row several times, repeat it "
+                    f"in given="
                 )
         key = random_key(seed)
         drawn = members.answer(self, held, plug_in,

@@ -56,12 +56,11 @@ class Record(Fitted):
         if outcome.status is Status.COLLAPSED:
             raise Refusal(
                 f"{type(engine).__name__} of model '{model.name}' collapsed: a scale went to 0, or "
-                f"the objective was not finite. A component sits on a "
-                "single point, a column is constant or "
-                "collinear with others, or the data are impossible: use a prior that vanishes at "
-                "zero scale "
-                "(LogNormal, InverseGamma, InverseWishart) with "
-                "prior=True, fewer components, or more restarts"
+                f"the objective was not finite. Possible causes are a component that contains only "
+                f"a single point, a column that is constant or collinear with others, or data that "
+                f"are impossible under the model. Use a prior that vanishes at zero scale "
+                f"(LogNormal, InverseGamma, InverseWishart) with prior=True, fewer components, or "
+                f"more restarts"
             )
         if outcome.status.code is not None:
             outcome = outcome._replace(findings=(Finding.of(outcome.status.code),
@@ -158,7 +157,7 @@ class Record(Fitted):
         steps *= self.iterations > 0 and self.certain
         engine = f" ({name}{steps})"
         if self.outcome is Status.WEIGHTED:
-            engine = "" if name == "Laplace" else f" about the optimum of {name}"
+            engine = "" if name == "Laplace" else f" at the optimum found by {name}"
         elif self.outcome is Status.KNOWN or name in self.outcome.headline:
             engine = ""
         notes = "".join(f"; {found.problem}" for found in self.findings if not found.warns)
@@ -228,7 +227,7 @@ class Record(Fitted):
                              f"{list(sites)}")
         if discrete and sites[name].finite is None:
             instead = ("use impute(data) or simulate(..., given=data)" if sites[name].rows
-                       else f"take {self._expression_outside_rows(name)}")
+                       else f"use {self._expression_outside_rows(name)}")
             raise ModelError(f"site '{name}' ({sites[name].kind}) has no finite list of states: "
                              f"{instead}")
         return sites[name]

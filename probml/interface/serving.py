@@ -105,18 +105,19 @@ class Serving(Answers):
         normal some thousand draws.
         """
         if check_steps(steps, "forecast") is None:
-            raise ModelError("forecast(steps=None): expected an integer of at least 1")
+            raise ModelError("forecast(steps=None): expected a number of steps, an integer of at "
+                             "least 1")
         held = self._read(data)
         structure = held.structure
         unknown = [name for name in inputs if name not in structure.timed]
         if unknown:
-            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis; those of "
-                             f"model '{self.model.name}' are {list(structure.timed)}")
+            raise ModelError(f"forecast: '{unknown[0]}' is not an input with a time axis; such "
+                             f"inputs of model '{self.model.name}' are {list(structure.timed)}")
         if not structure.chains or structure.declared:
             raise ModelError(
-                f"forecast(steps={steps}) of model '{self.model.name}': expected chains of no "
-                f"fixed length, got {list(structure.chains)} of {structure.declared} steps: omit "
-                f"steps= of the chains in the model"
+                f"forecast(steps={steps}) of model '{self.model.name}': the model fixes the number "
+                f"of steps of {list(structure.chains)} to {structure.declared}, so it cannot "
+                f"forecast further steps. Omit steps= of these chains in the model"
             )
         last = np.full(held.table.rows, held.steps) if held.given is None else held.given
         longer = held.extended(last, steps, self._read, inputs)

@@ -66,8 +66,8 @@ class GaussianChain(Chain):
             "initial_mean": initial_mean, "initial_covariance": initial_covariance,
             "transition": transition, "covariance": covariance}.items())
         if mean.ndim < 1:
-            raise ModelError(f"GaussianChain: initial_mean must be a vector (..., d), got shape "
-                             f"{mean.shape}: for one element use jnp.zeros(1)")
+            raise ModelError(f"GaussianChain: initial_mean must be a vector of shape (..., d), got "
+                             f"shape {mean.shape}. For a state with one element use jnp.zeros(1)")
         d, batch = mean.shape[-1], [mean.shape[:-1]]
         offset = jnp.zeros(d, mean.dtype) if offset is None else as_array(
             offset, "GaussianChain(offset)")
@@ -83,8 +83,8 @@ class GaussianChain(Chain):
                 *lead, length = lead
                 if length not in (1, self.steps):
                     raise ModelError(
-                        f"GaussianChain: {name} has the shape {array.shape}, expected {self.steps} "
-                        f"steps, or 1, in the axis before the last {len(tail)}: one {name} per row "
+                        f"GaussianChain: {name} has the shape {array.shape}; expected {self.steps} "
+                        f"(steps) or 1 in the axis before the last {len(tail)}. One {name} per row "
                         f"has the shape (n, 1, {', '.join(map(str, tail))})")
             batch.append(tuple(lead))
         for name, matrix in zip(("initial_covariance", "covariance"), matrices[::2], strict=True):
@@ -146,12 +146,12 @@ class GaussianChain(Chain):
 
     @property
     def mean(self):
-        """Of every step, (..., steps, d)."""
+        """The mean of every step, (..., steps, d)."""
         return self._moments()[0]
 
     @property
     def variance(self):
-        """Of every coordinate of every step, (..., steps, d)."""
+        """The variance of every coordinate at every step, (..., steps, d)."""
         return jnp.diagonal(self._moments()[1], axis1=-2, axis2=-1)
 
     def _moments(self) -> tuple[jax.Array, jax.Array]:
@@ -229,4 +229,4 @@ def check_stable(what: str, transition: object, steps: int) -> None:
         raise ModelError(
             f"{what} is unstable: its largest eigenvalue has modulus {worst:.4g}, so states grow "
             f"by a factor of 1e{steps * np.log10(worst):.0f} over {steps} steps; expected at most "
-            f"1 for sequences of this length (1 is a random walk): scale the matrix down")
+            f"about 1 for sequences of this length (1 is a random walk). Scale the matrix down")

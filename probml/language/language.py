@@ -60,14 +60,14 @@ def rows(name: str | None = None, of: str | None = None, by: str | None = None) 
     size = _ROWS.get()
     if size is None:
         raise RowsUnknown(
-            "rows() needs the number of rows: call the model built by its settings, `model(rows=n, "
-            "**inputs)`, not the plain function"
+            "rows() needs the number of rows. Call the model that its settings give, model(rows=n, "
+            "**inputs), not the decorated function"
         )
     if isinstance(size, Tables | Nested):
         return size.plate(name, of, by)
     if of is not None:
         raise ModelError(
-            f"rows('{name}', of='{of}') needs several tables: give the data as a mapping of "
+            f"rows('{name}', of='{of}') needs several tables. Give the data as a mapping of "
             f"tables, {{'{of}': {{...}}, '{name}': {{...}}}}, and call the model with the number "
             f"of rows of each, model(rows={{'{of}': 3, '{name}': 7}}, ...)"
         )
@@ -114,8 +114,8 @@ def resolve_steps(own: int | None, kind: str) -> int:
     if found is not None and (own is None or overrules):
         return found
     if own is None:
-        raise ModelError(f"the length of a {kind} is unknown: give {kind}(..., steps=...), or "
-                         f"model.simulate(rows, steps=...)")
+        raise ModelError(f"the number of time steps of a {kind} is unknown. Give {kind}(..., "
+                         f"steps=...), or model.simulate(rows, steps=...)")
     return int(own)
 
 
@@ -278,8 +278,8 @@ class Bound:
         if "<locals>" in self.generative.__qualname__ or "<lambda>" in self.generative.__qualname__:
             raise ModelError(
                 f"model '{self.name}' is defined inside a function "
-                f"({self.generative.__qualname__}), so pickle cannot find the function again: "
-                f"define it at the top level of a module"
+                f"({self.generative.__qualname__}), so pickle cannot import the function. Define "
+                f"it at the top level of a module"
             )
         return type(self), (self.generative, self.settings, self.interventions)
 
@@ -330,16 +330,16 @@ class Bound:
                      for each in (then, now)]
             raise ModelError(
                 f"model '{self.name}': '{name}', a variable outside its function, was {shown[0]} "
-                f"when the model was built and is {shown[1]} now. A model must not change: build "
-                f"it again, {self.name}(...), or make '{name}' an argument with a default, a "
-                f"setting"
+                f"when the model was built and is {shown[1]} now. A model must not change. Build "
+                f"it again, {self.name}(...), or make '{name}' a setting, an argument with a "
+                f"default"
             )
         helpers = _helpers(function)
         for name, code in self.helpers.items():
             if name not in own and helpers.get(name) != code:
                 raise ModelError(
                     f"model '{self.name}': the function '{name}', which the model calls, has "
-                    f"changed since the model was built: build it again, {self.name}(...)"
+                    f"changed since the model was built. Build the model again, {self.name}(...)"
                 )
 
     def check_inputs(self, inputs: Mapping[str, jax.Array]) -> None:
@@ -354,9 +354,9 @@ class Bound:
                              f"{list(self.inputs)}")
         if missing:
             raise ModelError(
-                f"model '{self.name}' needs '{missing[0]}': set it as a setting, "
-                f"{self.name}({missing[0]}=...), or give it here as an input, {missing[0]}=[...], "
-                f"one value per row"
+                f"model '{self.name}' needs a value of '{missing[0]}'. Give it as a setting, "
+                f"{self.name}({missing[0]}=...), or here as an input with one value per row, "
+                f"{missing[0]}=[...]"
             )
 
 

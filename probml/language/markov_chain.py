@@ -67,12 +67,12 @@ class MarkovChain(Chain):
                              f"({k}, {k}); its shape is {shape}")
         if inhomogeneous and (tables := self.transition.shape[-3]) != self.steps:
             raise ModelError(
-                f"MarkovChain(inhomogeneous=True): transition {self.transition.shape} has {tables} "
-                f"tables in its third axis from the right: expected one per step. Table t is the "
-                f"transition into step t, and table 0 is not used: the {tables} moves between "
-                f"{tables + 1} steps are {tables + 1} tables, jnp.concatenate([moves[..., :1, :, "
-                f":], moves], -3). Compute them from inputs with a steps axis, (n, steps, ...), or "
-                f"from another chain"
+                f"MarkovChain(inhomogeneous=True): transition has the shape "
+                f"{self.transition.shape}, with {tables} tables; expected one table per step, "
+                f"(..., steps, k, k). Table t is the transition from step t − 1 to step t, and "
+                f"table 0 is not used. To add table 0 use jnp.concatenate([moves[..., :1, :, :], "
+                f"moves], -3). Compute the tables from inputs with a time axis, (n, steps, ...), "
+                f"or from another chain"
             )
         batch = lax.broadcast_shapes(self.initial.shape[:-1], self.transition.shape[:-rank])
         check_distributions("MarkovChain: initial", initial)
@@ -185,7 +185,7 @@ def stationary(transition: jax.Array):
                              jnp.ones((*transition.shape[:-1], 1), transition.dtype))[..., 0]
     if not isinstance(found, jax.core.Tracer) and not np.isfinite(np.asarray(found)).all():
         raise ModelError("stationary(transition): the chain has several closed classes of states, "
-                         "so the stationary distribution is not unique: give initial probabilities "
+                         "so the stationary distribution is not unique. Give initial probabilities "
                          "instead")
     found = jnp.maximum(found, 0)
     return found / found.sum(-1, keepdims=True)

@@ -94,7 +94,7 @@ def by_new_names(values: SiteValues, former: Mapping[str, str]) -> dict[str, Arr
     for old in former.keys() & values.keys():
         new = former[old]
         if new in values:
-            raise ModelError(f"'{old}' is now named '{new}', and both are given: drop '{old}'")
+            raise ModelError(f"'{old}' is now named '{new}', and both are given. Drop '{old}'")
         warn(old, new)
         out[new] = out.pop(old)
     return out

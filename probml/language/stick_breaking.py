@@ -61,7 +61,8 @@ class StickBreaking(dist.Distribution):
         return weights(v, 1.0 - v)
 
     def log_prob(self, value: jax.Array):
-        """Log density in the weights, by which fractions of what is left they are."""
+        """Log density of the weights, computed from the fraction that each weight takes of the
+        remaining stick."""
         left = remainders(value)
         before = jnp.concatenate([jnp.ones_like(left[..., :1]), left[..., :-1]], -1)
         v = value[..., :-1] / before
@@ -117,8 +118,9 @@ def dirichlet_process(concentration: object, k: int) -> StickBreaking:
         ModelError: a k that is no whole number from 1 to a million; no number above 0.
     """
     if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= MAX_STATES:
-        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected the number of components at "
-                         f"which the process is truncated, an integer from 1 to {MAX_STATES:,}")
+        raise ModelError(f"dirichlet_process(k={k!r:.200}): expected an integer from 1 to "
+                         f"{MAX_STATES:,}, the number of components at which the process is "
+                         f"truncated")
     if isinstance(concentration, Real):
         if isinstance(concentration, bool) or not 0 < concentration < float("inf"):
             raise ModelError(f"dirichlet_process(concentration={concentration!r}): expected a "

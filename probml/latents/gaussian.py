@@ -327,8 +327,8 @@ def not_affine(structure: Structure, group: Group,
                     return f"'{latent}' enters the {argument} of '{name}'"
                 if not (use.is_affine and is_location_affine(structure, group.names, name,
                                                              argument)):
-                    return (f"'{latent}' enters the {argument} of '{name}' in a way that is not "
-                            f"affine")
+                    return (f"'{latent}' does not enter the {argument} of '{name}' as an affine "
+                            f"function")
     return None
 
 

@@ -131,8 +131,7 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
             why = f"'{name}' ({structure.named[name].kind}) depends on '{of.name}'"
         if why is None:
             return group
-        reasons.append(f"an integral of the kind {type(kind).__name__} is not possible, because "
-                       f"{why}")
+        reasons.append(f"{type(kind).__name__}: {why}")
     if lenient:
         return replace(of, kind=Sampled("; ".join(reasons)))
     first = structure.sites[of.name]
@@ -140,11 +139,11 @@ def _claimed(structure: Structure, of: Group, blocking: str | None, bent: str | 
                  blocking or bent)
     raise Refusal(
         f"model '{structure.model.name}': site '{first.name}' ({first.kind}) is inside rows(), "
-        f"continuous and latent, '{child}' depends on it, and it cannot be integrated out: "
-        f"{'; '.join(reasons)}. Expected one of three cases: '{first.name}' is normal, and the "
-        f"locations of normal sites are linear in it; its prior is conjugate to the sites that "
-        f"depend on it; or the densities of '{first.name}' and of these sites are smooth. Give "
-        f"'{first.name}' in the data, or write '{first.name}' {_written(first)}", ("NUTS",)
+        f"continuous and latent, '{child}' depends on it, and no method can integrate it out "
+        f"({'; '.join(reasons)}). This is possible in three cases: '{first.name}' is normal, and "
+        f"it enters the means of normal sites linearly; its prior is conjugate to the sites that "
+        f"depend on it; or the densities of '{first.name}' and of these sites are differentiable. "
+        f"Give '{first.name}' in the data, or write '{first.name}' {_written(first)}", ("NUTS",)
     )
 
 
@@ -152,7 +151,7 @@ def _written(site: Site) -> str:
     """How a number without an integral can be written instead."""
     if site.time is None:
         return "as a Categorical over a grid of values"
-    return (f"as a MarkovChain over a grid of values. For a single sequence, make each step a "
-            f"row, build '{site.name}' outside rows() as a cumulative sum of innovations, path = "
+    return (f"as a MarkovChain over a grid of values. For a single sequence, make each step a row, "
+            f"build '{site.name}' outside rows() as a cumulative sum of innovations, path = "
             f"jnp.cumsum(sample('innovation', dist.Normal(0, 1).expand([steps]).to_event(1))), and "
-            f"use path[step] inside rows(), with the number of the step, from 0, as an input")
+            f"use path[step] inside rows(), with the step number (from 0) as an input")

@@ -1,5 +1,5 @@
 """Hidden discrete sites of many cells in a row, such as the mastery of skills or the kinds of a
-plate's members, summed out cell by cell.
+plate's members, summed out element by element.
 
 Where each element of a log density depends on one cell of such a site at most, the run with all
 cells in one state holds what every cell has in that state; so states × cells evaluations tell all,
@@ -41,7 +41,7 @@ MAX_TABLE_ENTRIES = 2**24  # entries of a table
 class HiddenCells:
     """Hidden cells without numbers beside them; see the top of this file."""
 
-    description = "summed out cell by cell"
+    description = "summed out element by element"
     pools, exact = False, True
     averages = False
     breadth, finer, tolerance = 1, None, 0.0
@@ -285,12 +285,12 @@ def why_not(structure: Structure, group: Group) -> str | None:
         try:
             parent_cells(structure, group.cellwise, name)
         except Tangled as tangled:
-            return f"an element of '{name}' depends on several cells of '{tangled.names[0]}'"
+            return f"an element of '{name}' depends on several elements of '{tangled.names[0]}'"
     try:
         jax.eval_shape(lambda: log_sum_of({name: (jnp.zeros(sites[name].cells, _kind(sites[name])),
                                                   None)
                                            for name in names}))
     except Tangled as tangled:
-        return (f"each cell of {quoted(tangled.names, ' and ')} depends on several cells of the "
-                f"other sites")
+        return (f"each element of {quoted(tangled.names, ' and ')} depends on several elements of "
+                f"the other sites")
     return None

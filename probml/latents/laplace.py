@@ -107,8 +107,7 @@ class Laplace:
         for name in group.names:
             site = structure.sites[name]
             if not coordinates.known_beforehand(site):
-                return (f"the support of '{name}' ({site.kind}) depends on values that are not "
-                        f"known before the fit")
+                return (f"the support of '{name}' ({site.kind}) depends on other random variables")
             if site.entry.kinked:
                 return f"the density of '{name}' ({site.kind}) is not differentiable everywhere"
         timed = next((name for name in group.sites if structure.sites[name].time is not None), None)

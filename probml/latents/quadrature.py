@@ -125,8 +125,8 @@ class Quadrature:
         if len(group.names) > 1 or math.prod(site.cells) != 1:
             return "other sites depend on several latent variables of a row jointly"
         if not known_beforehand(site):
-            return (f"the support of '{group.name}' ({site.kind}) depends on values that are not "
-                    f"known before the fit")
+            return (f"the support of '{group.name}' ({site.kind}) depends on other random "
+                    f"variables")
         timed = next((name for name in group.sites if structure.sites[name].time is not None), None)
         return None if timed is None else f"'{timed}' is part of a chain"
 

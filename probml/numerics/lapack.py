@@ -151,9 +151,9 @@ def entries() -> tuple[dict, dict]:
                                          inline=table[p].inline) for p in primitives}
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         warnings.warn(
-            f"probml cannot split batches of LAPACK calls in JAX {jax.__version__} ({error}), so "
-            f"that models with many large matrices may hang on machines with few cores: install an "
-            f"older version of JAX",
+            f"probml does not know the LAPACK calls of JAX {jax.__version__} ({error}), so models "
+            f"with many large matrices may hang on machines with few cores. Install an older "
+            f"version of JAX",
             stacklevel=2,
         )
         return {}, {}

@@ -149,17 +149,18 @@ class Block:
         kinds = "/".join(dict.fromkeys(sites[name].kind for name in self.names))
         targets = ", ".join(dict.fromkeys(sites[user].kind for user in self._users(plan)))
         if self.newton:
-            return f"Newton on the rows: {self.why}"
+            return f"Newton's method on all rows: {self.why}"
         if self.form is None:
-            return (f"L-BFGS on {'the rows' if self.rowwise else 'sufficient statistics'}: "
+            return (f"L-BFGS "
+                    f"{'on all rows' if self.rowwise else 'on sufficient statistics'}: "
                     f"{self.why}")
         if not self.conjugate and prior:
-            method = ("Newton" if self.event == 0 and not sites[self.names[0]].entry.kinked
+            method = ("Newton's method" if self.event == 0 and not sites[self.names[0]].entry.kinked
                       else "L-BFGS")
             return (f"{method} on sufficient statistics, started at the closed-form maximum: "
                     f"{self.why}")
         heavy = any(sites[user].traits.minorant is not None for user in self._users(plan))
-        mixed = (", closed form given the expected precision of every cell (scale mixture)"
+        mixed = (", closed form given the expected precision of every value (scale mixture)"
                  if heavy else ", closed form")
         if self.form.joint and self.rowwise:
             return f"weighted least squares ({kinds}–{targets}){mixed}"
@@ -202,7 +203,7 @@ def _read_uses(plan: Plan, name: str) -> Uses:
         if found.form is None:
             return found
         if common is not None and common.form is not None and found[:2] != common[:2]:
-            return Uses(why=f"'{name}' is used in two ways that need different closed forms, "
+            return Uses(why=f"'{name}' is used by two sites that need different closed forms, "
                             f"{common.form.name} and {found.form.name}")
         other = _other_support(sites[name].domain, found.form, found.steps)
         if other is not None:
@@ -222,16 +223,15 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
     site = plan.structure.sites[user]
     use = site.uses[argument][name]
     if site.family is None:
-        return Uses(why=f"'{user}' ({site.kind}) has no sufficient statistics that probml knows")
+        return Uses(why=f"'{user}' ({site.kind}) has no known sufficient statistics")
     if site.traits.minorant is not None and user not in plan.rowwise:
         return Uses(why=f"'{user}' ({site.kind}), which depends on '{name}', is a prior and not "
                     f"observed")
     if argument not in site.traits.canonical:
-        return Uses(why=f"for the {argument} of '{user}' there is no closed form")
+        return Uses(why=f"the {argument} of '{user}' has no closed-form update")
     form, steps = site.traits.canonical[argument]
     if not _has_suffix(plan.structure.sites[name].shape, form.own_axes(site.states, site.event)):
-        return Uses(why=f"the shape of '{name}' does not end in the axes that one {argument} of "
-                    f"'{user}' has")
+        return Uses(why=f"the last axes of '{name}' are not those of one {argument} of '{user}'")
     if form.joint:
         if not use.is_affine:
             return Uses(why=f"the {argument} of '{user}' is not an affine function of '{name}'")
@@ -241,8 +241,8 @@ def _read_use(plan: Plan, name: str, user: str, argument: str) -> Uses:
                     f"closed-form update ({use.level.name.lower()})")
     normal = form.normalise((*use.coordinate, *steps))
     if normal is None:
-        return Uses(why=f"the {argument} of '{user}' is a function of '{name}' for which there is "
-                        f"no closed form")
+        return Uses(why=f"the {argument} of '{user}' is a function of '{name}' without a "
+                        f"closed-form update")
     return Uses(form, normal, True)
 
 

@@ -119,9 +119,9 @@ def _ordered(plan: Plan, request: Request) -> Plan:
         if entries * 8 > BUDGET:
             raise Refusal(
                 f"model '{plan.structure.model.name}': summing out the latent discrete sites needs "
-                f"a table over {quoted(clique)} with {entries:.3g} entries, {entries * 8:.3g} "
-                f"bytes, above the limit of {BUDGET:.3g} bytes. Give some of these sites in the "
-                f"data, or remove an edge between them"
+                f"a joint table of {quoted(clique)} with {entries:.3g} entries "
+                f"({entries * 8:.3g} bytes), more than the limit of {BUDGET:.3g} bytes. "
+                f"Give some of these sites in the data, or remove an edge between them"
             )
     wider = row if row.entries >= step.entries else step
     return dataclasses.replace(
@@ -205,14 +205,14 @@ def _check_switching(structure: Structure, groups: tuple[Group, ...], variables:
                 if state in variables and sites[state].time is not None:
                     chain = next(n for n in group.names if sites[n].chain)
                     raise Refusal(
-                        f"model '{structure.model.name}': site '{chain}' (GaussianChain) is to be "
+                        f"model '{structure.model.name}': site '{chain}' (GaussianChain) must be "
                         f"integrated out along time, but '{name}' depends on '{state}', whose "
-                        f"states are latent and change along time: a switching linear system, for "
-                        f"which no exact filter of fixed size exists. Give '{state}' in the data; "
-                        f"or make '{state}' one state per row, dist.Categorical in rows(), which "
-                        f"is exact; or write '{chain}' as a MarkovChain over a grid of values; or "
-                        f"sample '{chain}' by NUTS, in a NumPyro function with obs= and a scan "
-                        f"over time instead of rows()")
+                        f"states are latent and change along time. This is a switching linear "
+                        f"system, which has no exact filter of fixed size. Give '{state}' in the "
+                        f"data; or make '{state}' one state per row, dist.Categorical in rows(), "
+                        f"which is exact; or write '{chain}' as a MarkovChain over a grid of "
+                        f"values; or sample '{chain}' by NUTS, in a NumPyro function with obs= and "
+                        f"a scan over time instead of rows()")
 
 
 def _breadth(plan: Plan, group: Group) -> int:
@@ -260,7 +260,8 @@ def _grouped(
     variables = {name: own for name, own in variables.items() if name not in given}
     below = {name: [n for n in structure.children[name] if n in (*latents, *losses)
                     or sites[n].time is not None] for name in cellwise}
-    joint = {name: f"'{names[0]}' depends on these cells" for name, names in below.items() if names}
+    joint = {name: f"'{names[0]}' depends on these "
+                   f"values" for name, names in below.items() if names}
     while True:
         cellwise = [name for name in cellwise if name not in joint]
         variables = variables | {name: summed_out(structure, sites[name], why)

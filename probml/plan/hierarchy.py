@@ -132,8 +132,8 @@ def _incidental(plan: Plan, rows: int) -> tuple[DegenerateMode, ...]:
         ):
             continue
         for name in proper:
-            why = (f"'{name}' has {index.length} levels, indexed by '{given}', with only "
-                   f"{each:.3g} rows for each level")
+            why = (f"'{name}' has {index.length} groups, indexed by '{given}', with only "
+                   f"{each:.3g} rows per group")
             out.append(DegenerateMode(name, shared, why, "incidental"))
     return tuple(out)
 

@@ -112,7 +112,7 @@ def describe_integration(parts: tuple[Grouping, ...]) -> str:
         return "exact Gaussian"
     if nodes == 1:
         return "by Laplace's approximation"
-    return f"adaptive quadrature with {nodes} nodes per level"
+    return f"adaptive quadrature with {nodes} nodes per group"
 
 
 @functools.lru_cache(maxsize=64)

@@ -45,10 +45,10 @@ def effects(plan: Plan, rows: int, closed: bool = True, few: bool = False) -> tu
         sizes = ", ".join(f"'{name}' {math.prod(plan.structure.sites[name].shape):,}"
                           for name in (*names, *large))
         raise Refusal(f"model '{plan.structure.model.name}' has too many crossed random effects "
-                      f"for maximum likelihood ({sizes}): without the largest grouping, at most "
-                      f"{MAX_CROSSED_EFFECTS:,} effects are supported, and a cross table with the "
-                      f"largest grouping of at most {MAX_CROSS_ENTRIES:,} entries. Omit a "
-                      f"grouping, or sample the posterior",
+                      f"for maximum likelihood ({sizes}): in addition to the largest grouping, at "
+                      f"most {MAX_CROSSED_EFFECTS:,} effects are supported, and their cross table "
+                      f"with the largest grouping may have at most {MAX_CROSS_ENTRIES:,} entries. "
+                      f"Omit a grouping, or sample the posterior",
                       ("NUTS",))
     return tuple(name for name in names if few or _shared(plan, tied[name]))
 
@@ -99,7 +99,7 @@ def why_not(plan: Plan, name: str, closed: bool = True, prior: bool = True) -> s
     `integrable`."""
     structure, site = plan.structure, plan.structure.sites[name]
     if structure.model.whole:
-        return "the model is one joint density without rows"
+        return "the model has no plate of independent rows"
     if prior and site.kind not in integrals.PRIORS:
         return f"the prior of '{name}' is {site.kind}"
     if name in plan.mixed or any(structure.sites[p].discrete for p in site.parents):

@@ -53,9 +53,9 @@ def assign_roles(request: Request) -> Roles:
     structure, sites, pattern = request.structure, request.structure.sites, dict(request.pattern)
     for name in (name for name in request.holes if sites[name].discrete):
         raise Refusal(f"model '{structure.model.name}': the vector '{name}' ({sites[name].kind}) "
-                      f"is partially observed, other sites depend on '{name}', and '{name}' has "
-                      f"too many states to be summed out. Give '{name}' completely or not at all "
-                      f"in each row")
+                      f"is partially observed in some rows, other sites depend on '{name}', and "
+                      f"'{name}' has too many states to be summed out. Give '{name}' completely or "
+                      f"not at all in each row")
     active = _active(structure, pattern, request.targets)
     barren = _barren(structure, request.given)
     # what is asked and computed from sites depends on them, too
@@ -179,8 +179,8 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
                                      f"Categorical(logits=dist.{site.kind}(...)"
                                      f".log_prob(jnp.arange(k)))")
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent and has "
-            f"to be summed out, but the model does not determine a finite list of its values (a "
+            f"model '{structure.model.name}': site '{site.name}' ({site.kind}) is latent and must "
+            f"be summed out, but it has no finite list of values that is the same in all rows (a "
             f"possible cause is a total_count, or DiscreteUniform bounds, that depend on an input "
             f"or on another site). Give '{site.name}' in the data{end}"
         )
@@ -188,10 +188,11 @@ def summed_out(structure: Structure, site: Site, why: str = "") -> Variable:
     # of one cell the states are the table, which has its own budget
     if cells > 1 and cells * math.log2(max(site.finite, 2)) > 16:
         raise Refusal(
-            f"model '{structure.model.name}': site '{site.name}' has {cells} missing cells of "
+            f"model '{structure.model.name}': site '{site.name}' has {cells} missing values with "
             f"{site.finite} states each, which are not independent given the other "
             f"sites{' (' * bool(why)}{why}{')' * bool(why)}, so that {site.finite}^{cells} joint "
-            f"states would have to be summed. Give '{site.name}' in the data or use fewer cells"
+            f"states would have to be summed over. Give '{site.name}' in the data, or use fewer "
+            f"elements"
         )
     grid = np.indices((site.finite,) * cells).reshape(cells, -1).T
     return Variable(site.name, grid.reshape(-1, *site.cells).astype(np.int32))

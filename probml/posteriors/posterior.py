@@ -162,7 +162,7 @@ def register(kind: Kind) -> Kind:
     """
     rename_members(kind, FORMER)
     if KINDS.setdefault(kind.__name__, kind) is not kind:
-        raise ModelError(f"posteriors.register: the kind {kind.__name__} is registered already")
+        raise ModelError(f"posteriors.register: the kind {kind.__name__} is already registered")
     return kind
 
 

@@ -136,8 +136,8 @@ def outside(fit: Fitted, data: Data, sites: Sequence[str]) -> dict[str, np.ndarr
     idle = next((name for name in sites if name not in plan.globals), None)
     if idle is not None:
         raise Refusal(f"decode: '{idle}' has infinitely many values, and no observed site depends "
-                      f"on it, so that no value is most probable given the data: omit '{idle}' "
-                      f"from sites=")
+                      f"on it, so its most probable value cannot be computed. Omit '{idle}' from "
+                      f"sites=")
     rows, known = load.load(held, plan, params=fit.point)
     params = {name: jnp.asarray(fit.point[name]) for name in plan.free}
     share = np.exp(np.asarray(_outside(plan, params, known, rows)))

@@ -84,16 +84,16 @@ def _groups(fit: Fitted, held: Data) -> list[list[str]]:
     for index in (structure.indexed[name] for names in groups for name in names):
         what = f"a new group of '{index.name}' (the index of {index.description})"
         if index.table:
-            raise Refusal(f"{what} has no value in an array that is a setting of the model and is "
-                          f"also indexed by '{index.name}'. Pass the values of that array in the "
-                          f"data instead, as an input with one value per row")
+            raise Refusal(f"{what} has no entry in an array that is a setting of the model and is "
+                          f"indexed by '{index.name}'. Pass the values of that array in the data "
+                          f"instead, as an input with one value per row")
         if (index.no_new_groups or index.low is None or index.high is None or index.cells
             and index.input in structure.timed):
             raise Refusal(
-                f"{what} cannot be predicted: expected a model that uses the effects one group at "
-                f"a time, as in effect[{index.name}], but model '{structure.model.name}' also uses "
-                f"the effects of all groups at once, such as in a sum, or does more with the index "
-                f"than add a constant"
+                f"{what} cannot be predicted. The model must use only the effect of the group of "
+                f"each row, as in effect[{index.name}], but model '{structure.model.name}' also "
+                f"uses the effects of all groups at once, such as their sum, or computes with the "
+                f"index"
             )
         fixed = next((name for name, _ in index.parameters if name not in fit.point), None)
         if fixed is not None:
@@ -149,7 +149,7 @@ def _assign(structure: Structure, names: list[str], held: Data, codes: dict, pic
                 if members[number] is None:
                     raise Refusal(
                         f"row {row} of the data has more different groups of {index.description} "
-                        f"than the fitted data had: fit data with more groups")
+                        f"than the fitted data had. Fit data with more groups")
                 flat[index.input][row, cell] = members[number]
         for axis in axes:
             taken = frozenset(axis.scale * int(present(c)) + axis.offset
@@ -179,8 +179,8 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
                 if axis >= len(sites[name].batch) + len(sites[name].independent):
                     raise Refusal(
                         f"'{name}' ({sites[name].kind}) has one joint prior for all groups along "
-                        f"axis {axis}, so the effect of a new group cannot be drawn separately: "
-                        f"give each group its own prior, by a numpyro.plate over the groups"
+                        f"axis {axis}, so the effect of a new group cannot be drawn separately. "
+                        f"Give each group its own prior, by a numpyro.plate over the groups"
                     )
                 np.moveaxis(mask, axis, 0)[found] = True
         masks[name] = jnp.asarray(mask)
@@ -192,7 +192,8 @@ def renewed(fit: Fitted, entries: Mapping[tuple[str, int], np.ndarray], plug_in:
             if not np.isfinite(np.asarray(means[name])).all():
                 kind = sites[name].kind
                 raise Refusal(f"the prior of '{name}' ({kind}) has no mean, and with a point "
-                              f"estimate the prior mean is the effect of a new group", ("NUTS",))
+                              f"estimate the effect of a new group is the mean of its "
+                              f"prior", ("NUTS",))
         at: Any = fit
         return replace(at, point={
             **fit.point, **{name: np.asarray(means[name]) for name in names}
@@ -261,6 +262,6 @@ def _exchangeable(fit: Fitted, names: Iterable[str],
                 ):
                     raise Refusal(
                         f"the prior of '{name}' differs between groups along axis {axis}, so the "
-                        f"prior of a new group is not determined: pass the values on which the "
+                        f"prior of a new group is not determined. Pass the values on which the "
                         f"prior depends as an input of the model, with one value per row"
                     )

@@ -37,13 +37,13 @@ class Compiled:
     def __init__(self, fit: Fitted, held: dataset.Data, ask: str, site: str | None, plug_in: bool):
         finite = site is not None and fit._site(site).finite is not None
         if ask == "predict_proba" and not finite:
-            raise ModelError(f"compiled('predict_proba'): expected a site with a finite number of "
-                             f"states, and '{site}' has infinitely many values: use compiled(..., "
+            raise ModelError(f"compiled('predict_proba'): '{site}' has infinitely many values; "
+                             f"expected a site with a finite number of states. Use compiled(..., "
                              f"'predict')")
         if held.steps is not None or fit.model.whole:
-            raise Refusal(f"compiled: expected a model whose rows are single observations; a row "
-                          f"of model '{fit.model.name}' is a sequence, or the model has no rows(): "
-                          f"for one step of a sequence at a time use filter()")
+            raise Refusal(f"compiled: a row of model '{fit.model.name}' is a sequence, or the "
+                          f"model has no rows(); expected a model whose rows are single "
+                          f"observations. For one step of a sequence at a time use filter()")
         wanted = () if site is None else (("probability" if finite else "mean", site),)
         found = asking.prepare(fit, held, [name for _, name in wanted], plug_in, least=1)
         self._ask, self._labels = ask, None if site is None else fit.names.get(site)
@@ -101,9 +101,9 @@ class Filter:
     def _refuse(self, plan: Plan, chain: str) -> None:
         rest = [name for name in (*plan.order, *plan.globals) if name != chain]
         if rest or plan.latents:
-            raise Refusal(f"filter: '{(rest or list(plan.hidden))[0]}' is latent in addition to "
-                          f"the chain '{chain}' and has one value for several steps, which "
-                          f"filter() does not support: use predict_proba(data, given='filtered')")
+            raise Refusal(f"filter: '{(rest or list(plan.hidden))[0]}' is latent and has one value "
+                          f"for several steps of the chain '{chain}', which filter() does not "
+                          f"support. Use predict_proba(data, given='filtered')")
 
     def _tables(self, stacked: Chunk) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log p(initial state), (k,), log p(next state | state), (k, k), and the emission log
@@ -113,7 +113,7 @@ class Filter:
         (moves,) = parts.moves
         if moves.scope or moves.transition.shape[0] > 1:
             raise Refusal(f"filter: the transitions of '{moves.name}' differ between rows or "
-                          f"steps, expected the same in all: use predict_proba(data, "
+                          f"steps; expected the same in all. Use predict_proba(data, "
                           f"given='filtered')")
         inner = sequences.within(plan, parts.steps) if parts.steps else None
         states = plan.variables[moves.name].states
@@ -145,7 +145,7 @@ class Filter:
         total = joint.sum()
         if not total > 0:
             raise DataError(f"filter: step {self.steps}, {dict(seen)}, has probability 0 given the "
-                            f"steps before it: call restart() to begin a new sequence")
+                            f"steps before it. Call restart() to begin a new sequence")
         self.probabilities = joint / total
         self.log_prob += float(np.log(total) + top)
         self.steps += 1
@@ -191,10 +191,9 @@ class _Form:
             raise DataError(f"expected an example with one row, got {held.table.rows} rows")
         if not isinstance(rows, Resident) or any(part is not None and part.unseen for part in (
                 rows.stacked, _steps(rows.stacked))):
-            raise Refusal(f"model '{fit.model.name}': expected an example whose vectors are "
-                          f"observed completely or missing completely, got a partially observed "
-                          f"vector, which compiled queries do not support: call predict, "
-                          f"predict_proba or log_prob of the Fit")
+            raise Refusal(f"model '{fit.model.name}': the example has a partially observed vector, "
+                          f"which compiled queries do not support. Observe vectors completely or "
+                          f"not at all, or call predict, predict_proba or log_prob of the Fit")
         self.stacked = jax.tree.map(np.array, rows.stacked)
         self.model, self.fit, self.plan = fit.model.name, fit, plan
         self.centre = {name: np.asarray(value, float) for name, value in
@@ -233,8 +232,8 @@ class _Form:
             name in self.plan.structure.sites
             and all(map(_hidden, np.ravel(np.asarray(value, object)))))), None)
         if unknown is not None:
-            raise DataError(f"model '{self.model}': the row has '{unknown}', expected only the "
-                            f"names of the example, {list(self.writers)}")
+            raise DataError(f"model '{self.model}': the row has '{unknown}', which is not among "
+                            f"the names of the example, {list(self.writers)}")
         out = jax.tree.map(np.copy, self.stacked)
         for name, (inner, write) in self.writers.items():
             write(_steps(out) if inner else out, row.get(name))
@@ -264,8 +263,8 @@ class _Form:
         numbers = _cells(name, "cells", value, target)
         seen = ~np.isnan(numbers)
         if not partly and not seen.all():
-            raise DataError(f"'{name}' is missing in this row but was observed in the example: to "
-                            f"answer rows with missing cells of '{name}', give an example in which "
+            raise DataError(f"'{name}' is missing in this row but was observed in the example. To "
+                            f"answer rows in which '{name}' is missing, give an example in which "
                             f"'{name}' is missing")
         if np.isinf(numbers).any():
             raise DataError(f"'{name}': expected finite numbers, got {value!r}")
@@ -277,7 +276,7 @@ class _Form:
 
     def _write_likelihood(self, name: str, at: Chunk, value: ArrayLike) -> None:
         if value is None:
-            raise DataError(f"'{name}' is missing in this row: expected label probabilities of "
+            raise DataError(f"'{name}' is missing in this row; expected label probabilities of "
                             f"'{name}', as in the example")
         target = at.likelihood[name]
         target[0, 0] = _cells(name, "label probabilities", value, target[0, 0])
@@ -295,8 +294,8 @@ class _Form:
     def _write_input(self, name: str, codes: Mapping[Hashable, int] | None, at: Chunk,
                      value: ArrayLike) -> None:
         if value is None:
-            raise DataError(f"the input '{name}' is missing in this row: expected a value for "
-                            f"every input")
+            raise DataError(f"the input '{name}' is missing in this row, but every input needs a "
+                            f"value")
         if codes is not None and _to_scalar(value) not in codes:
             raise DataError(f"the input '{name}': expected one of {list(codes)}, got {value!r}")
         target = at.inputs[name][0, 0]

@@ -126,8 +126,8 @@ def input_rows(model: Bound, inputs: SiteValues, rows: int | None) -> tuple[dict
     if rows is None and arrays:
         rows = len(next(iter(arrays.values())))
     if not isinstance(rows, Integral) or isinstance(rows, bool) or not 1 <= rows <= LONGEST:
-        raise ModelError(f"simulate needs the number of rows, from 1 to {LONGEST:,}: "
-                         f"simulate(rows=100); got rows={rows!r:.60}")
+        raise ModelError(f"simulate(rows={rows!r:.60}): expected the number of rows, an "
+                         f"integer from 1 to {LONGEST:,}, such as simulate(rows=100)")
     return arrays, int(rows)
 
 
@@ -151,10 +151,10 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     for name, raw in raws.items():
         if len(raw.values) != rows:
             raise ModelError(f"simulate(rows={rows}): the input '{name}' has {len(raw.values)} "
-                             f"rows: give the same number, or omit rows=")
+                             f"rows. Give the same number, or omit rows=")
         if raw.values.dtype.kind == "f":
             deny(~np.isfinite(raw.values), f"the input '{name}'", raw.values, "finite",
-                 hint="Missing values of inputs cannot be inferred: fill the cell.")
+                 hint="Missing values of inputs cannot be inferred. Fill in the value.")
     structure = kinds.structure_for_inputs(model, raws, {},
                                            {name: (raw.values.shape[1:], raw.values.dtype.kind)
                                                               for name, raw in raws.items()})
@@ -163,7 +163,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
     if structure.penalties:
         raise Refusal(
             f"simulate: the factor '{structure.penalties[0]}' modifies the prior of model "
-            f"'{model.name}', so the prior cannot be sampled: simulate from a Fit, "
+            f"'{model.name}', so the prior cannot be sampled. Simulate from a Fit, "
             f"fit.simulate(...), whose parameters are known"
         )
     if structure.chains:
@@ -171,7 +171,7 @@ def simulate_prior(model: Bound, rows: int | None, steps: int | None, seed: int,
         steps = ragged.along_time(structure, arrays, steps)[1]
     elif steps is not None:
         raise ModelError(f"simulate(steps={steps}): model '{model.name}' has no chain, and steps= "
-                         f"is the length of chains: omit steps=")
+                         f"is the number of time steps of chains. Omit steps=")
     values = _simulate_whole(structure, arrays, random_key(seed), rows, steps, parameters)
     return {name: to_labels(np.asarray(values[name]), structure.labels.get(name))
             for name in structure.named if name in values}
@@ -255,9 +255,9 @@ def within(fit: Fitted, draws: SiteValues, sampled: Mapping[str, np.ndarray],
     cells = sum(math.prod(sites[name].along(held.steps)) for name in names)
     if count * held.table.rows * cells > MAX_DRAWN_NUMBERS:
         warnings.warn(
-            f"draws({count}): {quoted(names)} of {held.table.rows} rows are left out of the draws, "
+            f"draws({count}): {quoted(names)} of {held.table.rows} rows are not among the draws, "
             f"because they would be {count * held.table.rows * cells:.2g} numbers, more than the "
-            f"limit of {MAX_DRAWN_NUMBERS:.2g}: ask for fewer draws, or use simulate(given=data) "
+            f"limit of {MAX_DRAWN_NUMBERS:.2g}. Ask for fewer draws, or use simulate(given=data) "
             f"for one draw per row", RuntimeWarning, stacklevel=4)
         return {}
     discrete = {name: np.asarray(value)[0] for name, value in draws.items()

@@ -45,9 +45,9 @@ def check_steps(
         if site.time is None and whole:
             raise ModelError(
                 f"model '{model.name}': site '{site.name}' has one value for all time steps, but "
-                f"depends on '{whole}', which has a value at every step. Expected a site with a "
-                f"value at every step, each dependent on '{whole}' at that step: sample "
-                f"'{site.name}' with an axis of time"
+                f"depends on '{whole}', which has a value at every step. Sample '{site.name}' with "
+                f"a time axis, so that it has a value at every step that depends on '{whole}' at "
+                f"the same step"
             )
     owners: list[str] = []
 
@@ -65,13 +65,13 @@ def check_steps(
     axes += [1 if name in timed else None for name in sorted(name for name, _, _ in specs)]
     for mixed, owner in zip(exchangeability.looks(single, long, axes), owners, strict=True):
         if mixed:
-            whys = {exchangeability.NUMBER: "on the number of the step",
-                    exchangeability.COUNT: "on how many steps there are"}
+            whys = {exchangeability.NUMBER: "on the step number",
+                    exchangeability.COUNT: "on the number of steps"}
             why = whys.get(mixed, f"on other steps through '{mixed}'")
             raise ModelError(
                 f"model '{model.name}', site '{owner}': a step of '{owner}' depends {why}, but a "
-                f"site may depend on a chain and on inputs at the same step only. Shift, lag or "
-                f"number the inputs before fitting and pass the result as an input (n, steps, ...)"
+                f"site may depend on chains and inputs only at the same step. Shift, lag or number "
+                f"the inputs before the fit, and pass the result as an input (n, steps, ...)"
             )
 
 
@@ -117,10 +117,10 @@ def check_rows(
     for mixed, owner in zip(exchangeability.looks(single, many, axes, numbers=[len(axes) - 1]),
                             owners, strict=True):
         if mixed:
-            whys = {exchangeability.NUMBER: "on the number of the row",
-                    exchangeability.COUNT: "on how many rows there are"}
+            whys = {exchangeability.NUMBER: "on the row number",
+                    exchangeability.COUNT: "on the number of rows"}
             why = whys.get(mixed, f"on other rows through '{mixed}'")
-            advice = ("Standardise, lag or index the inputs before fitting and pass the result as "
+            advice = ("Standardise, lag or index the inputs before the fit, and pass the result as "
                       "an input")
             if "callback" in mixed:
                 advice = ("Python functions called through JAX callbacks cannot be traced: write "
@@ -129,8 +129,8 @@ def check_rows(
             if owner not in found:
                 advice = (f"Remove the line, and compute '{owner}' from the results of the fit: "
                           f"fit.predict(data, ...), fit.draws(n)")
-            raise ModelError(f"model '{model.name}', site '{owner}': a row of '{owner}' depends "
-                             f"{why}, but rows must be exchangeable. {advice}")
+            raise ModelError(f"model '{model.name}', site '{owner}': the value of '{owner}' in a "
+                             f"row depends {why}, but rows must be exchangeable. {advice}")
 
 
 def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, tuple[int, ...]],
@@ -141,7 +141,7 @@ def _check_events(model: Bound, found: Mapping[str, Site], events: Mapping[str, 
         if event != own:
             raise ModelError(
                 f"model '{model.name}', site '{name}': its event axes are {own} for one row and "
-                f"{event} for {rows}: the axis of rows is declared as part of the value of each "
-                f"row. rows() is the last batch axis: omit .to_event(1) for one value per row; a "
-                f"vector in each row needs a separate axis, x[:, None], before .to_event(1)"
+                f"{event} for {rows} rows, so the axis of the rows was declared as an event axis. "
+                f"rows() is the last batch axis: omit .to_event(1) for one value per row; a vector "
+                f"in each row needs a separate axis, x[:, None], before .to_event(1)"
             )

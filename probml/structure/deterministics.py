@@ -30,9 +30,9 @@ def placed(where: str, msg: Message, one: tuple[int, ...], many: tuple[int, ...]
                                                       for axis in grown):
         raise ModelError(
             f"{where} ({KIND}): its shape is {one} for one row of data and {many} for "
-            f"{TRACED_ROWS} rows, expected an axis of {TRACED_ROWS} rows, or the same shape. "
-            f"Remove the line, and compute the value from the results of the fit (fit.draws, "
-            f"fit.predict)"
+            f"{TRACED_ROWS} rows, expected an axis of {TRACED_ROWS} rows, or the same shape for "
+            f"both. Remove this numpyro.deterministic, and compute the value from the results of "
+            f"the fit (fit.draws, fit.predict)"
         )
     stack = msg.get("cond_indep_stack") or ()
     frames = [frame for frame in reversed(stack) if frame.name != "rows"]

@@ -69,8 +69,8 @@ def numbers(model: Bound, names: tuple[str, ...], owner: str) -> dict[str, np.nd
         except ValueError:  # ragged
             value = np.asarray(None)
         if value.dtype.kind not in "iuf" or not value.size:
-            raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}, which is not a number: "
-                          f"set '{name}' to the initial value of the search, "
+            raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}, which is not a number. "
+                          f"Set '{name}' to the initial value of the search, "
                           f"{model.name}({name}=1.0)")
         if not np.isfinite(value).all():
             raise Refusal(f"{where}: setting '{name}' is {bound[name]!r}: expected finite numbers")
@@ -145,8 +145,8 @@ def _trace_lifted(structure: Structure, rest: tuple, shapes: tuple, owner: str) 
     idle = next((name for name, _ in shapes
                  if not any(site_of(name) in takes for _, takes in found.programs.values())), None)
     if idle is not None:
-        raise Refusal(f"{owner} of model '{model.name}': no density depends on setting '{idle}', "
-                      f"so '{idle}' cannot be optimised")
+        raise Refusal(f"{owner} of model '{model.name}': no distribution depends on setting "
+                      f"'{idle}', so '{idle}' cannot be optimised")
     sites = {name: dataclasses.replace(site, uses=structure.sites[name].uses)
              if name in structure.sites else site for name, site in found.sites.items()}
     return dataclasses.replace(found, sites=sites)

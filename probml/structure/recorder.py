@@ -94,7 +94,7 @@ class _Recorder(Messenger):
         if msg["type"] == "prng_key":
             raise ModelError(
                 f"model '{self.model.name}': numpyro.prng_key() draws random numbers that are not "
-                f"sites of the model, so no engine can estimate them: write a site, "
+                f"sites of the model, so they cannot be inferred. Write a site, "
                 f"sample(\"name\", ...), or pass fixed numbers as an input"
             )
         computed = msg["type"] == deterministics.KIND and name not in dict(self.model.interventions)
@@ -106,7 +106,7 @@ class _Recorder(Messenger):
         """Set the indices of the plate of rows, under any name that a scope gives it."""
         if msg["args"][1] not in (None, msg["args"][0]):
             raise ModelError(
-                f"{where}: a plate with subsample_size is not supported: omit subsample_size, and "
+                f"{where}: a plate with subsample_size is not supported. Omit subsample_size, and "
                 f"use an engine with batch_rows="
             )
         if self.index is not None and msg["args"][0] == len(self.index):
@@ -129,9 +129,9 @@ class _Recorder(Messenger):
             raise ModelError(f"model '{self.model.name}': a site is named {name!r}: expected text, "
                              f"such as sample(\"mean\", ...)")
         if name in self.messages or name in self.computed:
-            raise ModelError(f"{where}: two sites are named '{name}': give each a different name")
+            raise ModelError(f"{where}: two sites are named '{name}'. Give each a different name")
         if name in self.model.inputs:
-            raise ModelError(f"{where}: an input is also named '{name}': rename one of the two")
+            raise ModelError(f"{where}: an input is also named '{name}'. Rename one of the two")
         if computed and {f"{name}_observed", f"{name}_unobserved"} <= set(self.messages):
             if self.model.whole:
                 # without the mask it is a proper draw also where nothing depends on it
@@ -139,8 +139,8 @@ class _Recorder(Messenger):
                 hidden["fn"] = hidden["fn"].base_dist
                 return
             raise ModelError(
-                f"{where}: obs_mask= is not needed here: omit obs_mask=, and pass the values as "
-                f"data with NaN where they are missing, fit({{\"{name}\": jnp.where(mask, values, "
+                f"{where}: obs_mask= is not supported. Omit obs_mask=, and pass the values as data "
+                f"with NaN where they are missing, fit({{\"{name}\": jnp.where(mask, values, "
                 f"jnp.nan)}})"
             )
 
@@ -186,8 +186,8 @@ def _check_distribution(fn: dist.Distribution, name: str, where: str) -> None:
     """
     if isinstance(peel(fn)[0], dist.Delta):
         raise ModelError(
-            f"{where} (Delta): a value that is computed from others is not a random variable: "
-            f"write numpyro.deterministic(\"{name}\", value)"
+            f"{where} (Delta): a value that is computed from others is not a random variable. "
+            f"Write numpyro.deterministic(\"{name}\", value)"
         )
     if (loose := _find_invalid_parameter(peel(fn)[0])) is not None:
         kind, parameter, value = loose

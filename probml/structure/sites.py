@@ -59,7 +59,7 @@ def site_of(model: Bound, name: str, msg: dict) -> tuple[Site, dict[str, jax.Arr
         if wide is not None:
             raise ModelError(
                 f"{where}: its {'value' if factor else 'distribution'} has batch shape {batch} for "
-                f"a single row, one axis of which is neither rows() nor a plate. "
+                f"a single row, and one of these axes is neither rows() nor a plate. "
                 f"{_explain_extra_axis(model, name, batch[wide], wide == row_axis, frames, factor)}"
             )
     domain = domains.of(fn.support if factor else domains.of_values(fn))
@@ -111,9 +111,9 @@ def _explain_extra_axis(model: Bound, name: str, size: int, in_rows: bool, frame
                   and frame.size == size), None)
     if plate is not None:
         return (
-            f"rows() has the batch axis −1 and the plate '{plate.name}' inside it −{-plate.dim}: "
-            f"an array with one value for each member of '{plate.name}' needs shape ({size}, "
-            f"{', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
+            f"rows() has the batch axis −1, and the plate '{plate.name}' inside it has the batch "
+            f"axis −{-plate.dim}, so an array with one value for each member of '{plate.name}' "
+            f"needs shape ({size}, {', '.join(['1'] * (-plate.dim - 1))}), as v[:, None]"
         )
     if in_rows and long is not None:
         return f"{as_input(model, long)}. Else declare a vector with .to_event(1)"
@@ -216,14 +216,14 @@ def timed(model: Bound, one: Mapping[str, Site], some: Mapping[str, Site]) -> di
         axes = [i for i, pair in enumerate(zip(site.shape, grown, strict=False))
                 if pair[0] != pair[1]]
         if site.chain and (not site.rows or site.axes):
-            raise ModelError(f"{where}: a {site.kind} must be inside rows() and in no other plate; "
-                             f"write one site for each chain")
+            raise ModelError(f"{where}: a {site.kind} must be inside rows() and inside no other "
+                             f"plate. Write one site for each chain")
         if len(site.shape) != len(grown) or len(axes) > 1 or (
             axes and (not site.rows or axes[0] != len(site.batch))
         ):
             raise ModelError(
                 f"{where}: its shape is {site.shape} for chains of one step and {grown} for chains "
-                f"of {TRACED_STEPS} steps: time must be the first event axis, as in "
+                f"of {TRACED_STEPS} steps. Time must be the first event axis, as in "
                 f"dist.Normal(mean[z], scale[z]).to_event(1); a value of the row that is used with "
                 f"a chain needs a time axis, s[..., None]"
             )

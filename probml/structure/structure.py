@@ -185,9 +185,9 @@ class Structure:
         site, arguments = self.sites[name], self.arguments(name, env)
         if site.traits.ancillary is not None:
             raise ModelError(
-                f"site '{name}' ({site.kind}) has no mean for each row: its "
-                f"{site.traits.ancillary} is not estimated from the rows. Use simulate() for whole "
-                f"rows, or a Categorical site with the same probabilities for single draws"
+                f"site '{name}' ({site.kind}) has no mean for each row, because its "
+                f"{site.traits.ancillary} is not estimated. Use simulate() for whole rows, or a "
+                f"Categorical site with the same probabilities for single draws"
             )
         with unchecked():
             if site.family is not None:
@@ -290,11 +290,10 @@ class Structure:
         """
         if self.model.whole:
             raise Refusal(
-                f"{verb} gives a result for each row, and model '{self.model.name}' has no rows: "
-                f"its function was read as one joint density of all its data (explain(data) gives "
-                f"the reason). Write `with probml.rows():` instead of the plate whose members are "
-                f"the rows of the data. Without rows there are draws(n), posterior(site) and "
-                f"simulate()"
+                f"{verb} gives a result for each row, but model '{self.model.name}' has no plate "
+                f"of independent rows (explain(data) gives the reason). Write `with "
+                f"probml.rows():` instead of the numpyro.plate over the rows of the data. Without "
+                f"it, draws(n), posterior(site) and simulate() are available"
             )
 
     def need_likelihood(self, verb: str) -> None:
@@ -308,7 +307,7 @@ class Structure:
             raise Refusal(
                 f"{verb} needs the likelihood of a row, a density that integrates to 1, and the "
                 f"factor '{self.losses[0]}' of model '{self.model.name}' (numpyro.factor inside "
-                f"rows()) multiplies the density of a row by exp(factor), whose normalisation is "
+                f"rows()) multiplies the density of a row by exp(factor), so its normalisation is "
                 f"unknown. log_prob, predict, predict_proba, decode and simulate of a Fit support "
                 f"factors; for {verb} use a distribution instead, such as "
                 f"dist.Bernoulli(logits=...) or dist.LeftTruncatedDistribution(...)"

@@ -215,8 +215,8 @@ def _check_sizes(model: Bound, found: Mapping[str, Site]) -> None:
     for name, site in found.items():
         if math.prod(site.shape) > MAX_VALUE_SIZE:
             raise ModelError(f"model '{model.name}': a value of '{name}' has shape {site.shape}, "
-                             f"more than {MAX_VALUE_SIZE:,} numbers: use smaller sizes in the "
-                             f"settings of the model")
+                             f"more than the limit of {MAX_VALUE_SIZE:,} numbers. Use smaller "
+                             f"sizes in the settings of the model")
 
 
 def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
@@ -225,7 +225,7 @@ def _check_parents(model: Bound, sites: Mapping[str, Site]) -> None:
             if sites[parent].rows and not site.rows:
                 raise ModelError(
                     f"model '{model.name}', site '{site.name}' is outside rows() but depends on "
-                    f"'{parent}' inside rows(): move '{site.name}' inside rows()"
+                    f"'{parent}' inside rows(). Move '{site.name}' inside rows()"
                 )
 
 
@@ -283,8 +283,8 @@ def intervened(model: Bound, values: SiteValues,
             raise ModelError(f"{where}: expected a finite number, or an array of finite numbers, "
                              f"got {value!r:.60}") from None
         if site.time is not None:
-            raise ModelError(f"{where}: '{name}' has time steps, but do() sets one value in every "
-                             f"row: give '{name}' as data, or as an input")
+            raise ModelError(f"{where}: '{name}' has time steps, but do() sets one value per row. "
+                             f"Give '{name}' as data, or as an input")
         if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
             raise ModelError(f"{where}: expected a finite number, got {value!r}")
         if array.shape not in (site.cells, ()):

@@ -162,13 +162,13 @@ def test_the_index_of_a_table_numbers_the_rows():
 
 def test_bad_requests_are_refused_by_name(exported, table, monkeypatch):
     fit, _ = exported
-    with pytest.raises(probml.ModelError, match="does not store its data"):
+    with pytest.raises(probml.ModelError, match="does not store the data"):
         fit.to_arviz()
     with pytest.raises(probml.Refusal, match="point estimates, not a posterior"):
         classes(k=2).at(fit.params).to_arviz({"x": table["x"]})
     with pytest.raises(probml.DataError, match="'y' is neither a site nor an input"):
         fit.to_arviz({"y": table["x"]})
-    with pytest.raises(probml.ModelError, match=r"before do\(\)"):
+    with pytest.raises(probml.ModelError, match=r"was returned by do\(\)"):
         fit.do({"z": "low"}).to_arviz(table)
     monkeypatch.setattr(reports, "MAX_ROW_NUMBERS", 100)
     with pytest.raises(probml.Refusal, match="1000 draws of 14 rows"):
@@ -206,5 +206,5 @@ def test_the_prior_and_what_it_predicts_are_groups_if_asked_for(exported, table)
     z = np.asarray(data.prior_predictive["z"][0], int)
     near = np.stack([mean.values[0, np.arange(400)[:, None], j, z] for j in range(2)], -1)
     assert abs(float((x.values[0] - near).std()) - 1.0) < 0.05
-    with pytest.raises(probml.ModelError, match=r"to_arviz\(prior=0\): expected the number"):
+    with pytest.raises(probml.ModelError, match=r"to_arviz\(prior=0\): expected a number"):
         fit.to_arviz(table, prior=0)

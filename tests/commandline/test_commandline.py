@@ -212,7 +212,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("--quiet",), 2, "--quiet"),
     (("simulate", "@fit.probml", "-n", "0"), 2, "0 is not in the range"),
     (("fit", "@rows.csv", "-m", "mixture", "--set", "k=3"), 4, "MixedMixture has no such setting"),
-    (("fit", "@none.csv", "-m", "mixture"), 3, "there is no such file"),
+    (("fit", "@none.csv", "-m", "mixture"), 3, "this file does not exist"),
     (("fit", "@rows.csv", "-m", "forest"), 4, "expected one of naive_bayes, mixture"),
     (("fit", "@rows.csv", "-m", "naive_bayes", "--target", "sort"), 3, "no such column"),
     (("fit", "@rows.csv", "-m", "naive_bayes"), 4, "--target NAME"),
@@ -220,7 +220,7 @@ def test_dates_and_names_are_left_out_by_request(place):
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restart=2)"), 4, "no such setting"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EM(restarts=x)"), 4, "'NUTS(draws=500)'"),
     (("fit", "@rows.csv", "-m", "mixture", "--engine", "EmpiricalBayes"), 4, "missing settings: choose"),
-    (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "omit --target"),
+    (("fit", "@rows.csv", "-m", "mixture", "--target", "kind"), 4, "Omit --target"),
     (("fit", "@line.csv", "-m", "regression", "--target", "y", "--engine", "em"), 4, "exact"),
     (("fit", "@rows.csv", "-m", "network", "--components", "3"), 4, "factor and hmm have"),
     (("report", "@fit.probml", "--target", "kind"), 4, "expected --data"),
@@ -380,7 +380,7 @@ def test_a_formula_leaves_out_rows_with_missing_cells_and_says_so(place):
     table.to_csv(place / "torn_formula.csv", index=False)
     run = ask(place, "fit", "@torn_formula.csv", "-m", "glm", "--formula", "y ~ x", "-o",
               "@torn_formula.probml")
-    assert "have missing cells in 2 of 30 rows, and these rows are dropped" in run.stderr, run.stderr
+    assert "have missing values in 2 of 30 rows; these rows are dropped" in run.stderr, run.stderr
     assert "observations: 28" in run.stdout
 
 

@@ -112,7 +112,7 @@ def test_what_has_no_steps_is_the_same_along_them(place):
     assert "column 'kind': expected one value for each sequence, got 2 values in the sequence" in run.stderr
     assert "has no chain" in ask(folder, "score", "@centre.probml", "@leaves.csv", *centre, "--by",
                                  "id", code=4).stderr
-    assert "has no chain along time" in ask(folder, "forecast", "@centre.probml", "@leaves.csv",
+    assert "has no time series" in ask(folder, "forecast", "@centre.probml", "@leaves.csv",
                                             *centre, code=4).stderr
     STEPS.assign(who=["b", None, "b", "b", "a", "b"]).to_csv(folder / "torn.csv", index=False)
     assert "got an empty cell in row 1" in ask(folder, "score", "@moods.probml", "@torn.csv", *moods, "--by",
@@ -139,7 +139,7 @@ def test_what_was_seen_at_the_fit_and_is_not_there_is_said(place):
     STEPS.drop(columns="y").to_csv(folder / "still.csv", index=False)
     run = ask(folder, "predict", "@moods.probml", "@still.csv", "--site", "z", "--by", "who",
               *place[2])
-    assert "the table has no 'y'" in run.stderr and "--as y=COLUMN" in run.stderr
+    assert "the table has no column 'y'" in run.stderr and "--as y=COLUMN" in run.stderr
 
 
 @pytest.mark.slow

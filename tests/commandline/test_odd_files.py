@@ -21,7 +21,7 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("a,b\n1,2,3\n4,5,6\n", "got rows with more cells"),  # pandas takes a for an index
+    ("a,b\n1,2,3\n4,5,6\n", "some rows have more values"),  # pandas takes a for an index
     ("a,b,a\n1,2,3\n", "2 columns named 'a'"),  # pandas calls the second a.1
     ("a;b\n1,5;2\n3,5;4\n", "the separator is ';'"),
     ("a;b\n1;2\n", "the separator is ';'"),
@@ -43,13 +43,13 @@ def test_a_comma_at_the_end_of_rows_moves_no_column(write):
 
 def test_words_that_are_read_as_unseen_are_told(write):
     path = write("drug,dose\nNone,1\nA,2\nNone,3\nA,\n,4\n")
-    with pytest.warns(RuntimeWarning, match="'drug': 2 cells with the text 'None' are read as missing"):
+    with pytest.warns(RuntimeWarning, match="'drug': 2 values with the text 'None' are read as missing"):
         assert files.read_table(path)["drug"].isna().tolist() == [True, False, True, False, True]
 
 
 def test_a_column_of_numbers_with_a_word_in_it_is_told(write):
     path = write("a\n" + "".join(f"{i}\n" for i in range(9)) + "?\n")
-    with pytest.warns(RuntimeWarning, match="'a' is numeric except for 1 of 10 cells, with the text '\\?'"):
+    with pytest.warns(RuntimeWarning, match="'a' is numeric except for 1 of 10 values, with the text '\\?'"):
         files.read_table(path)
 
 
@@ -90,7 +90,7 @@ def test_a_slip_of_out_loses_no_file(words, tmp_path):
                                       "probability ( a ) { table 0.5, 0.5; }\n")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     run = CliRunner().invoke(main, [str(tmp_path / w[1:]) if w.startswith("@") else w for w in words])
-    assert run.exit_code == 4 and "would be overwritten: use another" in run.stderr
+    assert run.exit_code == 4 and "would be overwritten. Use another" in run.stderr
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -90,7 +90,7 @@ def test_all_kinds_of_contestants_stand_in_one_table(table):
             and table.attrs["rows"] == 80)
     missing = table.attrs["missing"]
     assert ("predict_proba" in missing["bare"]["log_score"]
-            and "'hinge' is a loss" in missing["loss"]["brier"])
+            and "has a loss ('hinge')" in missing["loss"]["brier"])
     assert table.loc[["bare", "loss"], ["log_score", "brier"]].isna().to_numpy().all()
     assert set(missing) == {"bare", "loss"}
 
@@ -202,11 +202,11 @@ def test_labels_tables_and_unlabelled_rows_are_taken():
 def test_a_contestant_that_cannot_take_the_rows_is_named_with_the_reason():
     x, y = spots(30)
     x[4, 1] = nan
-    with pytest.warns(UserWarning, match="'peer' is left out: LogisticRegression cannot be fitted to these "
-                      "rows, or cannot predict them: Input X contains NaN"):
+    with pytest.warns(UserWarning, match="'peer' could not be evaluated: fitting LogisticRegression to the "
+                      "training rows, or predicting the test rows, failed: Input X contains NaN"):
         table = probml.compare({"peer": LogisticRegression(), "share": DummyClassifier()},
                                {"x": x, "y": y}, target="y", folds=3)
-    assert "LogisticRegression cannot be fitted to these rows, or cannot predict them: Input X contains NaN" in table.attrs[
+    assert "fitting LogisticRegression to the training rows, or predicting the test rows, failed: Input X contains NaN" in table.attrs[
         "missing"
     ]["peer"]["accuracy"]
     assert (table.attrs["criterion"] == "log_score" and list(table.index) == ["share"]
@@ -234,10 +234,10 @@ def test_what_cannot_be_compared_is_refused_by_name():
         ({"a": StandardScaler()}, data, {},
          "expected a Fit, or a classifier .* for 'a', got a StandardScaler"),
         ({"a": GaussianNB()}, None, {}, "expected data"),
-        ({"a": GaussianNB()}, {"x": x}, {}, r"with the column 'y', got the columns \['x'\]"),
-        ({"a": GaussianNB()}, {"y": y}, {}, "got only 'y'"),
+        ({"a": GaussianNB()}, {"x": x}, {}, r"no column 'y'; the columns are \['x'\]"),
+        ({"a": GaussianNB()}, {"y": y}, {}, "have only the column 'y'"),
         ({"a": GaussianNB()}, {"x": x[:5], "y": y}, {},
-         r"expected 'x' with 20 rows.*, got shape \(5, 2\)"),
+         r"'x' has shape \(5, 2\), but 'y' has 20 rows"),
         ({"a": GaussianNB()}, {"x": x, "y": np.full(20, None)}, {}, "expected at least 2 rows with a value of 'y', got 0"),
         ({"a": GaussianNB(), "b": LinearRegression()}, data, {},
          "'a' predicts 'y' as a class and 'b' as a number"),
@@ -245,7 +245,7 @@ def test_what_cannot_be_compared_is_refused_by_name():
          "same values of 'y'"),
         ({"a": GaussianNB()}, data, {"engines": {"a": probml.EM()}}, "expected names among the fits .*, got 'a'"),
         ({"a": GaussianNB()}, data, {"folds": 1}, "expected an integer from 2 to 20"),
-        ({"a": known.do({"y": 0})}, data, {}, r"after do\(\)"),
+        ({"a": known.do({"y": 0})}, data, {}, r"that do\(\) returned"),
     ):
         with pytest.raises(ValueError, match=words):
             probml.compare(fits, rows, target="y", **more)

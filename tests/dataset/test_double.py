@@ -47,7 +47,7 @@ def test_clusters_too_narrow_for_float32_are_fitted_in_double_and_it_is_said(sin
     data = narrow()
     fit = two_clusters().fit(data, probml.EM(restarts=4))
     assert fit.converged and "float32-to-float64" in codes(fit)
-    assert "since in float32 the fit lost 3 of its restarts, in which a scale went to 0" in fit.status
+    assert "too inaccurate here: the fit lost 3 of its random starts, because a scale went to 0" in fit.status
     with jax.enable_x64(True):
         right = two_clusters().fit(data, probml.EM(restarts=4))
         logs = right.log_prob(data)
@@ -70,7 +70,7 @@ def test_a_component_narrow_beside_its_distance_is_fitted_in_double(single):
     rng = np.random.default_rng(0)
     data = {"y": np.concatenate([rng.normal(-5, 1e-2, 20), rng.normal(5, 1e-2, 30)])}
     fit = two_clusters().fit(data, probml.EM(restarts=4))
-    assert "since in float32 the fit has a component whose standard deviation is small" in fit.status
+    assert "is too inaccurate here: the fit has a component whose standard deviation is small" in fit.status
     order = np.argsort(fit.params["mean"])
     np.testing.assert_allclose(fit.params["mean"][order],
                                [data["y"][:20].mean(), data["y"][20:].mean()], rtol=1e-6)
@@ -90,7 +90,7 @@ def test_seconds_since_1970_are_not_held_by_float32_which_is_seen_before_the_fit
     t = np.arange(50.0)
     data = {"t": 1.6e9 + t, "y": 1.6e9 + 2 * t}
     fit = clock().fit(data)
-    assert ("'y' has too little precision: its centre is 1.6e+09 and its standard deviation 29"
+    assert ("'y' has the mean 1.6e+09 and the standard deviation 29"
             in fit.status)
     np.testing.assert_allclose(fit.params["rate"], 2.0, rtol=1e-4)
 
@@ -138,7 +138,7 @@ def test_powers_of_a_column_about_10_are_fitted_in_double(single):
     x = z[:, None] ** np.arange(1, 4)
     data = {"x": (x - x.mean(0)) / x.std(0), "y": random.gamma(3, np.exp(0.3 * (z - 10)) / 3)}
     fit = cubic().fit(data, probml.MAP())
-    assert "one of its columns is nearly a linear combination of others" in fit.status
+    assert "is nearly collinear" in fit.status
     with jax.enable_x64(True):
         right = cubic().fit(data, probml.MAP())
     found, true = (each.params["base"] + data["x"] @ each.params["beta"] for each in (fit, right))
@@ -191,11 +191,9 @@ def test_numbers_that_float32_does_not_hold_are_known_before_anything_is_fitted(
     far = np.where(np.arange(50) % 5, y + 1e9, np.nan)
     assert lost(x, y) is None and lost(x + 1000, y - 1000) is None
     assert lost(np.ones(50), np.full(50, 1e9)) is None  # a constant has no digits to lose
-    assert lost(x, far).startswith("'y' has too little precision: its centre is 1e+09 and its standard deviation ")
-    assert lost(x + 1e9, y).startswith("the input 'x' has too little precision")
-    assert lost(x, y * 1e-9).startswith("'y' is out of range") and lost(x, y * 1e12).startswith(
-        "'y' is out of range"
-    )
+    assert lost(x, far).startswith("'y' has the mean 1e+09 and the standard deviation ")
+    assert lost(x + 1e9, y).startswith("the input 'x' has the mean")
+    assert all(lost(x, y * factor).endswith("which is too large or too small") for factor in (1e-9, 1e12))
 
 
 @pytest.mark.parametrize("kind", [dist.Beta, dist.Kumaraswamy])
@@ -224,7 +222,7 @@ def test_what_lies_far_from_zero_is_fitted_and_asked_in_double(single):
 
     y = np.random.default_rng(0).normal(1.7e9, 2.0, 60)  # seconds of an epoch
     fit = normal().fit({"y": y}, probml.MAP())
-    assert "'y' has too little precision" in fit.status
+    assert "'y' has the mean" in fit.status
     np.testing.assert_allclose(fit.params["mean"] - 1.7e9, y.mean() - 1.7e9, atol=0.01)
     np.testing.assert_allclose(fit.log_prob({"y": y}).mean(),
                                -0.5 * np.log(2 * np.pi * y.var()) - 0.5, atol=0.01)
@@ -249,7 +247,7 @@ def test_weights_that_count_many_rows_are_done_in_double():
     held = read.read(rolls(), {"face": np.arange(3)})
     assert digits.find_precision_loss(held._replace(weights=np.array([1.0, 9e3, 2.0]))) is None
     found = digits.find_precision_loss(held._replace(weights=np.array([1.0, 2.5e9, 2.0])))
-    assert found == "a weight of a row has too little precision: its counts go up to 2,500,000,000"
+    assert found == "a weight of a row has values of up to 2,500,000,000"
 
 
 @probml.model
@@ -304,5 +302,5 @@ def test_rows_of_next_to_no_weight_are_told_from_none(single):
             sample("y", dist.Bernoulli(rate))
 
     fit = coin().fit({"y": np.array([1, 1, 0])}, weights=np.full(3, 1e-12))
-    assert "their sum 3e-12 is lost to rounding" in fit.status
+    assert "the sum of the row weights, 3e-12, is so small" in fit.status
     np.testing.assert_allclose(fit.params["rate"] - 0.5, 0.25e-12, rtol=1e-3)

@@ -135,7 +135,7 @@ def written(path, *files):
 def test_types_that_differ_between_text_files_are_those_that_hold_all(tmp_path):
     empty, first = "y,z,count\n", "y,z,count\n1,red,3\n2,green,4\n"
     source = written(tmp_path, empty, first, "y,z,count\nfar,red,1\n")
-    with pytest.raises(DataError, match=r"part '2.csv' has 'y' as string, and '1.csv' as int64: use one"):
+    with pytest.raises(DataError, match=r"'y' has the type string in the file '2.csv', but int64 in '1.csv'. Use one"):
         open_data(columns(), source)
     source = written(tmp_path, empty, first, "y,z,count\n0.5,7,\n,7,5\n")  # 7 is a word where others are
     found, held = read_again(columns(), source)
@@ -180,7 +180,7 @@ def test_batches_without_rows_are_passed_over():
         found, held = read_again(columns(), lambda batches=batches: iter(batches))
         same(found, plain)
         assert held.survey.sizes == (12, 18)
-    with pytest.raises(DataError, match="the source has no batches"):
+    with pytest.raises(DataError, match="the data source has no batches"):
         open_data(columns(), lambda: iter(parts[:1]))
 
 

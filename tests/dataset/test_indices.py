@@ -280,8 +280,8 @@ def test_an_index_that_is_computed_from_several_codes_is_checked_on_the_data():
                 found = False
                 assert "in row 1" in str(error)
             assert found == fine, (g, h)
-    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 in row 0 make the index 12 of a "
-                       r"\(axis 0\); expected 0 … 11"):
+    with pytest.raises(DataError, match=r"'g' = 3 and 'h' = 3 give the index 12 of a "
+                       r"\(axis 0\); expected an index from 0 to 11"):
         reading.read(known.model, {"g": [3], "h": [3]})
 
 
@@ -345,9 +345,9 @@ def refused(words, group, model=FOUR, error=DataError):
 
 
 def test_codes_out_of_range_are_refused_by_row_and_code():
-    refused(["'group' has 4 in row 3, but is an index of alpha (axis 0), an axis of 4 entries, "
+    refused(["'group' has 4 in row 3, but it is an index of alpha (axis 0), which has 4 entries; expected "
              "0 … 3; if your codes start at 1, subtract 1"], [1, 2, 3, 4] * 2)
-    refused(["'group' has -1 in row 7, but is an index of alpha (axis 0), an axis of 4 entries"], [0, 1, 2, 3, 0, 1, 2, -1])
+    refused(["'group' has -1 in row 7, but it is an index of alpha (axis 0), which has 4 entries"], [0, 1, 2, 3, 0, 1, 2, -1])
     refused(["'group' has 10 in row 0", "as text or as a pandas Categorical"], [10, 20, 30, 40] * 2)
     with pytest.raises(DataError) as caught:
         fit([0, 2, 3, 4] * 2)
@@ -364,7 +364,7 @@ def test_every_question_checks_codes():
         lambda g: FOUR.log_density({"group": g, "y": [0.0]}, {"alpha": np.zeros(4)}),
     ):
         with pytest.raises(DataError,
-                           match="'group' has 4 in row 0, but .*, an axis of 4 entries, 0 … 3"):
+                           match="'group' has 4 in row 0, but .* has 4 entries; expected 0 … 3"):
             ask([4])
     assert known.predict({"group": [3]}).tolist() == [3.0]
 
@@ -372,7 +372,7 @@ def test_every_question_checks_codes():
 def test_whole_numbers_may_be_floats_and_others_are_refused():
     assert np.array_equal(fit([0.0, 1.0, 2.0, 3.0] * 2).params["alpha"],
                           fit([0, 1, 2, 3] * 2).params["alpha"])
-    refused(["'group' has 2.5 in row 3", "expected integers"], [0, 1, 2, 2.5] * 2)
+    refused(["'group' has 2.5 in row 3", "Pass integers"], [0, 1, 2, 2.5] * 2)
     refused(["'group' has inf in row 3"], [0, 1, 2, np.inf] * 2)
 
 
@@ -381,7 +381,7 @@ def test_whole_numbers_may_be_floats_and_others_are_refused():
               pd.array([0, 1, None, 3] * 2, dtype="Int64"), ["a", "b", None, "c"] * 2]
 )
 def test_an_unseen_group_is_refused_by_name(group):
-    refused(["'group' is missing in row 2", "a group index cannot be missing"], group)
+    refused(["'group' is missing in row 2", "an index cannot be missing"], group)
 
 
 def test_an_index_that_the_function_makes_whole_itself_is_checked_too():
@@ -404,8 +404,8 @@ def test_text_that_is_no_index_is_refused_by_name():
         with probml.rows():
             sample("y", dist.Normal(b * x, 1.0))
 
-    with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. Text "
-                       r"can only be an index"):
+    with pytest.raises(DataError, match=r"the input 'x' must be a number, got 'hot' in row 0. An "
+                       r"input may be text only if the model uses it as an index"):
         probml.model(line)().fit({"x": ["hot", "cold"], "y": [1.0, 2.0]})
 
 
@@ -423,7 +423,7 @@ def test_an_index_along_the_steps_of_a_chain_is_checked_and_padding_is_not():
                         known.names)
     assert read.table.inputs["group"].tolist() == [[1, 2, 1], [2, 1, 2]]
     with pytest.raises(DataError,
-                       match="'group' has 3 in row 1, cell 1, but .* axis of 2 entries, 1 … 2"):
+                       match="'group' has 3 in row 1, cell 1, but .* has 2 entries; expected 1 … 2"):
         reading.read(known.model, {"x": x, "group": [[1, 2, 1], [2, 3]]})
 
 
@@ -467,7 +467,7 @@ def test_other_kinds_of_groups_become_codes(group, labels):
 
 
 def test_more_labels_than_entries_are_refused_naming_both():
-    refused(["'group' has 5 labels, 'a', 'b', 'c', 'd', 'e'", "alpha (axis 0), has 4 entries"],
+    refused(["'group' has 5 labels, 'a', 'b', 'c', 'd', 'e'", "alpha (axis 0), which has only 4 entries"],
             list("abcdeabc"))
 
 
@@ -513,7 +513,7 @@ def test_inputs_that_index_one_axis_share_their_labels():
     assert read.table.inputs["home"].tolist() == [2, 1] and read.table.inputs["away"].tolist() == [
         1, 0
     ]
-    with pytest.raises(DataError, match="'home' contains labels and 'away' integer codes"):
+    with pytest.raises(DataError, match="'home' contains labels and 'away' contains integer codes"):
         reading.read(matches(3), {**data, "away": [0, 1]})
 
 
@@ -549,8 +549,8 @@ def test_explain_names_what_an_input_indexes():
 
 def test_an_unknown_label_is_refused_by_name():
     found = fit(list("abcd") * 2)
-    with pytest.raises(DataError, match="'group' has 'z' in row 1, which is not one of its labels, "
-                       "'a', 'b', 'c', 'd'"):
+    with pytest.raises(DataError, match="'group' has 'z' in row 1, which is not one of the labels "
+                       "in the fitted data, 'a', 'b', 'c', 'd'"):
         found.predict({"group": ["a", "z"]})
     with pytest.raises(DataError, match="'group' must be one of its labels, 'a', 'b', 'c', 'd', "
                        "not a code, got 0 in row 0"):
@@ -561,8 +561,8 @@ def test_an_unknown_label_is_refused_by_name():
 
 def test_a_fit_that_knows_codes_refuses_text_and_reads_categories_that_are_numbers_as_codes():
     found = fit([0, 1, 2, 3] * 2)
-    with pytest.raises(DataError, match="'group' has 'c' in row 0, which is not one of its labels, "
-                       "0, 1, 2, 3"):
+    with pytest.raises(DataError, match="'group' has 'c' in row 0, which is not one of the labels "
+                       "in the fitted data, 0, 1, 2, 3"):
         found.predict({"group": ["c"]})
     np.testing.assert_array_equal(found.predict({"group": pd.Categorical([2, 1])}),
                                   found.predict({"group": [2, 1]}))
@@ -664,7 +664,7 @@ def test_a_new_member_without_a_prior_of_its_own_is_refused():
 
     zeros = {"a": np.zeros(3)}
     ask(centred, zeros, ["a new group of 'g'", "also uses the effects of all groups at once"])
-    ask(looked_up, {"a": np.zeros(2)}, ["has no value in an array that is a setting"])
+    ask(looked_up, {"a": np.zeros(2)}, ["has no entry in an array that is a setting"])
     ask(different, zeros, ["the prior of 'a' differs between groups"])
     ask(tied, zeros, ["one joint prior for all groups along axis 0"])
     ask(heavy, zeros, ["has no mean"])
@@ -726,5 +726,5 @@ def test_an_index_may_be_computed_from_any_number(name):
     with pytest.raises(DataError, match="'age' must be complete.* row 4"):
         model.log_density({"age": np.where(age > 40, np.nan, age), "y": y}, {"a": a})
     if name in ("floor", "//"):
-        with pytest.raises(DataError, match="'age' = 54.4 in row 4 make the index 5 of a"):
+        with pytest.raises(DataError, match="'age' = 54.4 give the index 5 of a"):
             model.log_density({"age": age + 10, "y": y}, {"a": a})

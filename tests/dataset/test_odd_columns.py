@@ -69,5 +69,5 @@ def test_a_table_of_arrow_is_an_array_of_its_columns():
     x = np.array([[1.0, 2.0], [3.0, 5.0], [2.0, 2.0]])
     fit = vectors().fit({"x": pa.table({"a": x[:, 0], "b": x[:, 1]})})
     np.testing.assert_allclose(fit.params["mean"], vectors().fit({"x": x}).params["mean"], rtol=1e-6)
-    with pytest.raises(probml.DataError, match="2 columns 'a'"):
+    with pytest.raises(probml.DataError, match="2 columns named 'a'"):
         vectors().fit({"x": pa.Table.from_arrays([pa.array(x[:, 0])] * 2, names=["a", "a"])})

@@ -181,7 +181,7 @@ def codes_of(function, z):
                          ids=["array", "list", "category", "listed category"])
 @pytest.mark.parametrize("function", NEEDS, ids=lambda f: f.__name__)
 def test_labels_without_an_order_are_refused_where_a_model_needs_one(function, z):
-    with pytest.raises(probml.DataError, match="whose order is unknown.*ordered=True"):
+    with pytest.raises(probml.DataError, match="text has no order.*ordered=True"):
         probml.model(function)().fit(table(function, z), probml.MAP())
 
 

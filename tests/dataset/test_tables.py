@@ -199,7 +199,7 @@ def test_a_float_matrix_over_the_states_is_likelihood_evidence():
     np.testing.assert_array_equal(got.likelihood, [[0.2, 0.8, 0.0], [1, 1, 1], [1, 0, 0]])
     assert take({"z": w[1:2]}, Z).columns == {}
     assert column({"z": w}, Z, labels={"z": ("a", "b", "c")}).likelihood is not None
-    for row, word in (([0.0] * 3, "zero"), ([-1.0, 1, 1], "-1.0"), ([np.inf, 1, 1], "inf"),
+    for row, word in (([0.0] * 3, "at least one value above 0"), ([-1.0, 1, 1], "-1.0"), ([np.inf, 1, 1], "inf"),
                       ([np.nan, 1, 1], "nan")):
         refuses(["'z'", "likelihood", word, "row 1"], {"z": [[1.0, 1.0, 1.0], row]}, Z)
     refuses(["'z'", "(n, 3)", "(2, 4)"], {"z": np.ones((2, 4))}, Z)
@@ -320,10 +320,10 @@ def test_unknown_names_are_refused_with_the_known_ones():
 
 
 def test_a_missing_input_is_named_before_anything_else():
-    refuses(["'d'", "missing", "mixture(…, d=...)"], {"x": [np.inf], "unknown": 1}, X,
+    refuses(["have no 'd'", "mixture(…, d=...)"], {"x": [np.inf], "unknown": 1}, X,
             inputs=("d",))
     refuses(["'d'"], None, X, inputs=("d",))
-    refuses(["'x'", "missing", "table[["], pd.DataFrame({"y": [1.0], "a": [1.0]}), real("y"),
+    refuses(["'x'", "have no", "table[["], pd.DataFrame({"y": [1.0], "a": [1.0]}), real("y"),
             inputs=("x",))
 
 
@@ -336,11 +336,11 @@ def test_inputs_must_be_complete_numbers():
 
 
 def test_differing_row_counts_name_both():
-    refuses(["'z' has 299 rows, 'x' has 300"], {"x": np.zeros((300, 2)), "z": np.zeros(299)}, XV, Z)
-    refuses(["'x' has 2 rows, 'z' has 3"], {"x": np.zeros(2), "z": np.zeros(3), "n": np.zeros(3)},
+    refuses(["'z' has 299 rows, but 'x' has 300"], {"x": np.zeros((300, 2)), "z": np.zeros(299)}, XV, Z)
+    refuses(["'x' has 2 rows, but 'z' has 3"], {"x": np.zeros(2), "z": np.zeros(3), "n": np.zeros(3)},
             X, Z, N)
     refuses(["'x' has 2 rows", "expected 5"], {"x": np.zeros(2)}, X, rows=5)
-    refuses(["'z' has 2 rows, 'd' has 3"], {"d": np.zeros(3), "z": np.zeros(2)}, Z, inputs=("d",))
+    refuses(["'z' has 2 rows, but 'd' has 3"], {"d": np.zeros(3), "z": np.zeros(2)}, Z, inputs=("d",))
 
 
 def test_empty_data_is_refused_by_name():
@@ -355,7 +355,7 @@ def test_wrong_shapes_say_expected_and_got():
     refuses(["'x'", "(n,)", "(3, 1)", "x[:, 0]"], {"x": np.zeros((3, 1))}, X)
     refuses(["'x'", "(n, 2)", "(2, 5)", "x.T"], {"x": np.zeros((2, 5))}, XV)
     refuses(["'x'", "single value"], {"x": "yes"}, states("x"))
-    refuses(["'x'", "(2,)", "mapping {'x': table[["], pd.DataFrame({"x": [1.0]}), XV)
+    refuses(["'x'", "(2,)", "mapping, such as {'x': table[["], pd.DataFrame({"x": [1.0]}), XV)
 
 
 def test_infinite_cells_are_named():
@@ -423,8 +423,8 @@ def test_unsupported_kinds_are_refused():
 
 
 def test_ragged_rows_are_refused_and_rows_of_equal_length_are_not():
-    refuses(["'x'", "ragged", "equal lengths"], {"x": [[1.0, 2.0], [1.0]]}, XV)
-    refuses(["'x'", "ragged"], {"x": pd.Series([[1.0, 2.0], [1.0]])}, XV)
+    refuses(["'x'", "not a rectangular array", "different lengths"], {"x": [[1.0, 2.0], [1.0]]}, XV)
+    refuses(["'x'", "not a rectangular array"], {"x": pd.Series([[1.0, 2.0], [1.0]])}, XV)
     assert column({"x": pd.Series([[1.0, 2.0], [1.0, None]])}, XV).seen.tolist() == [[True, True],
                                                                                      [True, False]]
 

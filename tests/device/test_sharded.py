@@ -73,7 +73,7 @@ def test_places_that_are_no_row_of_devices_are_refused():
     with pytest.raises(ModelError, match="expected different devices"):
         mesh_of([device, device])
     other = Mock(spec=jax.Device, platform="gpu")
-    with pytest.raises(ModelError, match=r"expected devices of one kind, got cpu and gpu: use jax.devices\('gpu'\)"):
+    with pytest.raises(ModelError, match=r"expected devices of one kind, got cpu and gpu. Use jax.devices\('gpu'\)"):
         mesh_of([device, other])
     assert mesh_of(Mesh(np.array([[device]]), ("a", "b"))) == mesh_of([device]) == mesh_of(device)
 

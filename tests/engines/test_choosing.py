@@ -67,7 +67,7 @@ def test_the_posterior_mode_is_found_by_the_same_program():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*the largest tried:UserWarning")  # short ranges
+@pytest.mark.filterwarnings("ignore:.*the largest value tried:UserWarning")  # short ranges
 def test_unseen_cells_and_weights_go_with_it():
     holes = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     weights = np.random.default_rng(1).integers(1, 3, 150)
@@ -80,7 +80,7 @@ def test_unseen_cells_and_weights_go_with_it():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*the largest tried:UserWarning")  # short ranges
+@pytest.mark.filterwarnings("ignore:.*the largest value tried:UserWarning")  # short ranges
 def test_other_mixtures_and_other_priors_choose_too():
     answers = (X > X.mean(0)).astype(int)
     estimator = LatentClass([1, 2, 3], n_init=2, criterion="icl").fit(answers)

@@ -27,7 +27,7 @@ from coded import codes
 TRUTH = json.loads(TRUTHS.read_text())
 QUICK = ("counts_under_a_walk",)
 FAR = 0.6  # posterior standard deviations
-UNSURE = "not to be trusted|not the posterior mean|differs much from the normal|maxima|heavy tail|no width|far wider"
+UNSURE = "not to be trusted|not the posterior mean|differs strongly from the normal|maxim|heavy tail|no width|much wider"
 
 
 def away(name, params):

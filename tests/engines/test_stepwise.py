@@ -36,7 +36,7 @@ def test_three_passes_in_batches_reach_what_a_hundred_iterations_reach(monkeypat
     full = mixture(k=2).fit(table, probml.EM(max_iterations=100, restarts=2), start=start)
     fit = mixture(k=2).fit(table, few, start=start)
     assert fit.score(table, plug_in=True) > full.score(table, plug_in=True) - 5e-4
-    assert 1 <= fit.iterations <= 3 and len(fit.history) == fit.iterations + 1 and fit.history[1] > fit.history[0] and "from batches of 400 rows" in fit.status
+    assert 1 <= fit.iterations <= 3 and len(fit.history) == fit.iterations + 1 and fit.history[1] > fit.history[0] and "used a batch of 400 rows" in fit.status
     assert max(fit.history) == pytest.approx(fit.log_joint(table), rel=1e-5)  # the objective of all rows
     np.testing.assert_array_equal(mixture(k=2).fit(table, few, start=start).history, fit.history)
 
@@ -62,7 +62,7 @@ TABLE = {"x": rows_of(50)["x"]}
                          ids=lambda engine: type(engine).__name__)
 def test_a_batch_larger_than_the_data_is_refused_by_every_engine(engine, data):
     name = type(engine).__name__
-    with pytest.raises(ModelError, match=rf"{name}\(batch_rows=51\) .* batches of at most 50 rows"):
+    with pytest.raises(ModelError, match=rf"{name}\(batch_rows=51\) .* only 50 rows"):
         mixture(k=2).fit(data, engine)
 
 

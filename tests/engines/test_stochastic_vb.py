@@ -52,7 +52,7 @@ def test_three_passes_in_batches_reach_what_all_rows_reach(monkeypatch, rows):
         np.testing.assert_allclose(ours, theirs, rtol=2e-3)
     # every row is counted once in the end
     np.testing.assert_allclose(fit.posterior("weights").concentration.sum(), 4004.0, rtol=1e-9)
-    assert "from batches of 200 rows" in fit.status
+    assert "used a batch of 200 rows" in fit.status
     np.testing.assert_array_equal(counts(2).fit(rows, few).history, fit.history)
 
 
@@ -70,7 +70,7 @@ def test_batches_of_a_source_reach_what_all_rows_reach(monkeypatch, rows):
 
 
 def test_what_has_no_batches_is_refused_by_name(rows):
-    with pytest.raises(ModelError, match=r"VB\(batch_rows=5000\) .* batches of at most 4000 rows"):
+    with pytest.raises(ModelError, match=r"VB\(batch_rows=5000\) .* only 4000 rows"):
         counts(2).fit(rows, probml.VB(batch_rows=5000))
     with pytest.raises(Refusal, match="site 'y' has no sufficient statistics .* SVI"):
         line().fit({"x": np.arange(9.0), "y": np.arange(9.0)}, probml.VB(batch_rows=3))

@@ -62,7 +62,7 @@ def test_data_that_no_parameter_can_make_are_named():
             factor("never", jnp.where(y < 2, -jnp.inf, 0.0))
 
     with pytest.raises(probml.ModelError, match="MAP cannot fit model 'below': the log "
-                       "density is -inf at the start"):
+                       "density is -inf at the initial values"):
         below().fit({"y": np.array([0.2, 0.7])}, probml.MAP())
 
 

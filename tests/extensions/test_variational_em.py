@@ -246,7 +246,7 @@ class Attributes(Listed):
 
 
 def test_what_an_engine_needs_may_still_be_attributes_of_its_class():
-    with pytest.warns(DeprecationWarning, match="return statistics by `capabilities`"):
+    with pytest.warns(DeprecationWarning, match="`capabilities` of this engine should return statistics"):
         assert Attributes().capabilities == Capabilities(statistics=True)
     assert Listed().capabilities == Capabilities()
 
@@ -430,7 +430,7 @@ def test_a_fit_by_an_engine_of_ones_own_answers_is_kept_and_is_compared(found, t
     table = probml.compare({"ours": again}, {"x": X}, folds=folds)
     assert np.isfinite(table.loc["ours", "elpd_kfold"])
     # a file holds no code: the engine is to be named
-    with pytest.warns(UserWarning, match="give the engine of each model, engines="):
+    with pytest.warns(UserWarning, match="Give the engine of each model, engines="):
         probml.compare({"ours": back}, {"x": X}, folds=folds)
     named = probml.compare({"ours": back}, {"x": X}, folds=folds, engines={"ours": VariationalEM()})
     assert named.loc["ours", "elpd_kfold"] == table.loc["ours", "elpd_kfold"]
@@ -454,5 +454,5 @@ def test_explain_asks_it_and_it_refuses_in_words():
 def test_what_is_no_engine_is_refused_by_name():
     with pytest.raises(probml.ModelError, match="is not an engine"):
         counts(2).fit({"x": X}, VariationalEM)
-    with pytest.raises(probml.ModelError, match="with hashable settings"):
+    with pytest.raises(probml.ModelError, match="settings of an engine must be hashable"):
         counts(2).fit({"x": X}, Listed([1, 2]))

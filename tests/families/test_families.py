@@ -638,7 +638,7 @@ def test_lengths_of_texts_are_an_input_that_does_not_stand_in_the_way():
     np.testing.assert_array_equal(data["x"].sum(1), data["length"])
     data, z = {name: data[name] for name in ("x", "length")}, data["z"]
     model = texts(k=2, d=4)
-    assert "closed form" in str(model.explain(data)) and "on the rows" not in str(
+    assert "closed form" in str(model.explain(data)) and "on all rows" not in str(
         model.explain(data)
     )
     fit = model.fit(data)
@@ -752,7 +752,7 @@ BAD = {
     "half a word": ("Multinomial", [[1, 2, 2.5], [1, 2, 2]], "count.*2.5.*row 0.*cell 2"),
     "a negative count of words": ("Multinomial", [[1, 2, 2], [5, 1, -1]],
                                   "count.*-1.*row 1.*cell 2"),
-    "a text read in part": ("Multinomial", [[1, 2, 2], [5, 1, nan]], "partially observed in row 1"),
+    "a text read in part": ("Multinomial", [[1, 2, 2], [5, 1, nan]], "has observed and missing elements in row 1"),
 }
 
 

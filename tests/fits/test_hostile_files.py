@@ -208,11 +208,11 @@ def test_names_with_paths_write_nothing(good, tmp_path):
 
 def test_a_folder_that_is_not_there_is_named(good, tmp_path):
     fit = good[3]
-    with pytest.raises(probml.ModelError, match="nowhere' does not exist.*create the folder first"):
+    with pytest.raises(probml.ModelError, match="nowhere' does not exist.*Create the folder first"):
         fit.save(tmp_path / "nowhere" / "fit")
     with pytest.raises(probml.ModelError, match="got a folder"):
         fit.save(tmp_path)
-    with pytest.raises(probml.ModelError, match="expected the model that was fitted"):
+    with pytest.raises(probml.ModelError, match="must be the model that was fitted"):
         probml.load(tmp_path / "fit", cases.coin)
 
 
@@ -230,5 +230,5 @@ def test_a_class_of_the_model_library_is_found_wherever_its_module_lies():
     assert moved is probml.models.GaussianMixture
     with pytest.raises(probml.ModelError, match="cannot be imported"):
         encoding.named("probml.models.a_folder_of_before.gaussian", "Nothing")
-    with pytest.raises(probml.ModelError, match="not a name of probml"):
+    with pytest.raises(probml.ModelError, match="not part of probml"):
         encoding.named("os", "system")

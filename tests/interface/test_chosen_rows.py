@@ -58,7 +58,7 @@ def test_a_plate_that_is_named_is_the_rows():
     (both, "persons", ("rows='persons'", "'people'", "'items'")),
     (effects, "people", ("rows='people'", "'a', which is latent and continuous",
                             "one joint density")),
-    (writes, "people", ("has rows() already", "omit rows='people'")),
+    (writes, "people", ("already has rows()", "Omit rows='people'")),
 ])
 def test_what_cannot_be_the_rows_is_said(function, rows, words):
     with pytest.raises(probml.ModelError) as error:

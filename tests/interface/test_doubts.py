@@ -56,7 +56,7 @@ def test_a_bound_model_whose_surroundings_have_changed_says_what_has(monkeypatch
     monkeypatch.setitem(globals(), "WIDTH", 10.0)
     for ask in (lambda: model.fit({"y": Y}), lambda: model.simulate(3), lambda: model(rows=3),
                 lambda: model.at({"b": 0.0})):
-        with pytest.raises(probml.ModelError, match=r"'WIDTH'.* was 1.0 .* is 10.0 now.*build it again"):
+        with pytest.raises(probml.ModelError, match=r"'WIDTH'.* was 1.0 .* is 10.0 now.*Build it again"):
             ask()
     assert abs(around().fit({"y": Y}).params["b"] - 2 * Y.sum() / (12 + 0.01)) < 1e-9
     monkeypatch.setitem(globals(), "WIDTH", 1.0)
@@ -73,7 +73,7 @@ def test_what_a_function_writes_itself_is_no_change_of_its_surroundings():
 
 
 def test_rows_declared_as_a_vector_in_each_row_are_refused():
-    with pytest.raises(probml.ModelError, match=r"'y'.*axis of rows is declared as part of the"):
+    with pytest.raises(probml.ModelError, match=r"'y'.*axis of the rows was declared as an event axis"):
         slope().fit({"x": Y, "y": Y})
 
 

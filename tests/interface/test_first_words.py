@@ -77,11 +77,11 @@ def test_a_chain_with_an_input_along_time_is_predicted():
     ("model", "data", "words"),
     [
         (hits(), {"n": [3, 4, 5], "y": [1, 5, 2]},
-         "'y' .Binomial. must be at most 4 in row 1, a bound that the model computes from 'n', got 5"),
+         "'y' .Binomial. is 5 in row 1, but must be at most 4 there, a bound that the model computes from 'n'"),
         (hits(more=1), {"n": [3, 4, 5], "y": [1, 5, 7]},
-         "at most 6 in row 2, a bound that the model computes from 'n', got 7"),
+         "is 7 in row 2, but must be at most 6 there, a bound that the model computes from 'n'"),
         (waits(), {"since": [0.5, 1.0], "y": [[1.0, 2.0], [1.5, 0.2]]},
-         "at least 1 in row 1, cell .1., a bound that the model computes from 'since', got 0.2"),
+         "is 0.2 in row 1, cell .1., but must be at least 1 there, a bound that the model computes from 'since'"),
         (shares(), {"y": [[0.2, 0.3, 0.5], [0.2, 0.8, 0.0]]},
          "positive probabilities that sums to 1, got .0.2, 0.8, 0.0. in row 1"),
     ],
@@ -100,7 +100,7 @@ def test_unseen_cells_are_within_any_bounds():
 
 
 def test_an_argument_named_rows_is_refused_at_decoration():
-    with pytest.raises(probml.ModelError, match="an argument 'rows', a name that is reserved"):
+    with pytest.raises(probml.ModelError, match="an argument 'rows', but this name is reserved"):
 
         @probml.model
         def taken(rows):
@@ -146,9 +146,9 @@ def _mixed(shares):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (_mask, "site 'y': obs_mask= is not needed here: omit obs_mask=, and pass the values as data "
+        (_mask, "site 'y': obs_mask= is not supported. Omit obs_mask=, and pass the values as data "
          "with NaN"),
-        (_delta, "site 'twice' .Delta.: .* write numpyro.deterministic"),
+        (_delta, "site 'twice' .Delta.: .* Write numpyro.deterministic"),
         (_key, "prng_key.. draws random numbers that are not sites"),
         (_list, "total_count is .5, 6, 7., expected a number or an array|requires ndarray"),
         (_named(dist.Dirichlet, [1.0, 2.0]),
@@ -215,7 +215,7 @@ def test_questions_about_rows_need_only_the_parameters_that_rows_look_at():
     fit = levels().at({"b": np.array([0.3, 0.4])})
     np.testing.assert_allclose(fit.log_prob({"y": Y}), dist.Normal(0.3, 1.0).log_prob(Y), atol=1e-9)
     np.testing.assert_allclose(fit.predict({"y": Y}, "y"), 0.3)
-    with pytest.raises(probml.ModelError, match="was called without 'mu'"):
+    with pytest.raises(probml.ModelError, match="Give 'mu', too"):
         fit.log_joint({"y": Y})
-    with pytest.raises(probml.ModelError, match="lacks 'b'"):
+    with pytest.raises(probml.ModelError, match="has no value of 'b'"):
         levels().at({"mu": np.array(0.0)})

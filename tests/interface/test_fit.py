@@ -124,7 +124,7 @@ def test_text_is_no_state_of_a_fit_that_knows_codes_or_saw_none():
         fit = weather().fit(table)
         rows = TABLE.head(2)
         for question in (fit.log_prob, fit.predict_proba, fit.impute):
-            with pytest.raises(probml.DataError, match="'kind' must be a known category, one of "
+            with pytest.raises(probml.DataError, match="'kind' must be one of the categories "
                                "0, 1, got 'wet' in row 0"):
                 question(rows)
         np.testing.assert_array_equal(
@@ -505,7 +505,7 @@ def test_a_file_whose_arrays_do_not_fit_the_model_is_refused(tmp_path):
 def test_a_posterior_of_an_unknown_kind_is_refused_by_name(tmp_path):
     days().save(tmp_path / "fit")
     tampered(tmp_path / "fit", lambda meta, arrays: meta.update(posterior="Copula"))
-    with pytest.raises(probml.ModelError, match="kind 'Copula', expected one of"):
+    with pytest.raises(probml.ModelError, match="kind 'Copula', but the known kinds are"):
         probml.load(tmp_path / "fit", weather())
 
 
@@ -526,6 +526,6 @@ def test_the_file_is_arrays_and_json(tmp_path):
 
 def test_a_fit_after_do_is_not_saved_but_the_one_before_is(tmp_path):
     fit = cases.coin().fit({"toss": [0, 1, 1]})
-    with pytest.raises(probml.ModelError, match="Save the Fit before"):
+    with pytest.raises(probml.ModelError, match="Save the Fit on which"):
         fit.do({"toss": 1}).save(tmp_path / "fit.npz")
     assert not (tmp_path / "fit.npz").exists()

@@ -150,7 +150,7 @@ def sized(n, y=None):
 
 
 @pytest.mark.parametrize(("data", "words"), [
-    ({"y": np.ones(8)}, ("'n'", "missing", "n=")),
+    ({"y": np.ones(8)}, ("have no 'n'", "n=")),
     ({"y": np.ones(8), "n": np.array([8, 8])}, ("'n'", "sized(n=8)")),
     ({"y": np.ones(7), "n": 8}, ("'y'", "(7,)", "'cells' 8")),
 ])

@@ -156,7 +156,7 @@ CASES = [
     (twice_observed, {"y": Y}, "no plate in common"),
     (branching, {"y": Y}, "branching"),
     (transformed, {"y": Y}, None),
-    (counting_rows, {"y": Y}, "how many rows"),
+    (counting_rows, {"y": Y}, "number of rows"),
     (standardised, {"x": X[:, 0], "y": Y}, "other rows"),
     (looped, {"y": Y[:4]}, "no plate in common"),
     (volatility, {"returns": Y}, "'s'"),
@@ -366,7 +366,7 @@ def test_a_plate_with_a_subsample_is_the_whole_plate():
     want = (B * logits - np.log1p(np.exp(logits))).sum() + stats.norm().logpdf(w).sum()
     got = probml.model(logistic)().log_density({"x": X, "y": B}, {"w": w})
     np.testing.assert_allclose(got, want, atol=1e-9)
-    assert "'data' is read in full" in read_function(probml.model(logistic)(), {"x": X, "y": B}).why
+    assert "All elements of the plate 'data' are used" in read_function(probml.model(logistic)(), {"x": X, "y": B}).why
 
 
 def test_a_model_that_was_read_is_pickled_and_equal():
@@ -409,10 +409,10 @@ SIGMA = np.ones(3)
     ({"sigma": SIGMA, "y": SIGMA, "obs": SIGMA}, ("'obs'", "twice", "'y'")),
     ({"sigma": SIGMA}, ("missing", "'y'")),
     ({"sigma": SIGMA, "z": SIGMA}, ("'z'", "sigma", "obs")),
-    ({"y": SIGMA}, ("'sigma'", "missing")),
+    ({"y": SIGMA}, ("have no 'sigma'",)),
     ({"sigma": SIGMA, "y": SIGMA, "J": 3}, ("'J'", "setting")),
     ({"sigma": np.array([1.0, np.nan, 2.0]), "y": SIGMA},
-     ("'sigma'", "cell 1", "'obs' depends", "rows()")),
+     ("'sigma'", "index 1", "'obs' depends", "rows()")),
     ({"sigma": SIGMA, "y": np.ones(4)}, ("'y'", "(4,)", "'J'")),
 ])
 def test_data_that_do_not_fit_are_refused_by_name(data, words):
@@ -430,9 +430,9 @@ def counts(y, k=2):
 
 
 @pytest.mark.parametrize(("y", "words"), [
-    (np.array([1, -1, 2, 3]), ("'y' is -1 in cell 1", "handlers.mask")),
+    (np.array([1, -1, 2, 3]), ("'y' is -1 at index 1", "handlers.mask")),
     (np.array([1, 0.5, 2, 3]), ("integers", "0.5")),
-    (np.array(["a", "b", "a", "c"]), ("'y' is text", "observes numbers")),
+    (np.array(["a", "b", "a", "c"]), ("'y' is text", "are numbers")),
 ])
 def test_values_that_a_site_cannot_have_are_refused_by_name(y, words):
     refuses(lambda: probml.model(counts)().log_density({"y": y}, {"rate": np.ones(2)}), *words)
@@ -539,7 +539,7 @@ def test_cells_that_look_at_each_other_are_refused_by_name():
 
     graph = RNG.integers(2, size=(20, 20))
     refuses(lambda: probml.model(blocks)().log_density({"graph": graph}, {"p": np.full((2, 2), .4)}),
-            "'graph'", "several cells of 'z'")
+            "'graph'", "several missing values of 'z'")
 
 
 # Numbers that are no sites, branches

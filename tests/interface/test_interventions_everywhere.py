@@ -62,7 +62,7 @@ def test_what_is_set_has_no_probability_of_its_own(way, known):
 def test_twice_set_and_saved():
     fit = in_rows().at(POINT).do({"z": 0}).do({"z": 1})
     np.testing.assert_allclose(fit.predict({"x": X[:2], "g": [1, 0]}, "y"), [2.3, 3.3], atol=1e-5)
-    with pytest.raises(probml.ModelError, match="is a result of do"):
+    with pytest.raises(probml.ModelError, match="was returned by do"):
         fit.save("nowhere")
     with pytest.raises(probml.ModelError, match="no such site"):
         in_rows().at(POINT).do({"zz": 0}).predict({"x": X[:2], "g": [1, 0]}, "y")
@@ -88,7 +88,7 @@ def test_of_several_tables():
 
 def test_of_a_function_without_rows_and_without_data():
     model = probml.model(line)()
-    with pytest.raises(probml.ModelError, match=r"known only with data: write fit\(data\)"):
+    with pytest.raises(probml.ModelError, match=r"needs a Fit. Write fit\(data\)"):
         model.do({"z": 1})
     np.testing.assert_allclose(model.at(POINT).do({"z": 1}).predict(
         {"x": X[:2], "g": GROUP[:2], "y": np.full(2, np.nan)}, "y"), [3.3, 2.3], atol=1e-4)

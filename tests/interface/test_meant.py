@@ -24,15 +24,15 @@ def level():
 
 
 @pytest.mark.parametrize(("ask", "said"), [
-    (lambda: probml.NUTS(tune=500), "NUTS.tune=....: there is no such setting.*: here it is warmup"),
-    (lambda: probml.EM(toleranse=1.0), "did you mean tolerance"),
-    (lambda: level().at({"mean": 0.0}).sample(3), "here it is draws.n. of the parameters"),
-    (lambda: level().at({"mean": 0.0}).summry, "did you mean summary"),
-    (lambda: level().sample(), "here it is fit.data, probml.NUTS"),
-    (lambda: models.KMeans, "here it is GaussianMixture"),
-    (lambda: models.gausian_mixture, "did you mean .*gaussian_mixture"),
+    (lambda: probml.NUTS(tune=500), "NUTS.tune=....: NUTS has no such setting.*. In probml use warmup"),
+    (lambda: probml.EM(toleranse=1.0), "Did you mean tolerance"),
+    (lambda: level().at({"mean": 0.0}).sample(3), "In probml use draws.n. for draws of the parameters"),
+    (lambda: level().at({"mean": 0.0}).summry, "Did you mean summary"),
+    (lambda: level().sample(), "In probml use fit.data, probml.NUTS"),
+    (lambda: models.KMeans, "In probml use GaussianMixture"),
+    (lambda: models.gausian_mixture, "Did you mean .*gaussian_mixture"),
     (lambda: models.Prophet, "dir.probml.models. lists its [0-9]+ names"),
-    (lambda: probml.Nuts, "did you mean NUTS"),
+    (lambda: probml.Nuts, "Did you mean NUTS"),
     (lambda: probml.GaussianMixture, "classes are in probml.models"),
 ])
 def test_a_word_that_is_not_there_is_answered_with_the_one_that_is(ask, said):
@@ -68,10 +68,10 @@ def test_fits_and_engines_still_travel():
 
 def test_data_given_as_if_to_an_estimator_are_told_how_to_be_given():
     x = pd.Series(np.arange(3.0))
-    with pytest.raises(probml.ModelError, match="give all observations as one mapping") as error:
+    with pytest.raises(probml.ModelError, match="Give all observations as one mapping") as error:
         level().fit(x, x)
     assert "\n" not in str(error.value)
-    with pytest.raises(probml.ModelError, match=r"call the class, NUTS\(\)"):
+    with pytest.raises(probml.ModelError, match=r"Call the class, NUTS\(\)"):
         level().fit({"y": x}, probml.NUTS)
-    with pytest.raises(probml.DataError, match="pass {'y': ...}"):
+    with pytest.raises(probml.DataError, match="Pass {'y': ...}"):
         level().fit(x.to_numpy())

@@ -64,7 +64,7 @@ DATA = {
     "a table for a vector": (lambda: MIXTURE.fit(pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})), "'a'",
                              "mapping"),
     "more components than distinct rows": (lambda: MIXTURE.fit({"x": np.repeat(X[:2], 30, 0)}),
-                                           "'z'", "at most 2, the number of distinct rows", "3"),
+                                           "'z'", "only 2 distinct rows", "3"),
     "more components than rows": (lambda: MIXTURE.fit({"x": X[:1]}), "'z'", "distinct rows"),
     "a negative count": (lambda: cases.poisson_mixture(k=2).fit({"x": [1, 2, -3]}), "'x'", "-3",
                          ">= 0"),
@@ -82,17 +82,17 @@ DATA = {
         3, 2
     ).fit({"x": with_cell(nan), "z": CODES}, EXACT), "'x'", "partially", "EM()"),
     "likelihoods that are all zero": (lambda: MIXTURE.fit({"x": X, "z": np.zeros((60, 3))}), "'z'",
-                                      "zero"),
+                                      "above 0"),
     "negative likelihoods": (lambda: MIXTURE.fit({"x": X, "z": np.full((60, 3), -0.5)}), "'z'",
-                             ">= 0"),
+                             "at least 0"),
     "unseen input": (lambda: cases.regression_mixture(
         k=2, d=2
     ).fit({"x": with_cell(nan), "y": X[:, 0]}), "input 'x'", "row 7"),
     "an input with one value": (lambda: cases.regression_mixture(
         k=2, d=2
-    ).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "set an argument"),
+    ).fit({"x": 3.0, "y": X[:, 0]}), "input 'x'", "give it as an argument of the model"),
     "a missing input": (lambda: cases.regression_mixture(k=2, d=2).fit({"y": X[:, 0]}),
-                        "input 'x'"),
+                        "have no 'x'"),
     "a missing setting": (lambda: cases.diagonal_mixture(k=3).fit({"x": X}), "'d'"),
     "Exact with a hidden class": (lambda: MIXTURE.fit({"x": X}, probml.Exact()), "'z'", "EM()"),
     "hard EM of what lies outside rows": (

@@ -42,7 +42,7 @@ def test_a_school_that_is_unseen_drops_out_of_the_density():
     model = probml.model(schools)()
     np.testing.assert_allclose(model.log_density({"sigma": SIGMA, "y": Y}, POINT), want)
     np.testing.assert_allclose(model.log_density({"sigma": SIGMA, "obs": Y}, POINT), want)
-    assert "missing cells are left out" in read_function(model, {"sigma": SIGMA, "y": Y}).why
+    assert "missing values are left out" in read_function(model, {"sigma": SIGMA, "y": Y}).why
     fit = model.fit({"sigma": SIGMA, "y": Y}, probml.MAP(), start={"tau": 2.0})
     assert all(np.isfinite(value).all() for value in fit.params.values())
 
@@ -163,9 +163,9 @@ def masked_by_hand(y):
 
 
 def test_what_looks_at_an_unseen_cell_is_refused_by_name():
-    with pytest.raises(DataError, match="site 'y' depends on the missing cells of 'y'"):
+    with pytest.raises(DataError, match="site 'y' depends on the missing values of 'y'"):
         probml.model(autoregression)().fit({"y": Y}, probml.MAP())
-    with pytest.raises(DataError, match="site 'z' depends on the missing cells of"):
+    with pytest.raises(DataError, match="site 'z' depends on the missing values of"):
         probml.model(standardised)().fit({"y": Y}, probml.MAP())
     with pytest.raises(DataError, match="observed completely or"):
         probml.model(whole_vectors)().fit({"x": PARTS}, probml.MAP())

@@ -48,8 +48,8 @@ def test_groups_of_one_row_each_tell_spread_and_noise_together_alone():
 
 
 @pytest.mark.parametrize(("t", "words"), [
-    (1.0, "the rows determine 'own[0]', 'own[1]' only together"),
-    pytest.param(0.0, "the rows contain no information about 'own[1]'", marks=pytest.mark.slow)])
+    (1.0, "the data determine 'own[0]', 'own[1]' only jointly"),
+    pytest.param(0.0, "the data contain no information about 'own[1]'", marks=pytest.mark.slow)])
 def test_a_singular_design_of_effects_is_said(t, words):
     fit = lines(groups=8).fit({"group": GROUP, "t": np.full(40, t), "y": Y}, probml.MAP())
     assert words in fit.status and "collinear-effects" in codes(fit)
@@ -61,7 +61,7 @@ def test_a_singular_design_of_effects_is_said(t, words):
 
 @pytest.mark.slow
 def test_coefficients_that_rows_do_not_tell_apart_have_no_restricted_likelihood():
-    with pytest.raises(probml.Refusal, match=r"'level\[0\]', 'level\[1\]' only together.*Drop a col"):
+    with pytest.raises(probml.Refusal, match=r"'level\[0\]', 'level\[1\]' only jointly.*Drop a col"):
         lines(groups=8).fit({"group": GROUP, "t": np.ones(40), "y": Y},
                             probml.MAP(prior=False, restricted=True))
 
@@ -91,4 +91,4 @@ def test_effects_that_are_few_say_that_their_widths_leave_their_spread_out():
     many, few = (shifts(groups=groups).fit({"group": np.arange(40) % groups, "y": Y},
                                            probml.MAP()) for groups in (20, 8))
     assert about(few, "few-groups") == ["shift"] and not about(many, "few-groups")
-    assert "only 8 entries, which determine 'spread', their standard deviation, to a factor of about 1.3" in few.status
+    assert "only 8 entries, so that the data determine their standard deviation 'spread' only to a factor of about 1.3" in few.status

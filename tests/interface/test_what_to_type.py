@@ -28,7 +28,7 @@ def fit():
 
 
 def test_a_parameter_is_no_prediction_of_rows(fit):
-    with pytest.raises(probml.ModelError, match=r"outside rows.*use fit.params\['base'\]"):
+    with pytest.raises(probml.ModelError, match=r"outside rows.*Use fit.params\['base'\]"):
         fit.predict({"age": [7]}, "base")
     with pytest.raises(probml.ModelError, match=r"no finite list.*take fit.params\['base'\]"):
         fit.table("base")
@@ -45,7 +45,7 @@ def test_engines_that_messages_name_do_not_refuse(fit):
 
 
 def test_simulating_says_how_an_input_is_given():
-    with pytest.raises(probml.ModelError, match=r"or give it here as an input, age=\[...\]"):
+    with pytest.raises(probml.ModelError, match=r"or here as an input with one value per row, age=\[...\]"):
         weight().simulate(5)
     with pytest.raises(probml.ModelError, match=r"no input 'given': its inputs are \['age'\]"):
         weight().simulate(given=PETS)
@@ -53,7 +53,7 @@ def test_simulating_says_how_an_input_is_given():
 
 
 @pytest.mark.parametrize("text, says", [("3.9", r"pandas.to_numeric"), ("3,9", r"decimal=','"),
-                                        ("heavy", "A missing cell is NaN")])
+                                        ("heavy", "Missing values are NaN")])
 def test_text_in_the_place_of_numbers(text, says):
     with pytest.raises(probml.DataError, match=f"got '{text}' in row 0.*{says}"):
         weight().fit({**PETS, "kg": [text] * 4})
@@ -62,9 +62,9 @@ def test_text_in_the_place_of_numbers(text, says):
 
 
 @pytest.mark.parametrize("data, says", [
-    ("pets.csv", r"got str: pass {'age': ..., ...}. Read a file first: pandas.read_csv"),
-    ([[1, 2]], r"got list: pass {'age': ..., ...}"),
-    (np.ones((3, 2)), r"got ndarray: pass {'age': ..., ...}"),
+    ("pets.csv", r"got str. Pass {'age': ..., ...}. Read a file first: pandas.read_csv"),
+    ([[1, 2]], r"got list. Pass {'age': ..., ...}"),
+    (np.ones((3, 2)), r"got ndarray. Pass {'age': ..., ...}"),
 ], ids=["path", "list", "matrix"])
 def test_what_is_no_table_is_told_by_the_models_own_names(data, says):
     with pytest.raises(probml.DataError, match=says):
@@ -89,7 +89,7 @@ def test_an_unseen_cell_of_a_function_without_rows_says_where_rows_stand():
             sample("height", dist.Normal(mean, 10.0))
 
     data = {"height": [162.0, 181.0, None, 175.0]}
-    with pytest.raises(probml.DataError, match=r"missing cell \(None\) at position 2, .*probml.rows"):
+    with pytest.raises(probml.DataError, match=r"missing value \(None\) at position 2, .*probml.rows"):
         heights().fit(data)
     assert 160.0 < float(told().fit(data).params["mean"]) < 185.0
 
@@ -106,7 +106,7 @@ def test_new_rows_of_a_function_without_rows_are_refused_with_the_reason():
             sample("y", dist.Normal(slope * x, 1.0), obs=y)
 
     data, new = {"x": np.arange(4.0), "y": 2.0 * np.arange(4)}, {"x": [5.0]}
-    with pytest.raises(probml.DataError, match="fixed size of 4: write its size as the length of an "
+    with pytest.raises(probml.DataError, match="fixed size 4. Write its size as the length of an "
                                                "argument"):
         probml.model(fixed)().fit(data, seed=0).predict(new)
     mean = 28 / (14 + 1 / 4)  # of the slope: conjugate

@@ -41,12 +41,12 @@ LOOKS = {
     "on other steps through 'cumsum'": lambda mean, z: dist.Normal(jnp.cumsum(mean[z], -1),
                                                                    1.0).to_event(1),
     "on other steps": lambda mean, z: dist.Normal(jnp.roll(mean[z], 1, -1), 1.0).to_event(1),
-    "number of the step": lambda mean, z: dist.Normal(mean[z] + jnp.arange(z.shape[-1]),
+    "step number": lambda mean, z: dist.Normal(mean[z] + jnp.arange(z.shape[-1]),
                                                       1.0).to_event(1),
-    "number of the step, held by a call": lambda mean, z: dist.Normal(held(mean[z]), 1.0).to_event(
+    "step number, held by a call": lambda mean, z: dist.Normal(held(mean[z]), 1.0).to_event(
         1
     ),
-    "on how many steps there are": lambda mean, z: dist.Normal(mean[z] / z.shape[-1], 1.0).to_event(
+    "on the number of steps": lambda mean, z: dist.Normal(mean[z] / z.shape[-1], 1.0).to_event(
         1
     ),
     "on other steps through 'fft'": lambda mean, z: dist.Normal(jnp.abs(jnp.fft.fft(mean[z])),
@@ -54,7 +54,7 @@ LOOKS = {
     "on other steps through 'scan'": lambda mean, z: dist.Normal(smoothed(mean[z]), 1.0).to_event(
         1
     ),
-    "value at every step, each dependent on": lambda mean, z: dist.Normal(mean[z].mean(-1), 1.0),
+    "value at every step that depends on": lambda mean, z: dist.Normal(mean[z].mean(-1), 1.0),
     r"\.to_event\(1\)": lambda mean, z: dist.Normal(mean[z], 1.0),
     "first event axis": lambda mean, z: dist.Normal(jnp.stack([mean[z], mean[z]], -2),
                                                     1.0).to_event(2),
@@ -112,18 +112,18 @@ def lopsided():
 
 BAD = {
     "integer in 0..1": lambda: steady(3).at({}).log_prob({"roll": [[1.0, 9.0, 0.0]]}),
-    r"'roll' has the wrong shape: it has 2 steps, the model's chains have 3": lambda: steady(
+    r"'roll' has 2 time steps, but the chains of the model have 3": lambda: steady(
         3
     ).at({}).log_prob({"roll": [[1, 0]]}),
     "sequence 1 is empty": lambda: loose().at({}).log_prob({"y": [np.ones(3), np.ones(0)]}),
     r"sequence 1 has the shape \(2, 2\)": lambda: loose().at({}).log_prob(
         {"y": [np.ones((3, 1)), np.ones((2, 2))]}
     ),
-    "'z' has the wrong shape: it has 2 steps": lambda: loose().at({}).log_prob(
+    "'z' has 2 time steps": lambda: loose().at({}).log_prob(
         {"y": np.ones((1, 3)), "z": np.ones((1, 2))}
     ),
-    "number of steps is unknown": lambda: loose().at({}).simulate(rows=2),
-    "every cell": lambda: loose().fit({"y": np.full((2, 3), np.nan)}),
+    "number of time steps is unknown": lambda: loose().at({}).simulate(rows=2),
+    "every value": lambda: loose().fit({"y": np.full((2, 3), np.nan)}),
     "inside rows": lambda: outside().at({}),
     "no other plate": lambda: plated().at({}),
     r"lengths \[3, 4\]": lambda: unlike().at({}),
@@ -131,14 +131,14 @@ BAD = {
     "given='before'": lambda: loose().at({}).predict_proba({"y": np.ones((1, 3))}, "z",
                                                            given="before"),
     r"forecast\(steps=0\)": lambda: loose().at({}).forecast({"y": np.ones((1, 3))}, 0),
-    "of no fixed length": lambda: steady(3).at({}).forecast({"roll": [[1, 0, 1]]}),
+    "fixes the number of steps": lambda: steady(3).at({}).forecast({"roll": [[1, 0, 1]]}),
     "expected the name of a MarkovChain": lambda: loose().at({}).pairs({"y": np.ones((1, 3))}, "y"),
     r"steps=0": lambda: probml.MarkovChain(HALF, MOVES, 0),
     r"transition must end in \(2, 2\)": lambda: probml.MarkovChain(HALF, jnp.ones((3, 3)) / 3, 4),
     "inhomogeneous": lambda: probml.MarkovChain(HALF, jnp.broadcast_to(MOVES, (3, 2, 2)), 4,
                                                 inhomogeneous=True),
-    "length of a MarkovChain is unknown": lambda: probml.MarkovChain(HALF, MOVES),
-    "cannot hold sequences": lambda: loose().at({}).log_prob(
+    "number of time steps of a MarkovChain is unknown": lambda: probml.MarkovChain(HALF, MOVES),
+    "has no axis for them": lambda: loose().at({}).log_prob(
         __import__("pandas").DataFrame({"y": [1.0, 2.0]})
     ),
 }

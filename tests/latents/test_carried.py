@@ -151,13 +151,13 @@ def test_integrate_chooses_what_is_integrated_and_what_is_sampled(integrate, nam
 def test_what_cannot_be_sampled_is_refused_in_words():
     with pytest.raises(probml.ModelError, match=r"NUTS\(integrate\): expected one of .* got 'some'"):
         probml.NUTS(integrate="some")
-    with pytest.raises(probml.Refusal, match="one latent value of 'z' is sampled"):
+    with pytest.raises(probml.Refusal, match="a latent value of 'z' is sampled"):
         some(kind="heavy").fit({"y": np.arange(3.0)}, probml.NUTS(), weights=[1.0, 2.0, 1.0])
     with pytest.raises(probml.Refusal, match="more than"):
         carrying.check(problem_of(probml.NUTS(), model_data(
             some(kind="heavy"), {"y": np.arange(300.0)})), "NUTS", 10**7)
     shown = str(some(kind="heavy").explain({"y": np.arange(3.0)}))
-    assert "sampling 'z', 1 number a row, with the parameters" in shown
+    assert "sampling 'z', 1 number per row, together with the parameters" in shown
 
 
 @probml.model

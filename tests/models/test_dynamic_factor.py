@@ -76,7 +76,7 @@ def test_what_cannot_be_used_is_refused_by_name():
         DynamicFactor(5).fit(series())
     y = series()
     y[:, 2] = 1.0
-    with pytest.raises(probml.DataError, match="column 2 is the same at every step"):
+    with pytest.raises(probml.DataError, match="column 2 is constant"):
         DynamicFactor().fit(y)
     with pytest.raises(probml.ModelError, match="dynamic_factor.order=0.*at least 1"):
         dynamic_factor(k=1, d=2, order=0).fit({"y": np.zeros((1, 5, 2))})

@@ -21,7 +21,7 @@ def test_an_infinite_cell_is_named_by_row_and_column():
 
 
 def test_columns_of_one_name_are_refused():
-    with pytest.raises(probml.DataError, match="2 columns named 'a': rename"):
+    with pytest.raises(probml.DataError, match="2 columns named 'a'. Rename"):
         NaiveBayes().fit(pd.DataFrame(X, columns=["a", "a", "c"]), LABELS)
 
 
@@ -44,9 +44,9 @@ def test_symbols_that_are_text_are_told_how_to_be_numbered():
 
 
 def test_noise_and_weights_are_not_told_apart_by_one_number():
-    with pytest.raises(probml.DataError, match="n_samples=2: too few rows to estimate the noise .*scale of the"):
+    with pytest.raises(probml.DataError, match="n_samples=2, which are too few rows to estimate the noise .*scale of the"):
         BayesianLinearRegression().fit(X[:2], X[:2, 0])
-    with pytest.raises(probml.DataError, match="weights sum to 0.01, which count as rows"):
+    with pytest.raises(probml.DataError, match="weights sum to 0.01 rows"):
         BayesianLinearRegression().fit(X, X[:, 0], sample_weight=np.full(10, 1e-3))
     assert np.isfinite(BayesianLinearRegression(noise=0.1).fit(X[:2], X[:2, 0]).coef_).all()
 

@@ -216,7 +216,7 @@ def constant(column):
         ({"scale": 0.0}, X, "scale=0.0.*above 0"),
         ({"prior": False}, X[:1], "n_samples=1"),
         ({"prior": False}, X[:3], "lie in 2 of 4 dimensions.*prior=True"),
-        ({}, np.full((5, 2), nan), "every cell of X is missing"),
+        ({}, np.full((5, 2), nan), "every value of X is missing"),
         ({}, np.where([True, False, False, False], nan, X),
          "column 0 of X is missing in every row"),
         ({}, np.where(X > 8, np.inf, X), "infinity"),

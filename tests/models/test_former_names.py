@@ -63,7 +63,7 @@ def test_values_may_be_given_by_the_old_name(fit):
         old = model.fit({**rows, "bias": 0.0}, probml.Exact())
     new = model.fit({**rows, "intercept": 0.0}, probml.Exact())
     np.testing.assert_array_equal(old.params["beta"], new.params["beta"])
-    with pytest.raises(probml.ModelError, match="both are given: drop 'bias'"):
+    with pytest.raises(probml.ModelError, match="both are given. Drop 'bias'"):
         model.fit({**rows, "bias": 0.0, "intercept": 0.0})
     classes = {"x": rows["x"], "y": (rows["y"] > 1).astype(int)}
     with OLD:

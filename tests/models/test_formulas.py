@@ -44,7 +44,7 @@ def test_effects_are_those_of_a_mixed_model(text, effects, correlated):
 
 
 @pytest.mark.parametrize(("text", "kind", "said"), [
-    ("y ~ dose + (1 | bed)", probml.DataError, "no column 'bed', expected as a grouping"),
+    ("y ~ dose + (1 | bed)", probml.DataError, "grouping 'bed' is not a column"),
     ("y ~ 1 + (dose | ward", probml.ModelError, "brackets do not match"),
     ("y ~ dose +* sex", probml.ModelError, "formula"),
     ("y ~ weight", probml.DataError, "weight"),

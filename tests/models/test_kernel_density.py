@@ -231,7 +231,7 @@ def constant(column):
          "every column.*is constant.*bandwidth= as a number"),
         (KernelDensity(), constant(1), "column 1 is constant.*bandwidth= as a number"),
         (KernelDensity(), HOLES, "column 0 is missing in row 0.*the centre of a kernel"),
-        (KernelDensity(), np.full((3, 2), nan), "every cell of X is missing"),
+        (KernelDensity(), np.full((3, 2), nan), "every value of X is missing"),
         (ParzenClassifier(), constant(1), "column 1 is constant"),
         (ParzenClassifier(priors=[0.5, 0.6]), X, "2 probabilities that sum to 1"),
         (ParzenClassifier(priors=0.5), X, "priors=0.5"),

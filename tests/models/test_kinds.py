@@ -87,7 +87,7 @@ def test_a_whole_number_that_training_did_not_show_counts_as_unseen(passengers):
     estimator = NaiveBayes().fit(passengers[["Pclass", "Fare"]], passengers["Survived"])
     new = pd.DataFrame({"Pclass": [3.0], "Fare": [10.0]})
     with pytest.warns(UserWarning,
-                      match="column 'Pclass' has 3.0 in row 0.*count as missing.*kinds="):
+                      match="column 'Pclass' has 3.0 in row 0.*treated as missing.*kinds="):
         found = estimator.predict_proba(new)
     np.testing.assert_allclose(found, estimator.predict_proba(new.assign(Pclass=np.nan)))
 
@@ -147,7 +147,7 @@ def test_kinds_of_a_network_that_cannot_be_are_refused(passengers):
     dag, table = nx.DiGraph([("Pclass", "Fare")]), passengers[["Pclass", "Fare"]]
     for given, words in (
         ({}, "'Pclass' has no states.*data=..."),
-        ({"kinds": {"Fare": "normal"}}, "expected data= together"),
+        ({"kinds": {"Fare": "normal"}}, "but data= is missing"),
         ({"data": table, "kinds": {"fare": "normal"}}, "kinds: expected names of nodes, .*, got 'fare'"),
         ({"data": table, "states": {"Fare": float}, "kinds": {"Fare": "normal"}},
          "'Fare' is in both states and kinds"),
@@ -219,7 +219,7 @@ def test_a_zero_is_taken_where_it_has_a_density_and_refused_with_what_to_do_wher
         with pytest.raises(probml.DataError, match="'x' must be positive, got 0.0 in row 0. "
                            "(Gamma|LogNormal|Weibull) has no dens.*half"):
             waits(refused).log_prob({"x": x})
-        with pytest.raises(probml.DataError, match="got -1.0 in row 1. A missing cell is NaN"):
+        with pytest.raises(probml.DataError, match="got -1.0 in row 1. Missing values are NaN"):
             waits(refused).log_prob({"x": np.array([1.0, -1.0])})
 
 

@@ -131,7 +131,7 @@ def test_a_squared_hinge_has_its_minimum_in_any_unit(unit):
     words = [str(one.message) for one in said]
     if unit < 1:  # weights next to 0: n rows of loss 1, and no sign is told
         np.testing.assert_allclose(loss(found)[0], len(x), rtol=1e-9)
-        assert len(words) == 1 and "standardise the columns, or raise C=1" in words[0]
+        assert len(words) == 1 and "Standardise the columns, or raise C=1" in words[0]
     else:
         least = optimize.minimize(loss, np.zeros(3), jac=True, tol=1e-12).fun
         assert not words

@@ -398,7 +398,7 @@ def test_one_prior_scale_for_columns_of_unlike_units_is_told_where_it_holds_a_we
     random = np.random.default_rng(0)
     x = random.normal(size=(50, 3))
     y = x @ [1.0, -2.0, 0.5] + 0.3 * random.normal(size=50)
-    with pytest.warns(RuntimeWarning, match="weight of column 2 is .* Standardise the columns"):
+    with pytest.warns(RuntimeWarning, match="coefficient of column 2 is .* Standardise the columns"):
         unlike = BayesianLinearRegression().fit(x * [1e6, 1.0, 1e-6], y)
     assert abs(unlike.coef_[2] * 1e-6) < 0.01 and unlike.notes_
     with warnings.catch_warnings():

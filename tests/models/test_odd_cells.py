@@ -55,7 +55,7 @@ def test_intervals_are_categories_of_a_mixture():
 
 
 def test_the_log_density_of_a_process_is_of_one_answer_a_row():
-    with pytest.warns(probml.ConvergenceWarning, match="rising as 'length.*limit"):  # of the second column
+    with pytest.warns(probml.ConvergenceWarning, match="slowly as 'length.*limit"):  # of the second column
         estimator = models.GaussianProcess(n_starts=1).fit(X, Y)
     mean, spread = estimator.predict(X, return_std=True)
     seen = np.where(np.arange(6) == 2, np.nan, Y)

@@ -69,7 +69,7 @@ def test_several_classes_are_parted_together():
 
 
 def test_classes_that_no_plane_parts_leave_the_best_planes_and_a_warning():
-    with pytest.warns(RuntimeWarning, match="max_iter=60 epochs; the best separating planes misclassify . of 150 "
+    with pytest.warns(RuntimeWarning, match="max_iter=60 epochs; the best separating hyperplanes misclassify . of 150 "
                       "rows.*Standardise"):
         estimator = Perceptron(max_iter=60).fit(X, Y)
     assert not estimator.converged_ and estimator.n_iter_ == 60

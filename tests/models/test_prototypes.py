@@ -120,7 +120,7 @@ def test_what_cannot_be_grouped_is_refused():
     with pytest.raises(DataError, match="'manhattan'.*fill"):
         KMedoids(2, metric="manhattan").fit(holes)
     holes[2] = np.nan
-    with pytest.raises(DataError, match="row 2 of X has no observed cell"):
+    with pytest.raises(DataError, match="row 2 of X has no observed value"):
         FuzzyCMeans(2).fit(holes)
     with pytest.warns(RuntimeWarning, match="max_iter=2"):
         FuzzyCMeans(2, max_iter=2, tol=0.0).fit(X)

@@ -254,7 +254,7 @@ def test_a_binomial_without_trials_is_of_0_and_1():
     y = (X[:, 0] + RANDOM.normal(size=80) > 0) * 1
     ours = [GeneralizedLinearModel(name).fit(X, y).coef_ for name in ("binomial", "bernoulli")]
     np.testing.assert_array_equal(*ours)
-    with pytest.raises(probml.DataError, match="for counts use family=.binomial. with trials="):
+    with pytest.raises(probml.DataError, match="For counts of successes use family=.binomial. with trials="):
         GeneralizedLinearModel("binomial").fit(X, COUNT)
     with pytest.raises(probml.DataError, match="trials= is an argument of family 'binomial' only"):
         GeneralizedLinearModel("poisson").fit(X, COUNT, trials=np.full(80, 9))

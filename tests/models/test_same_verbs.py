@@ -43,7 +43,7 @@ def test_tables_of_estimators_answer_by_column():
     found = estimator.table("colour")
     assert found.loc["a", "red"] == pytest.approx(3 / 4) and found.columns.name == "colour"
     assert estimator.table("size").loc["b", "mean"] == pytest.approx(3.15, abs=0.1)
-    with pytest.raises(probml.ModelError, match="'color'.*did you mean colour"):
+    with pytest.raises(probml.ModelError, match="'color'.*Did you mean colour"):
         estimator.table("color")
 
 

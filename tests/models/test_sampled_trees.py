@@ -104,12 +104,12 @@ def test_unseen_cells_and_labels_are_taken_and_chains_that_disagree_are_told():
     np.testing.assert_allclose(found.sum(1), 1.0)
     assert (estimator.predict(X) == np.array(["no", "yes"])[y]).mean() > 0.7
     far = np.random.default_rng(0).normal(size=(60, 6))
-    with pytest.warns(RuntimeWarning, match="chains disagree"):
+    with pytest.warns(RuntimeWarning, match="chains do not agree"):
         SampledTree(4, warmup=0, thin=1).fit(far, (far[:, 0] * far[:, 1] > 0).astype(int))
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:SampledTree. chains disagree:RuntimeWarning")  # few draws
+@pytest.mark.filterwarnings("ignore:SampledTree. chains do not agree:RuntimeWarning")  # few draws
 @parametrize_with_checks([SampledTree(20, warmup=50)])
 def test_the_contract_of_scikit_learn_is_kept(estimator, check):
     check(estimator)

@@ -72,5 +72,5 @@ def test_rows_elsewhere_are_added_up_and_have_no_order():
         rows = rows_of(pool)
         with pytest.raises(Refusal, match="needs a fixed order"):
             rows.taken(np.array([0, 1]))
-        with pytest.raises(Refusal, match="results for each row cannot be returned"):
+        with pytest.raises(Refusal, match="result"):
             jax.jit(lambda rows: rows.accumulate(lambda chunk: (1.0, chunk.weights)))(rows)

@@ -276,7 +276,7 @@ def test_members_of_few_rows_beside_what_all_share_are_incidental():
     told = items(students=50).explain(answers(50))
     roles = {row["site"]: row["role"] for row in told.sites}
     assert roles["ability"] == ("random effects, integrated out, adaptive quadrature with 25 "
-                                "nodes per level")
+                                "nodes per group")
     assert roles["difficulty"] == roles["discrimination"] == "parameter"
     engines = {row["engine"]: row[""] for row in told.engines}
     assert "'ability'" in engines["EM"] and engines["Laplace"].startswith("chosen")

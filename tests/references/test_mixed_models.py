@@ -210,5 +210,5 @@ def test_restricting_by_nothing_is_refused_in_words():
         with probml.rows():
             sample("y", dist.Normal(level[group], 1.0))
 
-    with pytest.raises(probml.Refusal, match=r"prior of effects depends on 'mean'.*mean \+ effect\[group\]"):
+    with pytest.raises(probml.Refusal, match=r"prior of the effects depends on 'mean'.*mean \+ effect\[group\]"):
         centred().fit({"group": np.arange(9) % 3, "y": np.arange(9.0)}, RESTRICTED)

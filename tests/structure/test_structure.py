@@ -240,15 +240,15 @@ LOOKS = {
     "on other rows through 'scan'": lambda x: jax.lax.scan(lambda c, v: (0.5 * c + v, c), 0.0,
                                                            x[:, 0])[1],
     "on other rows through 'pure_callback'": lambda x: jax.pure_callback(np.sort, x[:, 0], x[:, 0]),
-    "on the number of the row": lambda x: x[:, 0] * jnp.arange(x.shape[0]),
-    "on how many rows there are": lambda x: x[:, 0] / x.shape[0],
+    "on the row number": lambda x: x[:, 0] * jnp.arange(x.shape[0]),
+    "on the number of rows": lambda x: x[:, 0] / x.shape[0],
 }
 
 
 @pytest.mark.parametrize("words", LOOKS)
 def test_a_look_at_other_rows_is_refused_by_name(words):
     with pytest.raises(probml.ModelError,
-                       match=f"'y': a row of 'y' depends {words}, but rows must be exchangeable"):
+                       match=f"the value of 'y' in a row depends {words}, but rows must be exchangeable"):
         trace(reading(LOOKS[words]), {"x": ((4,), "f")})
 
 

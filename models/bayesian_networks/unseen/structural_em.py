@@ -152,18 +152,18 @@ def refuse_unseen(variables: Variables) -> None:
     for name, hidden in zip(variables.names, variables.unseen, strict=True):
         if hidden.all():
             raise DataError(f"column {name!r} is missing in every row, so its parents cannot be "
-                            f"learnt: drop the column")
+                            f"learnt. Drop the column")
     if not variables.continuous:
         return
     name, hidden = next((name, hidden) for name, hidden in
                         zip(variables.names, variables.unseen, strict=True) if hidden.any())
     raise DataError(
-        f"column {name!r} has a missing cell in row {int(np.argmax(hidden))} ({int(hidden.sum())} "
-        f"in all), and {named(variables.names[j] for j in variables.continuous)} of the columns "
-        f"are continuous: rows with missing cells are supported only if all columns are discrete. "
-        f"Cut numbers into classes (pandas.cut), drop the rows with missing cells, data.dropna(), "
-        f"or fit a bayesian_network of a known graph to the incomplete data by EM and fill the "
-        f"cells by fit.impute(data)"
+        f"column {name!r} is missing in row {int(np.argmax(hidden))} ({int(hidden.sum())} rows in "
+        f"all), and the columns {named(variables.names[j] for j in variables.continuous)} are "
+        f"continuous, but missing values are supported only if all columns are discrete. Cut "
+        f"numbers into classes (pandas.cut), drop the rows with missing values, data.dropna(), or "
+        f"fit a bayesian_network with a known graph to the incomplete data by EM and fill in the "
+        f"values by fit.impute(data)"
     )
 
 

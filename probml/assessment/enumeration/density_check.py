@@ -143,9 +143,10 @@ def check_density(held: Data, engine: Engine, asked: bool, seed: int,
 
 def incomparable(name: str, why: Unknown) -> Refusal:
     """The error where brute force is not possible."""
-    return Refusal(f"check_density: the density of model '{name}' cannot be computed by brute "
-                   f"force for comparison: {why}. Give some of the latent sites in the data, or "
-                   f"use fewer states, steps or elements")
+    return Refusal(f"check_density: the log density of model '{name}' cannot be checked, because "
+                   f"brute-force summation and integration over its latent variables is not "
+                   f"possible here: {why}. Give some of the latent sites in the data, or use fewer "
+                   f"states, time steps or plate elements")
 
 
 def _subsample(held: Data, seed: int) -> Data:
@@ -248,8 +249,8 @@ def _numpyro_log_density(held: Data, plan: Plan) -> Callable[[Mapping, Mapping],
         numbers = sum(map(math.prod, effects.values())) + joint.n * joint.a * joint.size
         if joint.a > 1 and joint.size:
             if effects:
-                raise Unknown("rows have latent variables in addition to random effects, and the "
-                              "integral over both is not known")
+                raise Unknown("the rows have latent variables and the model has random effects, "
+                              "and the check has no integral over both")
             logs = [_row_by_row(joint_at(point, inside), point) for point in points]
         else:
             logs = [integral.log(np.zeros(numbers), point) if numbers
@@ -329,8 +330,8 @@ def integrate_rows(log_density: Callable[[jax.Array], jax.Array], rows: int, siz
     """
     log, nodes, weights = _integral(log_density, rows, size, bent)
     if np.isposinf(log).any():
-        raise Unknown("the density by NumPyro is infinite, for example that of a normal "
-                      "distribution truncated far from its mean")
+        raise Unknown("NumPyro's log density is infinite, as it is for a normal distribution that "
+                      "is truncated far from its mean")
     return log, nodes, weights
 
 
@@ -365,7 +366,8 @@ def _integral(log_density: Callable, rows: int, size: int,
     nodes = np.sinh(t)
     logs = np.asarray(jax.jit(jax.vmap(lambda u: log_density(jnp.full((rows, 1), u))))(nodes))
     if np.isposinf(logs).any():
-        raise Unknown("a draw was rounded to a boundary at which a density is infinite")
+        raise Unknown("a simulated value was rounded to the boundary of its support, where the "
+                      "density is infinite")
     logs = np.nan_to_num(logs, nan=-np.inf) + np.log(np.cosh(t) * (t[1] - t[0]))[:, None]
     top = logs.max(0)
     share = np.exp(logs - top)

@@ -149,7 +149,7 @@ def joint_states(shapes: Mapping[str, tuple[int, ...]],
     states = [shape[0] for shape in shapes.values()]
     sizes = [math.prod(shape[1:]) for shape in shapes.values()]
     if math.prod(map(pow, states, sizes)) > most:
-        raise Unknown(f"the latent variables have more than {most} joint states")
+        raise Unknown(f"the discrete latent variables have more than {most} joint states")
     joint = np.array(list(itertools.product(*map(range, np.repeat(states, sizes)))), int)
     columns = np.split(joint, np.cumsum(sizes)[:-1], 1)
     return {name: column.reshape(-1, *shape[1:])

@@ -73,7 +73,8 @@ class SeparableIntegral:
                  curved: np.ndarray) -> float:
         """log of the integral over some of the numbers, relative to the density at the mode."""
         if len(part) > 2:
-            raise Unknown(f"{len(part)} latent variables that are not normal depend on one another")
+            raise Unknown(f"{len(part)} latent variables with a density that is not normal depend "
+                          f"on one another")
         root = np.linalg.cholesky(np.linalg.inv(curved[np.ix_(part, part)]))
         count = NODES if len(part) == 1 else PAIR_NODES
         # sinh t: tails that fall like exponentials, or powers, are met

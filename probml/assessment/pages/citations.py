@@ -48,8 +48,8 @@ SOURCE = re.compile(r"Sources?:\s*(.+?)(?:\n\s*\n|\Z)", re.DOTALL)
 
 
 def cite(model: Any, engine: Engine | str | None = None, show: bool = True) -> list[str]:
-    """The works behind a model and an engine: those that the model's own page names, those of what
-    its structure needs, those of the engine, and the libraries below.
+    """The references to cite for a model and its inference: those of the model, of the methods that
+    it needs, of the engine, and of the libraries.
 
     Args:
         model: a Model, a Fit (whose engine is taken), or an estimator that was fitted.

@@ -9,8 +9,8 @@ LIBRARIES = ("probml", "jax", "jaxlib", "numpyro", "optax", "numpy", "scipy", "p
 
 
 def show_versions(show: bool = True) -> dict[str, str]:
-    """The versions of Python, of this package and of the libraries it stands on, and JAX's devices
-    and precision; "absent" for what is not installed.
+    """The versions of Python, of probml and of the libraries that it uses, and the devices and
+    precision of JAX; "absent" for libraries that are not installed.
 
     Args:
         show: print them, too.

@@ -31,8 +31,8 @@ def find_precision_loss(data: Data) -> str | None:
         if found := _many(np.asarray(data.weights), None):
             return f"a weight of a row{found}"
         if (total := float(np.sum(data.weights, dtype=float))) < MIN_WEIGHT:
-            return (f"weights of rows are too small for the precision of the computation: their "
-                    f"sum {total:.2g} is lost to rounding when it is added to a prior")
+            return (f"the sum of the row weights, {total:.2g}, is so small that it is lost to "
+                    f"rounding when it is added to a prior")
     for name, column in data.table.columns.items():
         site = sites[name]
         if site.discrete and site.states is None and (found := _many(column.values, column.seen)):
@@ -90,14 +90,14 @@ def _find_collinearity(values: np.ndarray) -> str | None:
     left = found[-1] / found[0]
     if not ROUNDING * len(found) < left < MIN_SINGULAR_RATIO:
         return None
-    return (f" has too little precision: one of its columns is nearly a linear combination of "
-            f"others (a fraction {left:.1g} of its standard deviation is not explained by them)")
+    return (f" is nearly collinear: the other columns explain one of its columns except for a "
+            f"fraction of {left:.1g} of its standard deviation")
 
 
 def _many(values: np.ndarray, seen: np.ndarray | None) -> str | None:
     """What is wrong with a count that float32 does not hold well, in words."""
     most = values.max(initial=0) if seen is None else np.where(seen, values, 0).max(initial=0)
-    return (f" has too little precision: its counts go up to {int(most):,}" if most > MAX_COUNT
+    return (f" has values of up to {int(most):,}" if most > MAX_COUNT
             else None)
 
 
@@ -106,8 +106,8 @@ def _near_one(values: np.ndarray, seen: np.ndarray | None) -> str | None:
     words."""
     below = (values < 1) if seen is None else (values < 1) & seen
     least = 1.0 - float(np.max(values, initial=0.0, where=below))
-    return (f" has too little precision: a value is only {least:.2g} below "
-            f"1" if least < 1 / MAX_CENTRE_SDS else None)
+    return (f" has a value that is only {least:.2g} below 1"
+            if least < 1 / MAX_CENTRE_SDS else None)
 
 
 def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,
@@ -127,6 +127,7 @@ def _far(values: np.ndarray, seen: np.ndarray | None, time: int | None,
         return None
     i = int(np.argmax(bad))
     where = f", cell {i}," if bad.size > 1 else ""
-    why = "has too little precision" if far.flat[i] else "is out of range"
-    return (f"{where} {why}: its centre is {centre.flat[i]:.3g} and its standard deviation "
-            f"{spread.flat[i]:.2g}")
+    why = ("which is small compared with the mean" if far.flat[i] else
+           "which is too large or too small")
+    return (f"{where} has the mean {centre.flat[i]:.3g} and the standard deviation "
+            f"{spread.flat[i]:.2g}, {why}")

@@ -92,8 +92,9 @@ def _refuse_text(structure: Structure, raws: Mapping[str, Raw]) -> None:
         text = np.array([*(not isinstance(label, NUMBERS) for label in raw.labels or ()), False])
         if name not in structure.indexed and text.any():
             deny(text[raw.values], f"the input '{name}'", raw, "a number",
-                 hint=f"Text can only be an index, as in effect[{name}], and model "
-                      f"'{structure.model.name}' does not use '{name}' as an index")
+                 hint=f"An input may be text only if the model uses it as an index, as in "
+                      f"effect[{name}], and model '{structure.model.name}' does not use '{name}' "
+                      f"as an index. Convert the column to numbers")
 
 
 def together(indexed: Mapping[str, Index]) -> list[list[str]]:
@@ -152,8 +153,8 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
         return
     base, top = bounds(indices.values())
     if len(indices) > 1 and not have_same_coding(indices.values()):
-        raise DataError(f"{quoted(indices, ' and ')} index the same axis in different ways, so "
-                        f"their labels have no unique codes: pass integer codes")
+        raise DataError(f"{quoted(indices, ' and ')} index the same axis with different offsets, "
+                        f"so that one label would have two codes. Pass integer codes")
     coded = known is None and asked
     if known is None:
         known = _new_labels(structure, seen, next(iter(indices.values())).description, base, top,
@@ -164,14 +165,14 @@ def _plate(structure: Structure, indices: Mapping[str, Index], raws: Mapping, la
             row, cell = _where(bad)
             label = given[values[bad][0]]
             raise DataError(
-                f"'{name}' has {label!r} in row {row}{cell}, which is not one of its labels, "
-                f"{listed(known)}" + (
-                    f", so the entry of {indices[name].description} that belongs to this label is "
-                    f"unknown. Pass integer codes; or fit with the text; or give at() or "
-                    f"log_density() the labels of the parameters, labels={{'{name}': [{label!r}, "
+                f"'{name}' has {label!r} in row {row}{cell}, which is not one of the labels in the "
+                f"fitted data, {listed(known)}" + (
+                    f", so the entry of {indices[name].description} for this label is unknown. "
+                    f"Pass integer codes; or fit with the text; or pass the labels to at() or "
+                    f"log_density(), labels={{'{name}': [{label!r}, "
                     f"…]}}" if coded and isinstance(label, str) else
-                    ": check its spelling, or pass unknown='new' to treat it as a new group, whose "
-                    "effect is drawn from its prior"))
+                    ". Check its spelling, or pass unknown='new' to treat it as a new group, "
+                    "whose effect is drawn from its prior"))
         if not coded:
             out.labels[name] = known
         lookup = naming.places(known, base)
@@ -195,12 +196,13 @@ def _new_labels(structure: Structure, raws: Mapping[str, Raw], description: str,
         return tuple(range(base, int(max(numbers, default=-1) if top is None else top) + 1))
     size = None if top is None else top - base + 1
     found = naming.of(raws, description, size,
-                      f"the axis indexed by it, {description}, has {size} entries: set the size of "
+                      f"it indexes {description}, which has only {size} entries. Set the size of "
                       f"the plate to the number of groups in the data", "", base)
     for name, raw in raws.items():
         why = functools.partial(why_ordered, structure, name, entries=len(found))
         naming.refuse_unordered(name, raw, why,
-                                "pass integer codes, and the text as a separate input")
+                                "pass integer codes for the numeric use, and the text as a "
+                                "separate input")
     return found
 
 
@@ -209,8 +211,8 @@ def _complete(index: Index, raw: Raw) -> Raw:
     if raw.missing.any():
         row, cell = _where(raw.missing)
         raise DataError(
-            f"'{index.input}' is missing in row {row}{cell}: a group index cannot be missing, "
-            f"since it selects an entry of {index.description}. Drop these rows, or give them a "
+            f"'{index.input}' is missing in row {row}{cell}: it is an index of "
+            f"{index.description}, and an index cannot be missing. Drop these rows, or give them a "
             f"group of their own"
         )
     if raw.values.dtype.kind == "b":
@@ -227,7 +229,7 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
         row, cell = _where(broken)
         raise DataError(
             f"'{index.input}' has {values[broken][0]:g} in row {row}{cell}, but it is an index of "
-            f"{index.description}: expected integers"
+            f"{index.description}. Pass integers, or text"
         )
     far = (values >= 2**63 if values.dtype.kind == "u" else
            np.isfinite(values) & (np.abs(values) >= 2.0**63) if values.dtype.kind == "f" else
@@ -235,7 +237,7 @@ def _whole_numbers(index: Index, values: np.ndarray) -> np.ndarray:
     if far.any():  # different values would be the same integer
         row, cell = _where(far)
         raise DataError(f"'{index.input}' has {values[far][0]} in row {row}{cell}, which does not "
-                        f"fit in a 64-bit integer, but is an index of {index.description}: pass "
+                        f"fit in a 64-bit integer, but it is an index of {index.description}. Pass "
                         f"such identifiers as text, column.astype(str)")
     return values.astype(np.int64)
 
@@ -258,8 +260,9 @@ def _cell(index: Index, raw: Raw, lead: int, out: Codes, unknown: str) -> None:
                               *np.unravel_index(index.cells[0], raw.values.shape[lead:]))
     own = index._replace(input=index.name, cells=())
     if raw.labels is not None:
-        raise DataError(f"'{index.name}' contains labels and is an index, but the other columns of "
-                        f"this input are numbers: pass '{index.name}' as a separate input")
+        raise DataError(f"'{index.name}' contains text and is used as an index, but the other "
+                        f"columns of this input are numbers. Pass '{index.name}' as a separate "
+                        f"input")
     part = _complete(own, Raw(raw.values[where]))
     codes = _whole_numbers(own, part.values)
     if unknown == REFUSE:
@@ -294,8 +297,8 @@ def _formula(formula: Formula, raws: Mapping[str, Raw], timed: tuple[str, ...],
             parts.append(f"'{name}{f'[{cell}]' if several else ''}' = {array[at]:g}")
         step = f", step {at[1]}" if bad.shape[1] > 1 else ""
         raise DataError(
-            f"{' and '.join(parts)} in row {at[0]}{step} make the index {index[at]:g} of "
-            f"{formula.words}; expected 0 … {formula.last}"
+            f"in row {at[0]}{step}, {' and '.join(parts)} give the index {index[at]:g} of "
+            f"{formula.words}; expected an index from 0 to {formula.last}"
         )
 
 
@@ -319,8 +322,8 @@ def within(index: Index, codes: np.ndarray) -> None:
     else:
         advice = "; set the size of the plate to the number of groups in the data"
     raise DataError(
-        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}, but is an index of "
-        f"{index.description}, an axis of {index.length} entries, {low} … {high}{advice}"
+        f"'{index.input}' has {codes[bad][0]} in row {row}{cell}, but it is an index of "
+        f"{index.description}, which has {index.length} entries; expected {low} … {high}{advice}"
     )
 
 

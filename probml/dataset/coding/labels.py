@@ -59,8 +59,8 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
     plain = [name for name, raw in columns.items() if raw.labels is None]
     if plain:
         named = next(name for name in columns if name not in plain)
-        raise DataError(f"'{named}' contains labels and '{plain[0]}' integer codes, but both index "
-                        f"{words}: use labels for both")
+        raise DataError(f"'{named}' contains labels and '{plain[0]}' contains integer codes, but "
+                        f"both index {words}. Use labels for both")
     for name, raw in columns.items():
         unmixed(f"'{name}'", raw, hint)
     found = union([raw.labels or () for raw in columns.values()],
@@ -70,7 +70,7 @@ def of(columns: Mapping[str, Raw], words: str, size: int | None, few: str,
         unused = (" Remove unused categories with "
                   ".cat.remove_unused_categories()." if several else "")
         raise DataError(f"{' and '.join(f'{name!r}' for name in columns)} has {len(found)} labels, "
-                        f"{listed(found)}, but {few}.{unused}")
+                        f"{listed(found)}. But {few}.{unused}")
     return filled(found, size or len(found), base)
 
 
@@ -97,8 +97,8 @@ def refuse_unordered(name: str, raw: Raw, why: Callable[[int], str | None], inst
     """
     if raw.labels is None or raw.in_order or (reason := why(len(raw.labels))) is None:
         return
-    raise DataError(f"'{name}' has the labels {listed(raw.labels)}, whose order is unknown, and "
-                    f"{reason}. Text has no order: give the order, lowest first, by "
+    raise DataError(f"'{name}' has the labels {listed(raw.labels)}, but {reason}, and text has no "
+                    f"order. Give the order, lowest first, by "
                     f"pandas.Categorical({name}, categories=[...], ordered=True), or {instead}")
 
 

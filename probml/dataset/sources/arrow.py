@@ -154,8 +154,9 @@ def unify_schemas(dataset: "ds.Dataset", files: "Iterable[tuple[str, pa.Schema]]
                 both = pa.unify_schemas([pa.schema([(name, before)]), pa.schema([(name, after)])],
                                         promote_options="permissive")
             except pa.ArrowTypeError:
-                raise DataError(f"part '{file}' has '{name}' as {after}, and {whose[name]} as "
-                                f"{before}: use one type in all files") from None
+                raise DataError(f"the column '{name}' has the type {after} in the file '{file}', "
+                                f"but {before} in {whose[name]}. Use one type in all "
+                                f"files") from None
             i = wide.get_field_index(name)
             wide = wide.set(i, wide.field(i).with_type(both.field(0).type))
     return dataset if wide.equals(schema) else dataset.replace_schema(wide)
@@ -168,9 +169,10 @@ def _compare(file: str, known: Sequence[str], own: "pa.Schema", schema: "pa.Sche
     if beyond or lacking:
         what = (f"has the column{_plural(beyond)} {quoted(beyond)}, which the schema of the "
                 f"dataset does not have" if beyond else
-                f"lacks the column{_plural(lacking)} {quoted(lacking)} of the dataset's schema")
-        raise DataError(f"part '{file}' {what}: every file needs the same columns. To read only "
-                        f"some columns pass a scanner, dataset.scanner(columns=[...])")
+                f"has no column{_plural(lacking)} {quoted(lacking)}, which the schema of the "
+                f"dataset has")
+        raise DataError(f"the file '{file}' {what}. Every file needs the same columns. To read "
+                        f"only some columns pass a scanner, dataset.scanner(columns=[...])")
 
 
 def _is_text(type_: "pa.DataType") -> bool:

@@ -34,7 +34,7 @@ from probml.errors import DataError, Refusal
 from probml.language.language import Bound
 from probml.typing import DataLike
 
-CHANGED = "the source has changed since it was first read"
+CHANGED = "the data source gave other batches than when it was first read"
 SLACK = 2  # times the size of the sample: rows that the first pass keeps before it draws again
 # called with the number of rows that the first pass has read so far
 _REPORT: ContextVar[Callable[[int], object]] = ContextVar("report", default=lambda rows: None)
@@ -53,9 +53,9 @@ def source_of(data: DataLike) -> Source | None:
     if type(data).__module__ == "pyarrow._dataset" and hasattr(data, "scan_batches"):
         return ScannedRows(data)
     if hasattr(data, "__next__"):
-        raise DataError(f"data is a {type(data).__name__}, which can be read only once, but "
-                        f"fitting reads the rows many times: pass a function that returns a new "
-                        f"one, model.fit(lambda: batches(...))")
+        raise DataError(f"data is a {type(data).__name__}, which can be read only once, but a fit "
+                        f"reads the rows several times. Pass a function that returns a new one, "
+                        f"model.fit(lambda: batches(...))")
     plain = callable(data) and not isinstance(data, type | BuiltinFunctionType)
     return Batches(data) if plain else None
 
@@ -87,8 +87,8 @@ def open_data(model: Bound, data: object, weights: object = None) -> Data:
         return with_measures(held._replace(
             weights=tables.read_weights(weights, held.table.rows)))
     if weights is not None:
-        raise DataError(f"model '{model.name}': rows that are read in batches need their weights "
-                        f"in a column: give the name of this column, weights='...'")
+        raise DataError(f"model '{model.name}': the data are read in batches, so weights must be "
+                        f"the name of a column of the data, weights='...'")
     profile = profile_source(model, source)
     return sampled(Survey(source, profile, profile.names, profile.sizes))
 
@@ -109,8 +109,8 @@ def weighed(data: object, weights: object) -> tuple[DataLike, ArrayLike | None]:
 def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
     """The profile of all batches of a source, whose rows are numbered from `first` on."""
     if model.whole:
-        raise Refusal(f"model '{model.name}' cannot be fitted to rows that are read in batches: it "
-                      f"is one joint density without rows. Pass all rows in memory")
+        raise Refusal(f"model '{model.name}' has no plate of independent rows, so it cannot be "
+                      f"fitted to data that are read in batches. Pass all data in memory")
     profile: Profile | None = None
     for part in parts_of(source):
         with naming(part):
@@ -120,8 +120,8 @@ def profile_source(model: Bound, source: Source, first: int = 0) -> Profile:
             profile = found if profile is None else merged(profile, found, SLACK)
         _REPORT.get()(profile.rows)
     if profile is None:
-        raise DataError(f"model '{model.name}': the source has no batches: expected at least one "
-                        f"batch of rows")
+        raise DataError(f"model '{model.name}': the data source has no batches; expected at least "
+                        f"one batch of rows")
     return trim_sample(profile)
 
 
@@ -134,7 +134,7 @@ def sampled(survey: Survey) -> Data:
     """The sample of a profile as data, with the source they come from."""
     profile = survey.profile
     if not profile.weight > 0:
-        raise DataError("weights are all zero: at least one row needs a weight above 0.")
+        raise DataError("All weights are zero; at least one row needs a weight above 0.")
     return with_measures(refuse_some_labels(
         under(profile.sample, profile.pattern, profile.means)._replace(survey=survey)))
 
@@ -165,21 +165,21 @@ class Reader:
         for name, rows in zip(self.survey.names, self.survey.sizes, strict=True):
             found = next(parts, None)
             if found is None or found.called != name:
-                got = ("no more batches, though every call must start again from the "
-                       "first" if found is None
+                got = ("no more batches. Every call of the source must start again from the first "
+                       "batch" if found is None
                        else f"part '{found.called}'")
                 raise DataError(f"{CHANGED}: expected batch '{name}' of {rows} rows, got {got}")
             whole = self._read(found)
             if whole.table.rows != rows:
-                raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows and now has "
-                                f"{whole.table.rows}")
+                raise DataError(f"{CHANGED}: batch '{name}' had {rows} rows before and has "
+                                f"{whole.table.rows} now")
             self._check_unchanged(f"batch '{name}'", _sum_of_bits(whole))
             del found  # frees the memory before the next part is read
             left -= 1
             if not left and (more := next(parts, None)) is not None:
-                raise DataError(f"{CHANGED}: the first pass ended with batch '{name}', and now "
-                                f"batch '{more.called}' follows. Keep the source fixed during a "
-                                f"fit, and fit again")
+                raise DataError(f"{CHANGED}: batch '{name}' was the last one before, and batch "
+                                f"'{more.called}' follows it now. Do not change the source during "
+                                f"a fit, and fit again")
             yield self._chosen(whole, first)
             first += rows
             del whole
@@ -195,15 +195,15 @@ class Reader:
             yield self._chosen(whole, first)
             del whole
         if rows != before:
-            raise DataError(f"{CHANGED}: the source had {before} rows and now has {rows}")
+            raise DataError(f"{CHANGED}: it had {before} rows before and has {rows} now")
         self._check_unchanged("all batches together", total % 2**64)
 
     def _check_unchanged(self, which: str, total: int) -> None:
         if self._sums.setdefault(which, total) != total:
-            raise DataError(f"the values of the source have changed between two passes ({which}): "
-                            f"expected the same rows at every pass, since a fit adds up what it "
-                            f"computes from them. Fix the seed of what draws or augments them, or "
-                            f"fit a copy that nothing writes to")
+            raise DataError(f"the data source gave other values than when it was first read "
+                            f"({which}). A fit reads the rows several times and needs the same "
+                            f"values each time. If the rows are random or augmented, fix their "
+                            f"seed; if another program writes to them, fit a copy")
 
     def _chosen(self, whole: Data, first: int) -> Data:
         """The chosen rows of a part, whose first row has the number `first` among all."""
@@ -296,7 +296,7 @@ def by_parts(verb: Callable) -> Callable:
             with naming(part):
                 found.append(verb(self, part.rows, *args, **named))
         if not found:
-            raise DataError("the source has no batches: expected at least one batch of rows")
+            raise DataError("the data source has no batches; expected at least one batch of rows")
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
     return ask

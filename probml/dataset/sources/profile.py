@@ -82,7 +82,7 @@ def merged(profile: Profile, other: Profile, slack: int = 1) -> Profile:
             if site not in own.labels and (site in own.pattern
                                            or site in own.sample.table.inputs):
                 raise DataError(f"'{site}' has labels, {list(labels[site])}, in some batches and "
-                                f"integer codes in others: use one of the two in all")
+                                f"integer codes in others. Use one of the two in all batches")
     pattern = {site: _weaker(site, profile.pattern.get(site), other.pattern.get(site))
                for site in {**profile.pattern, **other.pattern}}
     moments = {**profile.moments, **other.moments}
@@ -164,13 +164,14 @@ def _check_same_structure(one: Data, other: Data) -> None:
         kinds = [{name: values.dtype.kind for name, values in data.table.inputs.items()}
                  for data in (one, other)]
         name = next((n for n in kinds[0] if kinds[0][n] != kinds[1].get(n)), next(iter(kinds[0])))
-        raise DataError(f"the input '{name}' has another type or shape than in the batches before: "
-                        f"use one type in all")
+        raise DataError(f"the input '{name}' has another type or shape than in earlier batches. "
+                        f"Use the same type and shape in all batches")
     for name in {**one.table.values, **other.table.values}:
         mine, theirs = (data.table.values.get(name) for data in (one, other))
         if mine is None or theirs is None or not np.array_equal(mine, theirs):
-            raise DataError(f"'{name}' is outside rows() and differs between batches: give the "
-                            f"same value in all")
+            raise DataError(f"'{name}' is sampled outside rows(), so that it has one value for all "
+                            f"rows, but its value differs between batches. Give the same value in "
+                            f"all batches")
 
 
 def _weaker(site: str, one: str | None, other: str | None) -> str:
@@ -181,7 +182,7 @@ def _weaker(site: str, one: str | None, other: str | None) -> str:
         if None in (one, other):
             return "likelihood"
         raise DataError(f"'{site}' is given as label probabilities in some batches and as states "
-                        f"in others: use one of the two in all")
+                        f"in others. Use one of the two in all batches")
     known = [state for state in (one, other) if state is not None]
     return WEAKER[max(WEAKER.index(state) for state in (*known, "part"))]
 
@@ -207,7 +208,7 @@ def _union(site: str, labels: Sequence[tuple], states: int | None) -> tuple:
     out = naming.union(labels)
     if states is not None and len(out) > states:
         raise DataError(f"'{site}' has {len(out)} labels in all batches, {list(out)}, but the "
-                        f"model has only {states} states: give the model more states, or merge "
+                        f"model has only {states} states. Give the model more states, or merge "
                         f"labels")
     return out
 

@@ -147,13 +147,13 @@ class Evidence:
         begin, where = float(self.bound[name][place]), f"EmpiricalBayes: setting '{name}'"
         if not near:
             raise Refusal(f"{where}: the entries of this setting cannot be chosen one by one, "
-                          f"because they constrain one another, such as probabilities that sum to "
-                          f"1 or the entries of a covariance matrix. Make unconstrained numbers "
+                          f"because they constrain one another, as do probabilities that sum to 1 "
+                          f"or the entries of a covariance matrix. Use unconstrained numbers as "
                           f"the setting, such as the logits of the probabilities")
         kind = "line" if negative else "log" if large or not 0 < begin < 1 else "logit"
         if kind == "log" and not begin > 0:
-            raise Refusal(f"{where} is {begin:g}, expected a number above 0, at which the search "
-                          f"begins: give another value when you build the model")
+            raise Refusal(f"{where} is {begin:g}, but the search begins at this value and needs a "
+                          f"number above 0. Give another value when you build the model")
         if bounds is None:
             return Axis(name, place, kind, begin, *((-SURE, SURE) if kind == "logit"
                                                     else (-MAX_LOG_FACTOR, MAX_LOG_FACTOR)))
@@ -226,7 +226,8 @@ FLAT = 1e-3  # nats that tell nothing
 
 @dataclass(frozen=True)
 class EmpiricalBayes(Engine):
-    """Settings of a model chosen by the exact log evidence, and the exact posterior at them.
+    """Empirical Bayes: settings of a model that maximise the exact log evidence, and the exact
+    posterior given these settings.
 
     The Fit's model is bound to what was chosen, and `status` says it: fit.model.bound["scale"].
 
@@ -290,8 +291,8 @@ class EmpiricalBayes(Engine):
         """Raise ModelError or Refusal, naming the setting or the site, and the reason."""
         if not problem.plan.free:
             raise Refusal(f"EmpiricalBayes cannot fit {problem}: the values of all parameters are "
-                          f"given, so that there is nothing to integrate out. Leave a parameter "
-                          f"out of the data; or make the setting a site, and fit it by "
+                          f"given in the data, so there is nothing to integrate out. Remove a "
+                          f"parameter from the data; or make the setting a site, and fit it by "
                           f"MAP(prior=False)")
         try:
             Exact().refuse(problem)
@@ -315,9 +316,9 @@ class EmpiricalBayes(Engine):
             found = search(functools.partial(evidence.at, axes), low, high, self.restarts,
                            self.looks, self.max_iterations, np.random.default_rng(seed))
         if found is None:
-            raise Refusal(f"EmpiricalBayes: the log evidence cannot be computed accurately at any "
-                          f"value of {quoted(self.names)} that was tried. Build the model with "
-                          f"plausible values of these settings, and give ranges about these "
+            raise Refusal(f"EmpiricalBayes: the log evidence could not be computed accurately at "
+                          f"any tried value of {quoted(self.names)}. Build the model with "
+                          f"plausible values of these settings, and give ranges around these "
                           f"values, choose={{name: (lowest, highest)}}")
         chosen = evidence.values(axes, found.point)
         # scalars stay numbers: a model is known by the kinds of its settings
@@ -376,11 +377,11 @@ def _edges(axes: list[Axis], top: Top) -> list[Finding]:
     out = []
     for axis, u, ends in zip(axes, top.point, top.ends, strict=True):
         name = f"'{axis.setting}'" + (str(list(axis.place)) if axis.place else "")
-        for end, edge, word in ((ends[0], axis.low, "above"), (ends[1], axis.high, "below")):
+        for end, edge, word in ((ends[0], axis.low, "lower"), (ends[1], axis.high, "upper")):
             if end >= top.value - FLAT:
                 problem = (f"is at the end of the range that was searched, "
                            f"{axis.value(edge):.3g}" if u == edge else
-                           f"is bounded only from {word} by the data: the log evidence is equally "
+                           f"has no {word} bound in the data: the log evidence is equally "
                            f"high at {axis.value(edge):.3g}, the end of the range that was "
                            f"searched")
                 out.append(Finding.of(Code.RANGE_END, setting=name, problem=problem))

@@ -130,11 +130,12 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
         return [placed_all(dict(outcome.params)) | point
                 for point in prior_points(problem, prior, given_start(plan, start))]
 
-    proposals = [Proposal("a draw from the prior of the parameters that had not moved",
+    proposals = [Proposal("other values of the parameters that the optimiser had not changed, "
+                          "drawn from their prior",
                           lambda found: _unmoved_at_draw(problem, params, found), maximize),
                  propose_unequal_states(problem, maximize)]
     if _has_parameters_by_hidden_state(plan) and not set(plan.free) <= set(start):
-        proposals.append(Proposal("draws from the prior", draws, maximize))
+        proposals.append(Proposal("values drawn from the prior", draws, maximize))
     outcome = improve(outcome, proposals)
     impossible_start = not np.isfinite(outcome.history[0])
     if outcome.status is not Status.STALLED and not impossible_start:
@@ -148,16 +149,17 @@ def find_first_optimum(problem: Problem, prior: bool, maximize: Maximize, lbfgs:
 
     outcome = improve(outcome, [
         *([] if impossible_start else [Proposal(
-            "where it stalled", until_converged(placed_all(dict(stalled.params))),
+            "the point at which it had stopped", until_converged(placed_all(dict(stalled.params))),
             lambda point: lbfgs(point).after(stalled))]),
-        *(Proposal("a draw from the prior", until_converged(point), lbfgs) for point in others)])
+        *(Proposal("values drawn from the "
+                   "prior", until_converged(point), lbfgs) for point in others)])
     if outcome.status is not Status.CONVERGED and outcome.iterations == 0:
         raise Refusal(
-            f"MAP cannot fit {problem}: no step increases the log density, "
-            f"{outcome.history[-1]:.6g}, from the start or from draws from the prior, although the "
-            f"gradient is not zero. Give another start, fit(..., start=...), or an optimiser, "
-            f"MAP(optimizer=optax.adam(1e-2)), or check whether the density of the model is "
-            f"continuous and differentiable"
+            f"MAP cannot fit {problem}: the optimiser found no step that increases the log density "
+            f"({outcome.history[-1]:.6g}) from the initial values or from values drawn from the "
+            f"prior, although the gradient is not zero. Give other initial values, fit(..., "
+            f"start=...), or an optimiser, MAP(optimizer=optax.adam(1e-2)), or check whether the "
+            f"density of the model is continuous and differentiable"
         )
     return outcome
 
@@ -283,9 +285,10 @@ def propose_other_optima(problem: Problem, prior: bool, start: Mapping,
     unbounded = tuple(name for name, domain in domains.items() if domain.unbounded)
     with_logits = tuple(name for name, domain in domains.items() if domain.unbounded or (
         domain.logarithmic and domain.rank == 0 and not domain.log_scale))
-    return [*(propose("the mirror image about the start", functools.partial(mirror, names))
+    return [*(propose("the mirror image of the estimates about the initial "
+                      "values", functools.partial(mirror, names))
               for names in dict.fromkeys((unbounded, with_logits))),
-            *(propose("a draw from the prior", functools.partial(draw, number))
+            *(propose("values drawn from the prior", functools.partial(draw, number))
               for number in range(0 if problem.asked else PRIOR_STARTS))]
 
 
@@ -308,7 +311,7 @@ def _several_optima(problem: Problem, prior: bool, best: Outcome, rest: Outcome,
     values = [np.asarray(one.params[name]) for one in (best, rest)]
     entry = int(np.argmax(np.abs(values[0] - values[1])))
     index = tuple(int(i) for i in np.unravel_index(entry, values[0].shape))
-    by = f"that is lower by {lower:.2g}" if lower > EQUAL else "of the same height"
+    by = f"lower by {lower:.2g}" if lower > EQUAL else "of the same height"
     return Finding.of(Code.SEVERAL_OPTIMA, name, index, height=by, here=values[0][index],
                       there=values[1][index])
 

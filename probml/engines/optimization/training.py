@@ -57,13 +57,13 @@ def _split_rows(engine: Training, problem: Problem,
         return problem.rows, None, n
     rows, held, count = divided(problem.rows, engine.held_out, key, n)
     if not 0 < count < n:
-        raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count} rows: "
-                         f"expected at least 1 row to hold out, and at least 1 row to fit")
+        raise ModelError(f"MAP(held_out={engine.held_out}) of {n} rows holds out {count} rows and "
+                         f"fits the other {n - count}; both need at least 1 row. Give another "
+                         f"fraction held_out, or more rows")
     n -= count
     if (engine.batch_rows or 0) > n:
-        raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): "
-                         f"expected batches of at most {n} rows, those that remain for fitting. "
-                         f"Give a smaller batch_rows, or omit it")
+        raise ModelError(f"MAP(batch_rows={engine.batch_rows}, held_out={engine.held_out}): only "
+                         f"{n} rows remain for fitting. Give a smaller batch_rows, or omit it")
     return rows, held, n
 
 

@@ -78,7 +78,7 @@ def refuse(engine: Engine, problem: Problem, instead: str) -> None:
     if names := sites_without_statistics(problem.plan):
         raise Refusal(f"{type(engine).__name__}(batch_rows={engine.capabilities.batch}) cannot fit "
                       f"{problem}: site '{names[0]}' has no sufficient statistics that can be "
-                      f"added over batches. Omit batch_rows, or use {instead}")
+                      f"summed over batches. Omit batch_rows, or use {instead}")
 
 
 def sites_without_statistics(plan: Plan) -> tuple[str, ...]:

@@ -53,8 +53,8 @@ def prepare_data(data: Data, integrate: str) -> Data:
                       f"sampled. Give '{timed}' in the data")
     if names and data.survey is not None:
         raise Refusal(f"site '{names[0]}' is continuous and latent and cannot be integrated out "
-                      f"exactly, so its values are sampled, for which all rows must be in memory. "
-                      f'Use integrate="all", or give the rows in memory', ("EM",))
+                      f"exactly, so its values must be sampled, which needs all rows in memory. "
+                      f'Use integrate="all", or pass all rows in memory', ("EM",))
     return data.carrying(names) if names else data
 
 
@@ -64,7 +64,8 @@ def describe_method(problem: Problem) -> str:
     if not names:
         return ""
     each = sum(int(np.prod(sites[name].cells, dtype=int)) for name in names)
-    return f"sampling {quoted(names)}, {each} number{'s' * (each > 1)} a row, with the parameters"
+    return (f"sampling {quoted(names)}, {each} number{'s' * (each > 1)} per row, together with the "
+            f"parameters")
 
 
 def check(problem: Problem, engine: str, draws: int) -> None:
@@ -74,16 +75,17 @@ def check(problem: Problem, engine: str, draws: int) -> None:
     if not plan.carried:
         return
     if weights is not None and not np.isin(weights, (0, 1)).all():
-        raise Refusal(f"{engine} cannot fit {problem} with weights: one latent value of "
-                      f"'{plan.carried[0]}' is sampled for each row, but a row of weight 2 would "
+        raise Refusal(f"{engine} cannot fit {problem} with weights: a latent value of "
+                      f"'{plan.carried[0]}' is sampled for each row, and a row of weight 2 would "
                       f"need two values. Repeat each row as often as its weight says, or use "
                       f'integrate="all"')
     count = (problem.size or 0) * draws * sum(
         int(np.prod(plan.structure.sites[name].cells, dtype=int)) for name in plan.carried)
     if count > MAX_VALUES:
-        raise Refusal(f"{engine} cannot fit {problem}: draws of '{plan.carried[0]}' in every row "
-                      f"would be {count:.2g} numbers, more than {MAX_VALUES:.2g}. Ask for fewer "
-                      f"draws, or use integrate=\"all\"", ("EM",))
+        raise Refusal(f"{engine} cannot fit {problem}: a latent value of '{plan.carried[0]}' is "
+                      f"sampled for each row, and the draws would be {count:.2g} numbers, more "
+                      f"than the limit of {MAX_VALUES:.2g}. Ask for fewer draws, or use "
+                      f"integrate=\"all\"", ("EM",))
 
 
 def find_joint_mode(problem: Problem, known: Known, spread: np.ndarray,

@@ -62,19 +62,19 @@ def refuse(guide: Any, problem: Problem) -> None:
     structure, given = problem.plan.structure, arguments_of(guide)
     model, where = structure.model, f"SVI(guide=function) cannot fit {problem}"
     if not model.whole:
-        raise Refusal(f"{where}: the guide takes {list(given)}, but the rows of this model are "
-                      f"processed in chunks and cannot be passed to the guide. Use a guide without "
+        raise Refusal(f"{where}: the guide has the arguments {list(given)}, but the data of a "
+                      f"model with rows() are not passed to a guide. Use a guide without "
                       f"arguments, or write the model with a numpyro.plate of the rows instead of "
                       f"rows(), with obs= and the latent variables inside the plate")
     if problem.plan.globals:
-        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, which a guide "
-                      f'with arguments does not support: use guide="normal", or a guide without '
-                      f"arguments")
+        raise Refusal(f"{where}: '{problem.plan.globals[0]}' is discrete and latent, and a guide "
+                      f'with arguments cannot have such a site. Use guide="normal", or a guide '
+                      f"without arguments")
     known = _arguments(model, dict.fromkeys(model.inputs))
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
         raise ModelError(f"{where}: the guide has the argument '{unknown}', which the model "
-                         f"function does not have: expected arguments among {list(known)}")
+                         f"function does not have. Expected arguments among {list(known)}")
 
 
 @dataclass(frozen=True)
@@ -185,8 +185,8 @@ def _check(static: Static, free: tuple[str, ...], inputs: SiteValues, what: str)
     wanted = [name for name in free if name not in static.model.generative.params]
     missing = next((name for name in wanted if name not in names), None)
     if missing is not None:
-        raise ModelError(f"SVI(guide=function) of {what}: the guide has no site '{missing}': "
-                         f"expected the sites {wanted}, got {sorted(names)}")
+        raise ModelError(f"SVI(guide=function) of {what}: the guide has no site '{missing}'. "
+                         f"Expected the sites {wanted}, got {sorted(names)}")
 
 
 @jit(static_argnums=0)

@@ -73,7 +73,8 @@ def check_block_approximation(problem: Problem, closed: Closed,
         return None
     found, logs, points = (np.asarray(part) for part in _densities_of_blocks(
         plan, closed, problem.known, problem.rows, Noise.of(shapes, count, problem.seed, STREAM)))
-    return _far(found, logs, points, "the independent blocks of parameters that approximate it")
+    return _far(found, logs, points, "the variational approximation, which has independent blocks "
+                                     "of parameters")
 
 
 def _draws_worth(problem: Problem, d: int, most: float) -> int:
@@ -102,8 +103,8 @@ def _far(found: np.ndarray, logs: np.ndarray, points: np.ndarray, what: str) -> 
     if error <= MAX_ERROR or k <= BAD and not _moves_moments(weights[kept], points[kept]):
         return None
     return Finding.of(Code.GUIDE_FAR, what=what, k=k, worth=(
-        f"; the effective sample size of reweighted draws is {1 / (1 + error**2):.0%} of their "
-        f"number"))
+        f"; the effective sample size of importance-weighted draws is {1 / (1 + error**2):.0%} of "
+        f"their number"))
 
 
 def _moves_moments(weights: np.ndarray, points: np.ndarray) -> bool:
@@ -131,7 +132,8 @@ def rising(history: np.ndarray) -> tuple[Finding, ...]:
     if gain <= max(MAX_RISE, MAX_STANDARD_ERRORS * np.sqrt((last.var() + before.var()) / fifth)):
         return ()
     return (Finding.of(Code.GUIDE_NOT_CONVERGED, problem=(
-        f"the bound (ELBO) rose by {gain:.2g} from the fourth to the last fifth of the steps")),)
+        f"the bound (ELBO) still rose by {gain:.2g} from the fourth to the last fifth of the "
+        f"steps")),)
 
 
 def improper(problem: Problem, known: Known, normal: Normal) -> Finding | None:

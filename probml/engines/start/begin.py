@@ -404,10 +404,10 @@ def several_modes_finding(plan: Plan, begun: Mode) -> tuple[Finding, ...]:
     away = np.linalg.norm(frame.inverse(optima.u[best]))
     moved = np.abs(optima.u[best] - frame.centre)
     most, names = int(np.argmax(moved / frame.diagonal().root)), density.owners(plan)
-    where = (f"'{names[most]}' is {optima.u[best][most]:.3g} at that mode, "
-             f"{frame.centre[most]:.3g} at the approximated one"
+    where = (f"'{names[most]}' is {optima.u[best][most]:.3g} at that mode and "
+             f"{frame.centre[most]:.3g} at the approximated mode"
              if plan.structure.sites[names[most].partition("[")[0]].domain.unbounded
-             else f"'{names[most]}' differs most")
+             else f"'{names[most]}' differs most between the two modes")
     return (Finding.of(Code.SEVERAL_MODES, names[most], lower=max(lower, 0.0), away=away,
                        where=where),)
 
@@ -489,9 +489,9 @@ def check_density(plan: Plan, begun: Mode, params: Mapping, known: Known, engine
                           np.abs(np.diagonal(np.asarray(begun.hessian))),
                           density.owners(plan))
         raise Refusal(
-            f"{engine} cannot fit model '{name}': its posterior is improper: the prior of "
-            f"'{flat[0]}' is flat (ImproperUniform) and the data do not identify the direction "
-            f"{named} (a possible cause is a column that is constant or the sum of other columns). "
-            f"Give '{flat[0]}' a proper prior, such as sample(\"{flat[0]}\", dist.Normal(0, 10)), "
-            f"or drop a column"
+            f"{engine} cannot fit model '{name}': the posterior is improper: the prior of "
+            f"'{flat[0]}' is flat (ImproperUniform), and the likelihood does not change if the "
+            f"parameters move along the direction {named} (a possible cause is a column that is "
+            f"constant or the sum of other columns). Give '{flat[0]}' a proper prior, such as "
+            f"sample(\"{flat[0]}\", dist.Normal(0, 10)), or drop a column"
         )

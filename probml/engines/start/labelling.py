@@ -234,9 +234,9 @@ def check_distinct(data: Data, plan: Plan) -> None:
         distinct = cells * len(np.unique(_features(data, plan, np.arange(data.table.rows)), axis=0))
         if distinct < states:
             raise DataError(
-                f"site '{variable}' has {states} states (components), expected at most {distinct}, "
-                f"the number of distinct {'rows' if cells == 1 else 'cells'} in the data: use "
-                f"fewer components"
+                f"site '{variable}' has {states} states (components), but the data have only "
+                f"{distinct} distinct {'rows' if cells == 1 else 'cells'}. Use at most {distinct} "
+                f"components"
             )
 
 

@@ -48,8 +48,8 @@ def given_start(plan: Plan, start: Mapping) -> dict[str, jax.Array]:
     sites, out = plan.structure.sites, {}
     for name, value in start.items():
         if name not in plan.free:
-            raise ModelError(f"start has '{name}', which is not a parameter that is estimated: "
-                             f"expected names among {list(plan.free)}")
+            raise ModelError(f"start has '{name}', which is not an estimated parameter. Expected "
+                             f"names among {list(plan.free)}")
         value = as_numbers(value, f"start of '{name}'")
         if value.shape != sites[name].shape:
             raise ModelError(f"start of '{name}' has shape {value.shape}, expected "
@@ -71,7 +71,8 @@ def refuse_missing_prior(plan: Plan, engine: str, prior: bool) -> None:
         raise Refusal(
             f"{engine}(prior=False) cannot fit model '{plan.structure.model.name}': the prior of "
             f"'{name}' depends on the latent discrete site '{plan.scope(name)[0]}', and without "
-            f"the priors '{plan.scope(name)[0]}' would not be identified. Omit prior=False"
+            f"the prior of '{name}' the data do not identify '{plan.scope(name)[0]}'. Omit "
+            f"prior=False"
         )
 
 
@@ -133,15 +134,16 @@ def raise_impossible_start(plan: Plan, params: Mapping, known: Known, engine: st
     logs = {site: float(_site_prior(plan, site, params, known)) for site in plan.free}
     bad = next((site for site, log in logs.items() if not np.isfinite(log)), None)
     where = (
-        f"the log prior of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()} (a "
-        f"distribution with scale 0 has no density: write a constant into the model instead)"
+        f"the log prior density of '{bad}' is {logs[bad]} at {np.asarray(params[bad]).tolist()} (a "
+        f"distribution with scale 0 has no density; write a constant into the model instead)"
         if bad is not None
-        else f"the log priors are finite, the log-likelihood of {quoted(plan.observed)} is not"
+        else f"the log prior density is finite, but the log-likelihood of {quoted(plan.observed)} "
+             f"is not"
     )
     raise ModelError(
         f"{engine} cannot fit model '{plan.structure.model.name}': the log density is {value} at "
-        f"the start: {where}. Give a start of positive density, fit(..., start={{...}}), or check "
-        f"the data for values that are impossible under the model"
+        f"the initial values: {where}. Give initial values with positive density, fit(..., "
+        f"start={{...}}), or check the data for values that are impossible under the model"
     )
 
 

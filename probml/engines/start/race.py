@@ -193,7 +193,8 @@ def restarts_finding(status: np.ndarray, value: np.ndarray, best: int, close: fl
     same = below <= close + 64 * np.finfo(value.dtype).eps * (1 + abs(value[best]))
     lower = None if same.all() else below[~same].min()
     stopped, collapsed = int((alive & ~ended).sum()), int((~alive).sum())
-    others = f"; the next best is lower by {lower:.2g}" if lower is not None else ""
+    others = (f"; the log density of the next best is lower by {lower:.2g}"
+              if lower is not None else "")
     others += f"; {stopped} {'was' if stopped == 1 else 'were'} stopped early" * bool(stopped)
     others += f"; {collapsed} collapsed and were discarded" * bool(collapsed)
     return Finding.of(Code.RESTARTS, starts=len(value), reached=int(same.sum()), lower=lower,

@@ -120,10 +120,10 @@ def _cells_of_elements(found: Mapping[str, np.ndarray], looks: Sequence[str], ow
     several = next((name for name, where in found.items() if (where == SEVERAL).any()), None)
     if several is not None:
         raise ModelError(
-            f"site '{owner}' depends on several cells of '{several}' at once; '{several}' is "
-            f"discrete and latent with {hidden[several].cells} cells, so it cannot be summed out "
-            f"cell by cell. Give '{several}' in the data, or let each member of a plate depend on "
-            f"its own cell only"
+            f"site '{several}' is discrete and latent with {hidden[several].cells} elements, and "
+            f"an element of site '{owner}' depends on several of them, so they cannot be summed "
+            f"out one by one. Give '{several}' in the data, or let each element of '{owner}' "
+            f"depend on one element of '{several}'"
         )
     return tuple(found.get(name, np.full(size, NONE)) for name in looks)
 
@@ -252,8 +252,8 @@ def _trace_function(call: Callable, names: set[str], given: Mapping,
     hidden = {name: states_of(name, trace[name]["fn"]) for name in trace if name in names}
     for name, site in trace.items():
         if is_hidden(site) and name not in hidden:
-            raise ModelError(f"site '{name}' is discrete and latent, and cannot be summed out "
-                             f"here: give '{name}' in the data")
+            raise ModelError(f"site '{name}' is discrete and latent and cannot be summed out in "
+                             f"this model. Give '{name}' in the data")
     free = {name: value for name, value in latent_values(trace).items() if name not in hidden}
     computed = tuple(name for name, site in trace.items() if site["type"] == "deterministic")
     blank = {name: jnp.full(s.shape, s.low) for name, s in hidden.items()}
@@ -284,8 +284,8 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
         others = [site for site in seen.looks[name] if site not in best]
         if name in best and name not in seen.hidden and others:
             raise Refusal(f"decode(sites={sorted(best)}): '{name}' is in a scan that depends on "
-                          f"'{others[0]}', so '{name}' cannot be maximised with '{others[0]}' "
-                          f"summed out: name both in sites=")
+                          f"'{others[0]}', so the most probable '{name}' cannot be computed with "
+                          f"'{others[0]}' summed out. Name both in sites=")
     ways = [join_alike_variables(found, seen.hidden), separate_variables(seen.hidden)]
     failure = Tangled(tuple(seen.hidden))
     for variables in ways if ways[0].joined else ways[1:]:
@@ -307,9 +307,9 @@ def _evidence(seen: _TracedFunction, values: Mapping, weights: StateWeights | No
                                  in variables.joined.items()]
         return total
     raise ModelError(
-        f"the discrete sites {quoted(failure.names)} cannot be summed out cell by "
-        f"cell: each has a cell that depends on several cells of another, or their joint tables "
-        f"are too large. Give one of them in the data"
+        f"the discrete sites {quoted(failure.names)} cannot be summed out: an element of one "
+        f"depends on several elements of another, or their joint tables are too large. Give one of "
+        f"them in the data"
     )
 
 

@@ -46,7 +46,8 @@ MOST_JOINT_STATES = 2**12  # joint states of a cell
 class SummedOut:
     """In the place of what a scan returns where it was summed out: any use of it raises."""
 
-    def __init__(self, name: str, how: str = "discrete, in a scan, and summed out there"):
+    def __init__(self, name: str, how: str = "discrete and latent in a scan, where it is summed "
+                                             "out"):
         self.name, self.how = name, how
 
     def __getattr__(self, attribute: str) -> Any:
@@ -56,8 +57,8 @@ class SummedOut:
 
     def _refuse(self, *_: object) -> NoReturn:
         raise ModelError(
-            f"site '{self.name}' is {self.how}, so the scan cannot return its value: observe every "
-            f"site that depends on '{self.name}' inside the body of the scan"
+            f"site '{self.name}' is {self.how}, so code after the scan cannot use its value. Move "
+            f"every site that depends on '{self.name}' into the body of the scan"
         )
 
 
@@ -190,8 +191,8 @@ def loop_of(call: ScanCall, given: Mapping) -> Loop:
     joint = math.prod(states.count for states in hidden.values())
     if joint > MOST_JOINT_STATES:
         raise ModelError(f"site '{next(iter(hidden))}' in a scan: the latent discrete sites of a "
-                         f"step have {joint:,} joint states, expected at most "
-                         f"{MOST_JOINT_STATES:,}: use fewer states, or give a site in the data")
+                         f"step have {joint:,} joint states, more than the limit of "
+                         f"{MOST_JOINT_STATES:,}. Use fewer states, or give a site in the data")
     return Loop(call.body, hidden, shapes, given)
 
 
@@ -345,14 +346,16 @@ def _dependence(loop: Loop, init: object, x: object,
                 f"site '{loop.name}' in a scan cannot be summed out: the carry depends on the "
                 f"discrete states of {'all earlier' if order > len(flat) else order} steps. Each "
                 f"step has {joint:,} possible states, and at most {MOST_JOINT_STATES:,} "
-                f"combinations over these steps are supported: let the carry hold only states of "
-                f"the last step or steps, and nothing computed from older ones"
+                f"combinations over these steps are supported. Let the carry contain only the "
+                f"states of the last step or steps, and nothing that is computed from earlier "
+                f"states"
             )
     discrete = {*range(first), *(first + leaf for leaf in varying)}
     if any(uses & discrete for uses in depends[len(flat) :]):
         raise ModelError(
             f"site '{next(iter(loop.shapes))}' is continuous and latent in a scan and depends on "
-            f"the discrete site '{loop.name}', which is summed out there: observe one of the two"
+            f"the discrete site '{loop.name}', which is latent in the scan. Give one of the two in "
+            f"the data"
         )
     return [leaf in varying for leaf in range(len(flat))], order, chain
 
@@ -416,9 +419,9 @@ def _cells_of_elements(loop: Loop, init: object, x: object, drawn: Mapping, orde
 
     def refused(name: str) -> ModelError:
         return ModelError(
-            f"site '{name}' in a scan has {loop.hidden[name].cells} cells, and a step depends on "
-            f"more than one of them at once, so they cannot be summed out cell by cell: put the "
-            f"chains in a plate whose members do not depend on each other")
+            f"site '{name}' in a scan has {loop.hidden[name].cells} elements, and a site of a step "
+            f"depends on several of them, so they cannot be summed out one by one. Put the chains "
+            f"in a plate whose elements do not depend on each other")
 
     out: list[list[np.ndarray]] = [[], []]
     for aval, found in zip(closed.out_avals, cells(closed, tracked), strict=True):

@@ -99,7 +99,7 @@ class AsRows(Messenger):
             frames[inside] = frames[inside]._replace(name="rows")
             if frames[inside].size != self.rows:
                 raise ModelError(
-                    f"plate '{self.plate}' has a fixed size of {frames[inside].size}: write its "
+                    f"plate '{self.plate}' has the fixed size {frames[inside].size}. Write its "
                     f"size as the length of an argument, len(y)"
                 )
         msg["cond_indep_stack"] = frames
@@ -209,7 +209,7 @@ def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
                   long: SiteValues, words: str, size: int) -> str:
     """Why some members cannot be the rows, as far as it is known without a trace; "": not known."""
     if not long:
-        return f"no argument is as long as {words} ({size})"
+        return f"no argument has the length of {words} ({size})"
     for site in shown.seen:
         own = np.shape(site.value)
         if own[len(own) - len(site.event) :] != site.event:
@@ -218,14 +218,14 @@ def _why_not_rows(model: Bound, shown: Survey, arguments: SiteValues,
     endless = next((name for name, value in long.items() if id(value) not in seen
                     and value.dtype.kind == "f" and np.isinf(value).any()), None)
     if endless is not None:
-        return f"the argument '{endless}' has infinite entries, which inputs of rows must not have"
+        return f"the argument '{endless}' has infinite entries, which are not allowed"
     if has_python_loop(model.generative.function):  # is it a loop over rows?
         few = np.arange(2 if size > 2 else size + 2) % size
         with contextlib.suppress(Exception):
             cut = {name: value[few] for name, value in long.items()}
             grown = shown.size - survey_run(model, {**arguments, **cut}, {}).size
             if abs(grown) >= abs(size - len(few)):
-                return f"the function loops in Python over {words}"
+                return f"the function has a Python loop over {words}"
     return ""
 
 
@@ -236,8 +236,8 @@ def _read_along(model: Bound, shown: Survey, arguments: Mapping, items: Mapping,
     across = next((site.name for site in shown.seen for value in rest.values()
                    if site.value is value), None)
     if across is not None:
-        raise ModelError(f"'{across}' observes an argument whose first axis has the length "
-                         f"{len(shown.sites[across].value)}, not that of the rows")
+        raise ModelError(f"the observed values of '{across}' have a first axis of length "
+                         f"{len(shown.sites[across].value)}, which is not the number of rows")
     names = {input_name(own, shown): own for own in long}
     reading = RowsReading(model.generative, names, plate, along, {}, {}, every, sized,
                           sites=(*shown.sites, *shown.computed), params=shown.params,
@@ -278,8 +278,9 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
     for name, value in items.items():
         if name in settings:
             if settings[name] is not None and not np.array_equal(settings[name], value_of(value)):
-                raise DataError(f"{model.name}: '{name}' is one value for all rows and has changed "
-                                f"since the function was read: call model(f)({name}=...) again")
+                raise DataError(f"{model.name}: '{name}' has one value for all rows, and the data "
+                                f"give another value than the model. Call model(f)({name}=...) "
+                                f"with the new value")
             continue
         if name in inputs:
             out[inputs[name]] = value
@@ -287,7 +288,7 @@ def translate_data(model: Bound, items: SiteValues) -> dict[str, np.ndarray]:
         if site is not None:
             if site != name and site in items:
                 raise DataError(f"{model.name}: '{site}' is given twice, as a site and as the "
-                                f"argument '{name}': drop one of them")
+                                f"argument '{name}'. Drop one of them")
             out[site] = value
         elif name not in inputs and name not in reading.shown:
             out[name] = value

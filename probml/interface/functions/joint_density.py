@@ -106,10 +106,11 @@ def _names_with_missing_cells(model: Bound, arguments: SiteValues, given: SiteVa
             value = np.asarray({**given, **arguments}[name])
             cell = tuple(map(int, np.argwhere(np.isnan(value))[0]))
             raise DataError(
-                f"{model.name}: '{name}' is missing in cell {cell[0] if len(cell) == 1 else cell}, "
-                f"and the cell cannot be left out: {reason} ({why}). Drop the cell, make the cell "
-                f"a separate site, or write `with probml.rows():` instead of the plate of "
-                f"'{name}': missing cells of rows are integrated out"
+                f"{model.name}: '{name}' is missing at index "
+                f"{cell[0] if len(cell) == 1 else cell}, and this value cannot be left out of the "
+                f"likelihood: {reason} ({why}). Drop the value, make it a separate site, or write "
+                f"`with probml.rows():` instead of the plate of '{name}', so that missing values "
+                f"are integrated out"
             )
     return [n for n in found if n in arguments], [n for n in found if n not in arguments]
 
@@ -179,10 +180,10 @@ def _read_with_bound(model: Bound, shown: Survey, arguments: Mapping[str, Any],
     arrays = [name for name in bound if np.ndim(arguments[name])]
     verb = "is" if len(arrays) == 1 else "are"
     inside = f"; {quoted(arrays)} {verb} fixed at the given values" if arrays else ""
-    left_out = "" if read.masks is None else "; missing cells are left out"
-    why = (f"one joint density without rows: {read.why}{left_out}{inside}. To have rows, write "
-           f"`with probml.rows():` instead of their "
-           f"plate{reading.steps.describe(read.integrated)}")
+    left_out = "" if read.masks is None else "; missing values are left out"
+    why = (f"one joint density of all data, without a plate of independent rows: "
+           f"{read.why}{left_out}{inside}. For independent rows, write `with probml.rows():` "
+           f"instead of their plate{reading.steps.describe(read.integrated)}")
     return ReadModel(found, data, why, shown.begin)
 
 
@@ -206,11 +207,11 @@ def _check_labels_agree(baked: SiteValues) -> None:
             if (labels := getattr(value, "labels", ()))}
     for (one, own), (other, labels) in itertools.combinations(text.items(), 2):
         if own != labels and not set(own).isdisjoint(labels):
-            raise DataError(f"'{one}' and '{other}' are text with some labels in common, "
+            raise DataError(f"'{one}' and '{other}' are text with some common labels, "
                             f"{listed(sorted(set(own) & set(labels), key=str))}, and the function "
-                            f"computes with their integer codes, in which these labels would "
-                            f"differ: pass integer codes, or pandas Categoricals with the same "
-                            f"categories")
+                            f"computes with their integer codes, but the codes of these labels "
+                            f"differ between the two. Pass integer codes, or pandas Categoricals "
+                            f"with the same categories")
 
 
 def sites_summed_by_cell(shown: Survey) -> tuple[str, ...]:

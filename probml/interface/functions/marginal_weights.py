@@ -53,8 +53,8 @@ class StateWeights:
         others = [name for name in names if name not in self.best]
         if others and len(others) < len(names):
             raise Refusal(f"decode(sites={list(self.best)}): '{others[0]}' is in the same scan, "
-                          f"whose sites are maximised jointly: omit sites=, or use predict_proba "
-                          f"for each")
+                          f"and sites in a scan can only be decoded jointly. Omit sites=, or use "
+                          f"predict_proba for each")
         return SUM if others else MAX
 
     def of(self, states: States, *steps: int) -> jax.Array:
@@ -84,7 +84,7 @@ def describe_summed_sites(held: Data) -> str:
     out = []
     for sites, along in find_summed_sites(held).together:
         names = quoted(sites) if len(sites) < 4 else f"'{sites[0]}' … '{sites[-1]}'"
-        how = "along their chain, by the forward algorithm" if along else "cell by cell"
+        how = "along their chain, by the forward algorithm" if along else "element by element"
         out.append(f". The {len(sites)} sites {names} form identical steps and are summed out "
                    f"{how}")
     return "".join(out)
@@ -103,8 +103,9 @@ def compute_probabilities(fit: Fitted, held: Data, summed: Mapping[str, States],
     other = next((site.name for site in fit.structure.sites.values() if site.discrete
                   and not site.rows), None)
     if other is not None:
-        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent, and other "
-                      f"sites are already summed out cell by cell: give '{other}' in the data")
+        raise Refusal(f"model '{fit.model.name}': '{other}' is discrete and latent and cannot be "
+                      f"summed out together with the other discrete sites. Give '{other}' in the "
+                      f"data")
     every = _marginals(fit.model, placed_all(inputs_of(held)), placed_all(point_or_draws(fit)),
                        _zero_weights(summed))
     return np.asarray(every[name])

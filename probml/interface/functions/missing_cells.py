@@ -110,7 +110,7 @@ def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
         if name in arguments and _is_masked_by_function(model, arguments, given):
             return None
         first_line = str(error).strip().splitlines()[0]
-        return (f"the function needs the values of '{name}' ({type(error).__name__}: "
+        return (f"the model function fails without the values of '{name}' ({type(error).__name__}: "
                 f"{first_line[:80]})")
     for (owner, axes), found in zip(owners, cells(closed, {0: name}), strict=True):
         where = found.get(name)
@@ -118,11 +118,11 @@ def find_use_of_missing(model: Bound, arguments: SiteValues, given: SiteValues,
             continue
         holes = (where >= 0) & missing[where]
         if (where == SEVERAL).any() or axes is None and holes.any():
-            return f"site '{owner}' depends on the missing cells of '{name}'"
+            return f"site '{owner}' depends on the missing values of '{name}'"
         if axes:
             part = holes.reshape(*holes.shape[: holes.ndim - axes], -1)
             if (part.any(-1) & ~part.all(-1)).any():
-                return (f"a vector-valued observation, as of '{owner}', must be observed "
+                return (f"the observations of '{owner}' are vectors, which must be observed "
                         f"completely or be missing completely")
     return None
 

@@ -98,7 +98,7 @@ def read_function(model: Bound, data: DataLike, named: Collection[str] = ()) -> 
         return several
     chosen, writes = model.generative.chosen, mentions_rows(model.generative.function)
     if chosen is not None and writes:
-        raise ModelError(f"model '{model.name}' has rows() already: omit rows='{chosen}'")
+        raise ModelError(f"model '{model.name}' already has rows(). Omit rows='{chosen}'")
     if writes or not (isinstance(data, Mapping) or hasattr(data, "columns")):
         return ReadModel(model, data)
     items = _columns_by_name(data)
@@ -143,12 +143,12 @@ def _survey_run(
         i = next((i for i, part in enumerate(value) if np.isnan(part).any()), None)
         if i is not None:
             raise DataError(f"{model.name}: '{name}' is a list of arrays, and array {i} has "
-                            f"missing cells (NaN): drop these cells")
+                            f"missing values (NaN). Drop these values")
     site = next((name for name in lists if name in given), None)
     if site is not None:
-        raise DataError(f"{model.name}: '{site}' is a site, whose value must be one array, got a "
-                        f"list of arrays of different lengths: pad the shorter ones with NaN, or "
-                        f"make the list an argument")
+        raise DataError(f"{model.name}: the value of site '{site}' must be one array, got a list "
+                        f"of arrays of different lengths. Pad the shorter ones with NaN, or make "
+                        f"the list an argument of the function")
     failure: Exception | None = None
     try:
         shown = survey_run(model, arguments, given)
@@ -177,9 +177,9 @@ def _survey_run(
     if other is not None:
         raise DataError(
             f"{model.name}: '{other}' is a list of arrays of different lengths, but the function "
-            f"uses '{other}' as one array without observing it (obs=), so the padding of the "
-            f"shorter ones is undefined. Loop over the list in Python, or pass one array and mask "
-            f"the padding by handlers.mask"
+            f"uses '{other}' as one array without observing it (obs=), so the shorter ones cannot "
+            f"be padded. Loop over the list in Python, or pass one array and mask the padding by "
+            f"handlers.mask"
         )
     return shown, {**items, **wide}, {**arguments, **wide}, given
 
@@ -187,16 +187,16 @@ def _survey_run(
 def _by_columns(model: Bound, name: str, table: object) -> str:
     """What to do about a table as an argument of a function that asks it for columns."""
     own = list(map(str, frames.names_of(table)))
-    return (f"'{name}' is a table with the columns {listed(own)}, but a function takes arrays of "
-            f"numbers: make each column an argument, def {model.name}({', '.join(own)}), and pass "
-            f"the table itself, fit(table); text columns become codes and keep their labels. Or "
-            f"pass a mapping of its columns to arrays")
+    return (f"'{name}' is a table with the columns {listed(own)}, but the arguments of a model "
+            f"function are arrays of numbers. Make each column an argument, def "
+            f"{model.name}({', '.join(own)}), and pass the table itself, fit(table); text columns "
+            f"become codes and keep their labels. Or pass a mapping of its columns to arrays")
 
 
 def _describe_subsampling(model: Bound, shown: Survey) -> str:
     """How a plate with a subsample_size is read."""
     name, size = next(iter(shown.partial.items()))
-    read = f"The plate '{name}' is read in full, whatever its subsample_size"
+    read = f"All elements of the plate '{name}' are used, not only subsample_size of them"
     if model.batch:
         return f"{read}, except by SVI and MAP(optimizer=…), which use batches of {size}"
     return read
@@ -211,8 +211,9 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
         why = read_as_rows(model, shown, arguments, items, found)
         if isinstance(why, ReadModel):
             return why
-        raise ModelError(f"model '{model.name}': rows='{chosen}' cannot be the rows: {why}. Omit "
-                         f"rows= to read the function as one joint density")
+        raise ModelError(f"model '{model.name}': rows='{chosen}': this plate cannot be used as "
+                         f"independent rows, because {why}. Omit rows= to fit one joint density of "
+                         f"all data")
     if isinstance(found, list) and all(has_many_joint_states(shown, plate)
                                        for plate, _, _ in found):
         # rows would go through joint states where cells can be summed out one by one
@@ -220,7 +221,8 @@ def _read(model: Bound, shown: Survey, arguments: Mapping, given: Mapping, items
         with contextlib.suppress(ModelError):
             return read_with_numbers_bound(model, shown, arguments, given,
                                            sites_summed_by_cell(shown),
-                                           "its discrete sites are summed out cell by cell")
+                                           "the elements of its discrete sites are summed out one "
+                                           "by one")
     why = read_as_rows(model, shown, arguments, items, found)
     if isinstance(why, ReadModel):
         return why
@@ -254,7 +256,7 @@ def _split_data(model: Bound,
     for name, bound in model.settings:
         if name in items and defaults.get(name) != bound:
             raise DataError(f"{model.name}: '{name}' is a setting of the model, "
-                            f"{name}={thaw(bound)!r}, and also given in the data: drop one of the "
+                            f"{name}={thaw(bound)!r}, and also given in the data. Drop one of the "
                             f"two")
     for name, table in items.items():
         columns = _columns_by_name(table) if frames.is_table(table) and name in own else {}
@@ -281,28 +283,29 @@ def _refuse_missing_input(model: Bound, data: object, arguments: Mapping,
     except Exception:
         pass
     hint = frames.lacked(name, frames.names_of(data)) if frames.is_table(data) else ""
-    raise DataError(f"{model.name}: the input '{name}' is missing: give '{name}' in the data, or "
-                    f"set it in the model, {model.name}(…, {name}=...).{hint}")
+    raise DataError(f"{model.name}: the data have no '{name}', which is an argument of the model "
+                    f"function. Add '{name}' to the data, or give its value to the model, "
+                    f"{model.name}(…, {name}=...).{hint}")
 
 
 def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping) -> None:
     """Refuse data that are given twice or unknown, and too few."""
     if not shown.sites:
-        raise ModelError(f"model '{model.name}' has no sample sites: expected at least one, such "
+        raise ModelError(f"model '{model.name}' has no sample sites; expected at least one, such "
                          f"as sample(\"mean\", ...)")
     computed = next((name for name in given if name in shown.computed), None)
     if computed is not None:
         raise DataError(
             f"{model.name}: '{computed}' is computed by the model (numpyro.deterministic, or a "
-            f"reparametrised site), so it cannot be data: drop '{computed}'"
+            f"reparametrised site), so the data cannot contain it. Drop '{computed}'"
         )
     unknown = next((name for name in given if name not in shown.sites), None)
     if unknown is not None:
         own = dict.fromkeys((*model.generative.arguments, *shown.sites))
         meant = closest_name(unknown, [name for name in own if name not in arguments])
         hint = f"Did you mean '{meant}'?" if meant else f"Drop or rename '{unknown}'"
-        raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site; known names "
-                        f"are {list(own)}. {hint}")
+        raise DataError(f"{model.name}: '{unknown}' is neither an argument nor a site of the "
+                        f"model. Known names: {list(own)}. {hint}")
     both = next((name for name in arguments if name in model.generative.defaults
                  and name in shown.sites and not shown.sites[name].observed), None)
     if both is not None:
@@ -316,14 +319,14 @@ def _check_data(model: Bound, shown: Survey, arguments: Mapping, given: Mapping)
         by = next((own for own, value in arguments.items() if value is shown.sites[name].value),
                   None)
         through = f" as the argument '{by}'" if by else " inside the function (obs=)"
-        raise DataError(f"{model.name}: '{name}' is given twice, as a site and{through}: drop one "
+        raise DataError(f"{model.name}: '{name}' is given twice, as a site and{through}. Drop one "
                         f"of them")
     if not shown.seen and not any(site.factor for site in shown.sites.values()):
         free = [name for name, value in model.bound.items() if value is None
                 and name not in arguments]
-        advice = f"give {quoted(free, ' or ')}, or one of" if free else "give one of"
-        raise DataError(f"{model.name}: every cell of the data is missing, so nothing can be "
-                        f"estimated: {advice} its sites, {list(shown.sites)}")
+        advice = f"{quoted(free, ' or ')}, or one of" if free else "one of"
+        raise DataError(f"{model.name}: every value of the data is missing, so nothing can be "
+                        f"estimated. Give {advice} its sites, {list(shown.sites)}")
     for site in shown.seen:
         if site.support is not None and hasattr(site.value, "dtype") and not isinstance(
                 site.value, jax.core.Tracer):
@@ -343,13 +346,13 @@ def _refuse_text(model: Bound, shown: Survey, items: Mapping, values: Mapping) -
             )) and isinstance(values[name], np.ndarray):
                 flat = np.asarray(value, object).ravel().tolist()
                 if not any(isinstance(cell, str | bytes) for cell in flat) and None in flat:
-                    raise DataError(f"{model.name}: '{name}' has a missing cell (None) at position "
-                                    f"{flat.index(None)}, and only cells of rows may be missing: "
-                                    f"write `with probml.rows():` around the statement that "
-                                    f"samples '{site.name}', or drop the cell")
+                    raise DataError(f"{model.name}: '{name}' has a missing value (None) at "
+                                    f"position {flat.index(None)}, but only values inside rows() "
+                                    f"may be missing. Write `with probml.rows():` around the "
+                                    f"statement that samples '{site.name}', or drop the value")
                 raise DataError(f"{model.name}: '{name}' is text, got "
-                                f"{np.asarray(value).ravel()[:3].tolist()} …, but '{site.name}' "
-                                f"observes numbers: convert '{name}' to numbers")
+                                f"{np.asarray(value).ravel()[:3].tolist()} …, but the values of "
+                                f"site '{site.name}' are numbers. Convert '{name}' to numbers")
 
 
 def _check_support(model: Bound, site: SurveyedSite) -> None:
@@ -358,7 +361,7 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
     value = np.asarray(site.value, float)
     there = np.isfinite(value)
     if site.discrete and (value[there] != np.floor(value[there])).any():
-        raise DataError(f"{model.name}: '{site.name}' takes integers, got "
+        raise DataError(f"{model.name}: the values of site '{site.name}' must be integers, got "
                         f"{value.ravel()[:5].tolist()} …")
     support = site.support
     if site.masked or getattr(support, "event_dim", 1) != 0 or support is constraints.circular:
@@ -372,9 +375,9 @@ def _check_support(model: Bound, site: SurveyedSite) -> None:
     bad = np.argwhere(there & ~np.broadcast_to(inside, value.shape))
     if len(bad):
         cell = tuple(map(int, bad[0]))
-        where = f" in cell {cell[0] if len(cell) == 1 else cell}" if cell else ""
+        where = f" at index {cell[0] if len(cell) == 1 else cell}" if cell else ""
         raise DataError(f"{model.name}: '{site.name}' is {value[cell]:g}{where}, outside its "
-                        f"support, {site.support}. Check the data, or leave the cell out by "
+                        f"support, {site.support}. Check the data, or leave this value out by "
                         f"handlers.mask")
 
 
@@ -389,18 +392,18 @@ def _read_new_data(model: Bound, data: DataLike) -> ReadModel:
     lacks = next((own for own in reading.own.values() if own not in items), None)
     if lacks is not None:
         again = ", ".join(f"{name}=..." for name in reading.own.values() if name in items)
-        raise DataError(f"{model.name}: '{lacks}' is missing in the data. The function was read as "
-                        f"one joint density without rows, because {reading.why}. Such a fit "
-                        f"answers questions about the fitted data only (fit.params, fit.draws, "
-                        f"fit.posterior), and fit.simulate({again}) draws new observations. "
-                        f"predict(new) needs rows: remove that reason, or write `with "
-                        f"probml.rows():` instead of a plate")
+        raise DataError(f"{model.name}: the data have no '{lacks}'. The model was fitted as one "
+                        f"joint density without a plate of independent rows, because "
+                        f"{reading.why}. Such a fit answers questions about the fitted data only "
+                        f"(fit.params, fit.draws, fit.posterior), and fit.simulate({again}) draws "
+                        f"new observations. predict(new) needs independent rows: remove that "
+                        f"reason, or write `with probml.rows():` instead of a numpyro.plate")
     settings = tuple((name, value) for name, value in model.settings if name not in items)
     named = () if reading.integrated else reading.steps.groups
     bound = type(model)(reading.generative, settings, model.interventions)
     found = read_function(bound, items, named)
     if found.model != model:
         raise DataError(f"{model.name}: with these data the model has another density than with "
-                        f"the fitted data (other lengths of arrays or other settings): use "
+                        f"the fitted data (other lengths of arrays or other settings). Use "
                         f"model.at(fit.params) instead")
     return found

@@ -122,8 +122,8 @@ def _forms_of_carry(body: Callable, init: object, first: object) -> list[PyTree]
         if _form(after) == _form(found[-1]):
             return found
         found.append(after)
-    raise ModelError(f"a scan starts at {init!r}, and its carry still changes its shape or type "
-                     f"after {MOST_CHANGES} steps: let the body return a carry of the same shape "
+    raise ModelError(f"the carry of a scan that starts at {init!r} still changes its shape or type "
+                     f"after {MOST_CHANGES} steps. Let the body return a carry of the same shape "
                      f"and type in every step")
 
 
@@ -162,8 +162,8 @@ class _HiddenRun:
         trace = self._of(values)[1]
         if name in trace:
             return trace[name]["fn"]
-        raise ModelError(f"site '{name}' is in the later steps of a scan but not in the first, "
-                         f"which starts at None: let every step have the same sites")
+        raise ModelError(f"site '{name}' is in the later steps of a scan but not in the first "
+                         f"step, in which the carry is None. Let every step have the same sites")
 
 
 class _ChooseByStep(Messenger):
@@ -204,9 +204,9 @@ def _choose_distribution(name: str, which: object, one: dist.Distribution,
             one.event_shape != other.event_shape):
         raise ModelError(
             f"site '{name}' in a scan that starts at None is {type(first).__name__} in the first "
-            f"step and {type(later).__name__} in the others, expected the same distribution with "
-            f"arguments that may differ: write the site of the first step outside the scan, and "
-            f"start the scan from its value"
+            f"step and {type(later).__name__} in the others; expected the same distribution (its "
+            f"arguments may differ). Write the site of the first step outside the scan, and start "
+            f"the scan from its value"
         )
     made = jax.tree.unflatten(own, [jnp.where(which, *pair)
                                     for pair in zip(leaves, others, strict=True)])

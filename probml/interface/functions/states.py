@@ -75,9 +75,9 @@ def states_of(name: str, fn: dist.Distribution, where: str = "") -> States:
     else:
         listed = finite.listed(np.asarray(ends[0]), np.asarray(ends[1]))
     if listed is None:
-        raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is latent and has no finite "
-                         f"list of values: give '{name}' in the data, or replace it by a "
-                         f"Categorical with finitely many values")
+        raise ModelError(f"site '{name}' ({type(fn).__name__}){where} is latent, discrete and has "
+                         f"infinitely many values, so it cannot be summed out. Give '{name}' in "
+                         f"the data, or replace it by a Categorical with finitely many values")
     return States(name, tuple(fn.batch_shape), *listed)
 
 

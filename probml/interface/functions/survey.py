@@ -206,15 +206,15 @@ def survey_run(model: Bound, arguments: SiteValues, given: SiteValues) -> Survey
         holes = [f"'{name}' is missing in {describe_first(np.isnan(value))}"
                  for name, value in arguments.items() if has_missing_cells(value)]
         # an index of codes some of which are NaN, say
-        told = (f"{', '.join(holes)}, a possible cause: missing values are inferred only for "
-                f"sites, not for arguments that the function computes with. Drop or fill the "
-                f"missing cells, or make the argument a site. " if holes else "")
+        told = (f"{', '.join(holes)}, which is a possible cause: missing values are inferred only "
+                f"for sites, not for arguments that the function computes with. Drop the rows or "
+                f"fill in the values, or make the argument a site. " if holes else "")
         told += "".join(_hint_at_text(model.name, name, value) for name, value in arguments.items())
         said = f"{type(error).__name__}: {_shorten_error(error)}{listless(error)}"
         raise DataError(
             f"model '{model.name}' failed{where}\n{said}\n{told}The shapes of the arguments: "
-            f"{shapes}; the sizes of the plates so far: {plates}. Set an argument that is not data "
-            f"in the model, {model.name}(n=8)"
+            f"{shapes}; the sizes of the plates so far: {plates}. An argument that is not data "
+            f"belongs in the call of the model, such as {model.name}(n=8)"
         ) from error
     begin = jax.device_get(jit(run)()) if specs else {}
     return Survey(sites, bool(record.loops), inside,
@@ -238,7 +238,7 @@ def _hint_at_text(model: str, name: str, value: object) -> str:
     text = [key for key, own in value.items() if np.asarray(own).dtype.kind in "OUST"
             ] if isinstance(value, Mapping) else []
     return (f"'{name}' contains the text column '{text[0]}': make the column a separate argument, "
-            f"def {model}({text[0]}, ...), whose labels become integer codes. " if text else "")
+            f"def {model}({text[0]}, ...); its labels become integer codes. " if text else "")
 
 
 def describe_first(holds: np.ndarray) -> str:

@@ -71,7 +71,7 @@ def write(subject: Subject, path: str | os.PathLike) -> Path:
     inside = [folded("The model and its graph", _model(subject), not ours),
               folded("All parameters", [] if own else [
                   table(records_of(every), "parameters", sortable=True), intervals]),
-              folded("How it was computed", _computed(subject)),
+              folded("Inference", _computed(subject)),
               folded("Convergence", _convergence(fit)),
               folded("Software and references", _versions(fit))]
     parts = [
@@ -115,7 +115,7 @@ def _choice(subject: Subject) -> list[str]:
                strict=True) if name in frame and size is not None), None)
     if at is not None:
         frame = frame.assign(used=["✓" if own else "" for own in at])
-    return [table(records_of(frame), "criteria; the lower AIC, BIC and ICL the better",
+    return [table(records_of(frame), "criteria (lower AIC, BIC and ICL are better)",
                   sortable=True)]
 
 
@@ -159,7 +159,7 @@ def _computed(subject: Subject) -> list[str]:
         why = None
     if why is None:
         return out
-    return [*out, table(why.sites, "how each variable is treated"),
+    return [*out, table(why.sites, "role of each variable in the inference"),
             table(why.elimination, "elimination of latent variables"),
             table(why.updates, "updates of parameters"),
             table(why.penalties, "priors as penalties"), table(why.engines, "engines, in order")]
@@ -199,7 +199,7 @@ def _interval(name: str, some: pd.DataFrame) -> str:
                                f"{name} with 90% intervals", name)
     more = f" The first {MAX_INTERVALS} of {count}." if count > MAX_INTERVALS else ""
     said = ("Means and central 90% intervals." if "mean" in some else
-            "Estimates, and 1.645 standard errors to either side.")
+            "Estimateswith 90% intervals (estimate ± 1.645 standard errors).")
     return figure(picture, f"{said}{more}") if picture else ""
 
 
@@ -221,7 +221,7 @@ def _convergence(fit: Fitted) -> list[str]:
         for name, at in list(entries)[:MAX_DRAW_PICTURES]:
             label = entry(name, at, named)
             picture = charts.lines(list(draws[name][:, :, *at]), f"Draws of {label}", "draw", label)
-            out.append((label, picture, f"Draws of {label}, a line a chain."))
+            out.append((label, picture, f"Draws of {label}; each line is a chain."))
     drawn = [(title, figure(picture, words)) for title, picture, words in out if picture]
     return [tabs("draws", drawn, "convergence")]
 
@@ -250,8 +250,9 @@ def _checks(found: Replicated | None) -> list[str]:
     """The section as HTML: an explanation, a table of statistics, a histogram of each column."""
     if found is None:
         return []
-    where = ("all at the point estimate: parameter uncertainty is ignored, so they vary too little"
-             if found.point else "each at another posterior draw of the parameters")
+    where = ("all simulated from the point estimate, so they do not include parameter uncertainty "
+             "and vary too little"
+             if found.point else "each simulated from another posterior draw of the parameters")
     rows = [{"column": each.name, "statistic": each.of, "observed": each.seen,
              "replicated median": each.middle, "2.5%": each.low, "97.5%": each.high,
              "p-value": each.above, "misfit": "yes" if each.missed else ""}
@@ -274,7 +275,7 @@ def _check_picture(each: Bins) -> str:
 def _misfits(found: Replicated | None) -> list[str]:
     """A sentence for each statistic that the model does not reproduce."""
     return [f"The {each.of} of {each.name} is {each.seen:.4g} in the data and {each.low:.4g} to "
-            f"{each.high:.4g} in replicated data sets: the model does not reproduce this "
+            f"{each.high:.4g} in the replicated data sets. The model does not reproduce this "
             f"statistic; check the distribution and the predictors of {each.name}"
             for each in (found.statistics if found is not None else ()) if each.missed]
 
@@ -384,7 +385,8 @@ def fit_text(fit: Fitted) -> str:
              *map(str, fit.warnings),
              *(f"  {name:<{width}}  {_numbers(value)}" for name, value in first.items())]
     if len(fit.point) > MAX_TEXT_PARAMETERS:
-        lines.append(f"  {len(fit.point) - MAX_TEXT_PARAMETERS} further parameters: fit.summary()")
+        lines.append(f"  {len(fit.point) - MAX_TEXT_PARAMETERS} further parameters are in "
+                     f"fit.summary()")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ def _method(fit: Fitted) -> str:
     """The usual name of the estimation method, such as "maximum likelihood"."""
     engine, by = fit.engine.split("(")[0], fit.made_by
     if fit.outcome is Status.KNOWN:
-        return "no engine (its parameters were given)"
+        return "no engine (the parameters were given)"
     if (by is None or by.capabilities.finds != "point"
         or fit.belief.varies and not fit.belief.partly):
         exact, normal = fit.belief.exact, engine in ("EM", "MAP", "Laplace")
@@ -74,5 +74,6 @@ def _notes(estimates: Estimates, tables: Sequence[Table]) -> list[str]:
     lacking = any(_lacks_errors(table) for table in tables)
     if lacking and errors is not None and errors.reasons and not estimates.posterior:
         reasons = dict.fromkeys(str(why) for why in errors.reasons.values() if why)
-        out += [f"Without a standard error: {why}." for why in list(reasons)[:3]]
+        out += [f"Standard errors are missing for some parameters, because "
+                f"{why}." for why in list(reasons)[:3]]
     return out

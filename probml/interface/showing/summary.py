@@ -83,7 +83,7 @@ class Summary:
     def __getitem__(self, heading: str) -> Any:
         found = {table.heading: table.values for table in self.tables}
         if heading not in found:
-            raise KeyError(f"this summary has no table {heading!r}; it has {list(found)}")
+            raise KeyError(f"this summary has no table {heading!r}; its tables are {list(found)}")
         return found[heading]
 
     def keys(self) -> list[str]:
@@ -96,10 +96,10 @@ class Summary:
             shown = table.printed()
             left = len(shown) - SHOWN_ROWS
             text = shown.head(SHOWN_ROWS).to_string(justify="right", sparsify=True)
-            parts += ["", table.heading, text] + [f"… {left} further rows: "
+            parts += ["", table.heading, text] + [f"… {left} further rows are in "
                                                   f"summary[{table.heading!r}]"] * (left > 0)
         more = [table.heading for table in self.tables[SHOWN_TABLES:]]
-        parts += ["", f"… {len(more)} further tables: summary.keys()"] if more else []
+        parts += ["", f"… {len(more)} further tables; summary.keys() lists them"] if more else []
         if self.figures:
             parts += ["", "   ".join(f"{name}: {_number(value, 6)}"
                                      for name, value in self.figures.items())]

@@ -116,8 +116,8 @@ def flatten_tables(model: Bound,
             continue
         what = f"'{key}' of table '{name}'"
         if key not in tables[name]:
-            raise DataError(f"{model.name}: the index {what} is missing, the column that gives the "
-                            f"row of '{reading.root}' to which each row belongs")
+            raise DataError(f"{model.name}: the column {what} is missing. It must give the row of "
+                            f"'{reading.root}' to which each row belongs")
         found = grid.positions(what, tables[name][key], number[key], f"table '{reading.root}'")
         places[name] = found
         for column, value in tables[name].items():
@@ -138,7 +138,8 @@ def _rows_by_key(reading: RelationalFunction, tables: Columns, key: str) -> dict
         values, codes = grid.keys_of(what, first[key])
         if len(values) < len(codes):
             twice = values[int(np.argmax(np.bincount(codes)))]
-            raise DataError(f"{what} contains {twice!r} twice: the key of every row must be unique")
+            raise DataError(f"{what} contains {twice!r} twice, but the key of every row must be "
+                            f"unique")
         return {values[code]: row for row, code in enumerate(codes)}
     if first:
         return {row: row for row in range(count_rows(reading.root, first))}
@@ -226,9 +227,10 @@ def _arguments(model: Bound, tables: Columns) -> dict[str, ArrayLike]:
         found |= {name: value_of(table[name]) for name in model.inputs if name in table}
     missing = next((name for name in model.inputs if name not in found), None)
     if missing is not None:
-        raise DataError(f"{model.name}: the input '{missing}' is missing: none of the tables "
-                        f"{list(tables)} has such a column. Add the column to a table, or set "
-                        f"'{missing}' in the model, {model.name}(…, {missing}=...)")
+        raise DataError(f"{model.name}: none of the tables {list(tables)} has the column "
+                        f"'{missing}', which is an argument of the model function. Add the column "
+                        f"to a table, or give its value to the model, {model.name}(…, "
+                        f"{missing}=...)")
     return found
 
 
@@ -238,20 +240,21 @@ def _check_tables(model: Bound, declared: Mapping[str, Relation],
     where = f"model '{model.name}'"
     unknown = next((name for name in tables if name not in declared), None)
     if unknown is not None:
-        raise DataError(f"{where} has no rows('{unknown}'): its tables are {list(declared)}. Drop "
-                        f"the table or rename it")
+        raise DataError(f"{where} has no rows('{unknown}'), so the table '{unknown}' is not used. "
+                        f"The tables of the model are {list(declared)}. Drop the table or rename "
+                        f"it")
     roots = [name for name, said in declared.items() if said.of is None]
     others = {name: said for name, said in declared.items() if said.of is not None}
     if len(roots) != 1:
-        raise ModelError(f"{where}: expected one root table, got {roots}: declare the others by "
+        raise ModelError(f"{where}: expected one root table, got {roots}. Declare the others by "
                          f"rows('visits', of='patients')")
     far = next((name for name, said in others.items() if said.of != roots[0]), None)
     if far is not None:
         raise ModelError(
             f"{where}: the rows of '{far}' belong to '{others[far].of}', which is not the root "
-            f"table '{roots[0]}': relational data with more than two levels are not supported. "
-            f"Write rows('{far}', of='{roots[0]}'), or make '{others[far].of}' a numpyro.plate "
-            f"and give '{far}' an input that indexes it"
+            f"table '{roots[0]}', and relational data with more than two levels are not supported. "
+            f"Write rows('{far}', of='{roots[0]}'), or make '{others[far].of}' a numpyro.plate and "
+            f"give '{far}' an input that indexes it"
         )
     lacking = next((name for name in others if name not in tables), None)
     if lacking is not None:
@@ -265,16 +268,16 @@ def _key(model: Bound, name: str, said: Relation, tables: Columns) -> str:
     root, where = tables.get(str(said.of), {}), f"rows('{name}', of='{said.of}')"
     if said.by is not None:
         if said.by not in model.inputs or said.by not in tables[name]:
-            raise DataError(f"model '{model.name}': {where} has by='{said.by}', expected an "
+            raise DataError(f"model '{model.name}': {where} has by='{said.by}'; expected an "
                             f"argument of the function that is also a column of '{name}', one of "
                             f"{[own for own in model.inputs if own in tables[name]]}")
         return said.by
     found = [own for own in model.inputs if own in tables[name] and own in root]
     if len(found) != 1:
         raise DataError(
-            f"model '{model.name}': {where}: the index of '{said.of}' is ambiguous: expected one "
-            f"column that both tables have and that is an argument, got {found}: name the column, "
-            f"rows('{name}', of='{said.of}', by='...')"
+            f"model '{model.name}': {where}: the column that links the two tables is ambiguous: "
+            f"expected one column that is in both tables and is an argument of the function, got "
+            f"{found}. Name the column, rows('{name}', of='{said.of}', by='...')"
         )
     return found[0]
 
@@ -287,13 +290,13 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
         inside = [name for name in site.plates if name == root or name in others]
         if len(inside) > 1:
             raise ModelError(
-                f"model '{model.name}', site '{site.name}' is inside {inside} at once: blocks of "
-                f"rows(…, of=…) cannot be nested. Write the blocks one below the other, and read "
-                f"the sites of '{root}' by the index, a[patient]"
+                f"model '{model.name}', site '{site.name}' is inside {inside} at once, but blocks "
+                f"of rows(…, of=…) cannot be nested. Write the blocks one below the other, and "
+                f"read the sites of '{root}' by the index, a[patient]"
             )
         if inside and site.factor and inside[0] in others:
             raise ModelError(f"model '{model.name}', site '{site.name}': numpyro.factor in "
-                             f"rows('{inside[0]}', of=…) would also count the padded rows: use a "
+                             f"rows('{inside[0]}', of=…) would also count the padded rows. Use a "
                              f"distribution, or put the factor in rows('{root}')")
         if inside:
             home[site.name] = inside[0]
@@ -305,12 +308,12 @@ def _tables_of_names(model: Bound, shown: Survey, root: str, others: Mapping[str
             if column in shown.sites and home.get(column) != name:
                 where = (f"of rows('{home[column]}')" if column in home
                          else "outside the rows of all tables")
-                raise DataError(f"{model.name}: '{column}' is a site {where}, but a column of the "
-                                f"table '{name}': sample the site in rows('{name}'), or rename one "
-                                f"of the two")
+                raise DataError(f"{model.name}: '{column}' is a site {where}, but the data have it "
+                                f"as a column of the table '{name}'. Sample the site in "
+                                f"rows('{name}'), or rename one of the two")
             if columns.setdefault(column, name) != name:
                 raise DataError(f"{model.name}: '{column}' is a column of '{columns[column]}' and "
-                                f"of '{name}': give each a different name")
+                                f"of '{name}'. Give each a different name")
     return {**columns, **home}
 
 
@@ -320,8 +323,8 @@ def _check_exchangeable(model: Bound, flat: SiteValues, others: Iterable[str]) -
     for table in others:
         for owner, mixed in _dependence_on_others(model, flat, table):
             if mixed:
-                whys = {exchangeability.NUMBER: "on the number of the row",
-                        exchangeability.COUNT: "on how many rows there are"}
+                whys = {exchangeability.NUMBER: "on its row number",
+                        exchangeability.COUNT: "on the number of rows"}
                 why = whys.get(mixed, f"on other rows of its table through '{mixed}'")
                 raise ModelError(
                     f"model '{model.name}', site '{owner}': a row of table '{table}' depends "

@@ -79,7 +79,7 @@ class Checkpoint:
             raise ModelError(f"Checkpoint(path={self.path!r}): expected the path of a file")
         if not Path(self.path).parent.is_dir():
             raise ModelError(f"Checkpoint(path={str(self.path)!r}): the folder "
-                             f"'{Path(self.path).parent}' does not exist: create the folder first, "
+                             f"'{Path(self.path).parent}' does not exist. Create the folder first, "
                              f"or give another path")
 
 
@@ -275,14 +275,14 @@ class Journal:
             raise ModelError(f"'{self.path}' is not a checkpoint of probml: {error}. Give another "
                              f"path, or delete the file") from None
         if form != FORMAT:
-            raise ModelError(f"the checkpoint '{self.path}' has format {form}, expected format "
-                             f"{FORMAT} of this version of probml: delete the checkpoint")
+            raise ModelError(f"the checkpoint '{self.path}' was written by another version of "
+                             f"probml (format {form}, expected {FORMAT}). Delete the checkpoint")
         for kind, own in self.of.items():
             if of.get(kind) != own:
                 wrong = DataError if kind == "data" else ModelError
                 raise wrong(f"the checkpoint '{self.path}' belongs to a fit with another {kind}: "
-                            f"expected {own}, got {of.get(kind)}. Give another path, or delete the "
-                            f"checkpoint")
+                            f"the checkpoint has {of.get(kind)}, this fit has {own}. Give another "
+                            f"path, or delete the checkpoint")
         return pasts
 
 

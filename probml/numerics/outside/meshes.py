@@ -36,16 +36,15 @@ def mesh_of(where: object) -> Mesh:
     kinds = sorted({device.platform for device in devices})
     if len(kinds) > 1:
         raise ModelError(f"where={where!r}: expected devices of one kind, got "
-                         f"{' and '.join(kinds)}: use jax.devices('{kinds[-1]}')")
+                         f"{' and '.join(kinds)}. Use jax.devices('{kinds[-1]}')")
     counts = np.bincount([device.process_index for device in devices],
                          minlength=jax.process_count())
     if len(set(counts[counts > 0])) > 1:
         raise ModelError(f"where={where!r}: expected the same number of devices in every process, "
                          f"got {counts.tolist()} in the processes 0 to {len(counts) - 1}")
     if not counts[jax.process_index()] or (counts > 0).sum() not in (1, len(counts)):
-        raise ModelError(f"where={where!r}: expected devices of every process; some processes have "
-                         f"none of these devices and would wait forever: use jax.devices(), or "
-                         f"jax.local_devices()")
+        raise ModelError(f"where={where!r}: some processes have none of these devices and would "
+                         f"wait forever. Use jax.devices(), or jax.local_devices()")
     return Mesh(np.array(sorted(devices, key=lambda d: (d.process_index, d.id))), (AXIS,))
 
 

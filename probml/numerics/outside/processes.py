@@ -41,10 +41,10 @@ def check() -> None:
     """
     if _FORKED:
         raise ModelError(
-            f"this process ({_FORKED[-1]}) was forked from one in which JAX was already running; a "
-            f"fork does not copy the threads of JAX, so the computation would hang. Start "
-            f"processes by multiprocessing.get_context('spawn') or 'forkserver', or by joblib's "
-            f"default backend, loky; or fork before the first fit"
+            f"this process ({_FORKED[-1]}) was forked from a process in which JAX was already "
+            f"running. A fork does not copy the threads of JAX, so the computation would hang. "
+            f"Start processes by multiprocessing.get_context('spawn') or 'forkserver', or by "
+            f"joblib's default backend, loky; or fork before the first fit"
         )
 
 
@@ -65,9 +65,10 @@ def joint() -> Iterator[None]:
         if not any(word in str(error) for word in LOST):
             raise
         said = str(error).splitlines()[0]
-        raise DataError(f"another process, which holds rows of this fit, stopped ({said}), and the "
-                        f"progress since the last checkpoint is lost. Start all processes again; "
-                        f"with checkpoint= the fit continues from the last checkpoint") from None
+        raise DataError(f"another process, which has a part of the rows of this fit, stopped "
+                        f"({said}). The progress since the last checkpoint is lost. Start all "
+                        f"processes again; with checkpoint= the fit continues from the last "
+                        f"checkpoint") from None
 
 
 def agreed(function: Callable[[], Any]) -> list[Any]:

@@ -77,9 +77,9 @@ def find_bounds(fit: Fitted, held: Data, site: Site) -> tuple[np.ndarray, np.nda
             return None  # no effect at some values of the parents: a weight of these values
         raise Refusal(
             f"model '{fit.model.name}': factor {quoted(constant)} depends on the parameters of "
-            f"'{site.name}' ({site.kind}) and not on its value, and raises the density of every "
-            f"row, like the normalisation of a truncated distribution. Which values of "
-            f"'{site.name}' can be observed cannot be derived from such a factor: write the "
+            f"'{site.name}' ({site.kind}) and not on its value, like the normalisation of a "
+            f"truncated distribution. From such a factor it is unknown which values of "
+            f"'{site.name}' are possible. Write the "
             f'condition on the value into the factor, such as factor("{constant[0]}", '
             f"jnp.where({site.name} > 0, value, -jnp.inf))")
     return tuple(np.array(found, float).T)  # type: ignore[return-value]
@@ -292,7 +292,7 @@ def check_likelihood(fit: Fitted, held: Data) -> None:
         if not np.allclose(total, 1.0, atol=1e-3):
             raise Refusal(
                 f"log_prob needs a likelihood, and the factor '{loss}' of model '{fit.model.name}' "
-                f"is a loss: over the {site.finite} values of '{site.name}' the densities of row "
+                f"is a loss: the probabilities of the {site.finite} values of '{site.name}' in row "
                 f"{int(np.argmax(abs(total - 1)))} add up to "
                 f"{total[np.argmax(abs(total - 1))]:.3g}, not to 1. Use log_joint, which has the "
                 f"loss and the penalty as the model writes them, or predict, predict_proba and "
@@ -345,9 +345,9 @@ def _tabulate(fit: Fitted, held: Data, site: Site, plug_in: bool,
     top = logs.max(1, keepdims=True)
     if not np.isfinite(top).all():
         row = int(np.flatnonzero(~np.isfinite(top[:, 0]))[0])
-        raise Refusal(f"model '{fit.model.name}': the factors of row {row} are −∞ at every value "
-                      f"of '{site.name}' that was tried, so that row {row} has probability 0 under "
-                      f"the fitted model: check the data of row {row} and the factors")
+        raise Refusal(f"model '{fit.model.name}': the factors of row {row} are −∞ at every tried "
+                      f"value of '{site.name}', so that row {row} has probability 0 under the "
+                      f"fitted model. Check the data of row {row} and the factors")
     share = np.exp(logs - top)
     return Table(values, share / share.sum(1, keepdims=True), not site.discrete)
 

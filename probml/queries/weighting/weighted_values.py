@@ -97,7 +97,7 @@ def _counted(base: np.ndarray, ask: Callable) -> Evaluated:
             return values, logs
         most *= 2
     raise Refusal(f"the predictive distribution of a count with factors has more than {COUNTS} "
-                  f"values with non-negligible probability: use simulate()")
+                  f"values with non-negligible probability. Use simulate()")
 
 
 def _placed(site: Site, base: np.ndarray, ask: Callable, plug_in: bool) -> Evaluated:

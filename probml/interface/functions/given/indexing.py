@@ -77,7 +77,7 @@ def refuse_out_of_bounds(model: Bound, shown: Survey, values: SiteValues) -> Non
                 within(Index(name, (), found.length, 0, found.last, (), False, False), own)
         raise DataError(
             f"model '{model.name}' uses the index {found.first} on an axis of {found.length} "
-            f"entries, expected 0 … {found.last}; JAX would silently use the nearest valid entry. "
+            f"entries; expected 0 … {found.last}. JAX would silently use the nearest valid entry. "
             f"Check the codes (which start at 0) and the sizes of the plates; if this is intended, "
             f"write array.at[index].get(mode=\"clip\")"
         )
@@ -106,16 +106,16 @@ def _why(name: str, item: object, value: object) -> str:
     index = f"'{name}' is used as an index"
     array = np.asarray(item)
     if array.dtype.kind in "mM":
-        return (f"{index}, but contains dates ({array.dtype}): pass text, {name}.astype(str), if "
-                f"the dates name groups, or step numbers starting at 0")
+        return (f"{index}, but contains dates ({array.dtype}). Pass text, {name}.astype(str), if "
+                f"the dates name groups, or step numbers that start at 0")
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         missing, fractional = np.isnan(value), value != np.floor(value)
         if missing.any():
-            return (f"{index}, but is missing in {describe_first(missing)}: a group index cannot "
-                    f"be missing, since it selects an entry. Drop these rows, give them a group of "
+            return (f"{index}, but is missing in {describe_first(missing)}: an index cannot be "
+                    f"missing, since it selects an entry. Drop these rows, give them a group of "
                     f"their own, or make '{name}' a site")
-        return (f"{index}, but has {value[fractional][0]:g} in {describe_first(fractional)}: "
-                f"expected integers")
+        return (f"{index}, but has {value[fractional][0]:g} in {describe_first(fractional)}. Pass "
+                f"integers, or text")
     first = array.ravel()[0] if array.size else item
-    return (f"{index}, but has values of type {type(first).__name__}: pass text, [str(v) for v in "
+    return (f"{index}, but has values of type {type(first).__name__}. Pass text, [str(v) for v in "
             f"{name}], or integers starting at 0")

@@ -94,7 +94,7 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
                                     f"loop")
         if name in others:
             raise NotLinearGaussian(f"site '{name}' is latent and depends on the sites of a loop, "
-                                    f"but is not itself sampled in each step")
+                                    f"but is not sampled in each step of the loop")
         if name in places:
             lags = [places[name][1] - places[step][1] for step in found[name, "loc"]]
             if min(lags, default=0) < 0:
@@ -105,8 +105,8 @@ def find_linear_loops(call: Callable[[], object], steps: LoopSites,
     if not times:
         raise NotLinearGaussian("no observed site depends on the sites of the loop")
     if numbers * back > MOST_STATE_ELEMENTS:
-        raise ModelError(f"the observed sites depend on states of {numbers * back} elements, more "
-                         f"than {MOST_STATE_ELEMENTS}")
+        raise ModelError(f"the observed sites depend on states with {numbers * back} elements, "
+                         f"more than the limit of {MOST_STATE_ELEMENTS}")
     own = program.only([i for i, (name, kind) in enumerate(owners)
                         if (kind in ("loc", *INDEPENDENT_OF_STEPS) if name in near
                             else kind == "log" and name not in others)])

@@ -286,7 +286,7 @@ class _KeepScans(Messenger):
     def _scan_results(self, loop: Loop, call: ScanCall) -> tuple[PyTree, PyTree]:
         """The last carry of a scan, and its stacked outputs."""
         left = SummedOut(next(iter(loop.shapes), ""),
-                         "continuous, latent, in a scan, and integrated out there")
+                         "continuous and latent in a scan, where it is integrated out")
         init, length = jax.tree.map(jnp.asarray, call.init), call.length
         carry, outputs = jax.eval_shape(
             lambda: loop.trace(init, call.first_x, 0, loop.blank())[1:])

@@ -103,7 +103,7 @@ class LoopSites(NamedTuple):
 
     def describe(self, integrated: bool) -> str:
         """One sentence for each site that was made of steps."""
-        how = (", integrated out along time, exact Gaussian" if integrated else "")
+        how = (", integrated out exactly (Kalman filter)" if integrated else "")
         return "".join(
             f". The {len(names)} sites '{names[0]}' … '{names[-1]}' are read as the steps of one "
             f"site, '{title}'{how}" if names else f". '{title}' is in a scan{how}"

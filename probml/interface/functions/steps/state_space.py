@@ -160,7 +160,7 @@ def _system(step: Step, carried: Carried, mixing: bool) -> kalman.System:
     seats |= {p: sites + len(own) + i for i, p in enumerate(held)}
     width = sites + len(own) + len(held)
     if width > MOST_STATE_ELEMENTS:
-        raise ModelError(f"a state of the chain has {width} elements, more than "
+        raise ModelError(f"a state of the chain has {width} elements, more than the limit of "
                          f"{MOST_STATE_ELEMENTS}")
     pick, sight = np.zeros((handed, width)), np.zeros((handed, width))
     pick[np.arange(handed), place] = 1.0
